@@ -1,0 +1,181 @@
+// Measurements of a model: perplexity with its protocol, passkey retrieval, and the sweep over
+// methods, factors and lengths. Functions from (model, text) to plain structs; no printing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ropewalk/model/model.h"
+
+namespace ropewalk {
+
+// Which tokens of a text are scored, and with how much in front of them.
+//   aligned:K  anchors fixed by text, seed and the longest length; at every length each anchor
+//              scores the same K tokens with length - K tokens in front (BOS counted in the length)
+//   windows    non-overlapping windows, every token but the first scored
+//   half       non-overlapping windows, the second half of each scored (llama.cpp's perplexity)
+struct Protocol {
+  enum class Kind : uint8_t { kAligned, kWindows, kHalf };
+  Kind kind = Kind::kAligned;
+  int64_t scored_per_anchor = 128;  // K, aligned only
+  int64_t anchors = 8;              // aligned: how many; else: at most so many windows, 0 = all
+  uint64_t seed = 1;
+  bool bos = false;                 // a BOS token stands first in every window
+
+  std::string Name() const;                     // "aligned:128"
+  static Protocol Parse(const std::string& s);  // Error lists the forms
+};
+
+// One scored token. `nll` in nats.
+struct ScoredToken {
+  int32_t window = 0;    // index of anchor or window
+  int32_t position = 0;  // within its window, BOS counted
+  int32_t id = 0;
+  float nll = 0;
+};
+
+struct PerplexityResult {
+  std::vector<ScoredToken> tokens;  // by window, then position
+  int64_t windows = 0;
+  double mean_nll = 0;        // nats a token
+  double standard_error = 0;  // of mean_nll, clustered by window; NaN for one window
+  double perplexity = 0;      // exp(mean_nll)
+  double bits_per_byte = 0;   // total nats / ln 2 / bytes of the scored tokens' text; NaN without text
+};
+
+// What to measure on: ids of the text and the byte offset of each token in it (empty: unknown).
+struct TokenText {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> token_bytes;  // bytes of text that each id stands for
+  std::string hash;                  // of ids
+  std::string tokenizer;             // kind and hash, or "ids given"
+};
+TokenText TokenizeText(const Tokenizer& tokenizer, std::string_view text);
+
+// Called now and then from inside a cell with tokens done and in all; returning false interrupts,
+// which surfaces as Interrupted.
+using ProgressFn = std::function<bool(int64_t done_tokens, int64_t all_tokens)>;
+struct Interrupted {};
+
+struct RunOptions {
+  AnglePrecision angles = AnglePrecision::kExact;
+  std::optional<int32_t> bos_id;  // used when a protocol has bos
+  ProgressFn progress;
+};
+
+// Throws Error when the text is too short, saying how many tokens are needed. `longest_length` fixes
+// the anchors (>= length).
+PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& plan,
+                                   const TokenText& text, const Protocol& protocol, int64_t length,
+                                   int64_t longest_length, const RunOptions& options);
+
+// How a passkey prompt is made, from models/passkey.json or the built-in equal of it.
+struct PasskeyOptions {
+  int64_t trials = 5;         // per depth
+  std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};  // 0: needle first, 1: next to the question
+  uint64_t seed = 1;
+};
+struct PasskeyTrial {
+  double depth = 0;
+  std::string key;         // the digits
+  int64_t prompt_tokens = 0;
+  int64_t needle_token = 0;  // where the needle begins
+  bool exact = false;      // every digit had the highest logit, teacher-forced
+  float key_nll = 0;       // nats, sum over the key's tokens
+};
+struct PasskeyResult {
+  std::vector<PasskeyTrial> trials;
+  double accuracy = 0;
+};
+// Filler comes from `filler_text`. The whole prompt with its answer has exactly `length` tokens.
+PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
+                             const Tokenizer& tokenizer, std::string_view filler_text,
+                             int64_t length, const PasskeyOptions& passkey,
+                             const RunOptions& options);
+
+// ---- The sweep --------------------------------------------------------------------------------
+
+// A method to try: a named one with a factor per target, or a fixed dictionary / the file as shipped.
+struct SweepMethod {
+  std::string name;    // "yarn", "as-shipped", "custom"
+  bool fixed = false;  // true: `plan` is used at every length, factor is taken from it
+  PositionPlan plan;   // for fixed ones
+};
+
+struct SweepSpec {
+  std::vector<SweepMethod> methods;
+  std::vector<int64_t> lengths;  // tokens, ascending
+  std::vector<double> factors;   // empty: length / trained for every length beyond it
+  int64_t trained_length = 0;
+  Protocol protocol;
+  bool passkey = true;
+  PasskeyOptions passkey_options;
+  AnglePrecision angles = AnglePrecision::kExact;
+  std::string model_path, text_path;  // as the user gave them, for display
+};
+
+// One finished (method, factor, length). This is the row of results.jsonl; ToJson / CellFromJson in
+// src/eval/cell_json.h, the schema in docs/results-format.md.
+struct Cell {
+  std::string method;     // "yarn"
+  double factor = 1;      // 1 for none
+  int64_t length = 0;     // tokens
+  std::string scaling;    // Describe(scaling) or the dictionary given
+  std::string plan_hash;  // resolved at `length`
+
+  double mean_nll = 0, standard_error = 0, perplexity = 0, bits_per_byte = 0;
+  int64_t windows = 0, scored_tokens = 0;
+  std::vector<double> window_nll;  // mean nll of each window, for paired differences
+  // Loss by position: bucket i holds positions [edge[i], edge[i+1]); windows protocols and the
+  // longest length of aligned, where every position is scored once for it.
+  std::vector<int64_t> bucket_edges;
+  std::vector<double> bucket_nll;
+
+  bool has_passkey = false;
+  double passkey_accuracy = 0;
+  std::vector<double> passkey_depths, passkey_by_depth;
+  int64_t passkey_trials = 0;
+
+  std::string model_hash, text_hash, tokenizer_hash, tokenizer, protocol, bos, compute, angles,
+      passkey_protocol, version;
+  int64_t trained_length = 0;
+  int threads = 0;
+  uint64_t seed = 0;
+  double seconds = 0;
+
+  std::string Identity() const;  // hash over everything that decides the numbers
+};
+
+struct SweepTask {
+  std::string method;
+  double factor = 1;
+  int64_t length = 0;
+  PositionPlan plan;
+  std::string scaling;
+};
+// The cells of a spec in the order they run; equal (method, factor, length) once. Cells whose resolved
+// plan is the same share one computation and get a row each.
+std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan);
+
+// What the user should do at one target length.
+struct Recommendation {
+  int64_t length = 0;
+  std::string method;  // empty: none is good enough
+  double factor = 1;
+  double perplexity = 0, passkey_accuracy = 0;
+  bool lead_outside_noise = false;
+  std::string runner_up;
+  double trained_length_cost = 0;  // nats a token at the trained length against no scaling
+  int64_t longest_usable = 0;      // of this method over all lengths, by the stated rule
+  std::string text;                // one paragraph in plain words
+};
+// Usable: perplexity at most 1.25 times that of no scaling at the trained length, and passkey (where
+// measured) not significantly below 0.5.
+std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
+
+}  // namespace ropewalk

@@ -1,0 +1,103 @@
+// Named tensors and metadata of a model on disk, memory-mapped and read-only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ropewalk {
+
+// Element or block types a weight file may hold. One table (WeightTypeInfo) says the rest.
+enum class WeightType : uint8_t {
+  kF64, kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K
+};
+struct WeightTypeInfo {
+  const char* name;      // "Q4_1"
+  int block_elements;    // along a row; 1 for plain types
+  int block_bytes;
+};
+const WeightTypeInfo& Info(WeightType type);
+
+// A read-only file mapping. Empty files are legal.
+class MappedFile {
+ public:
+  static std::shared_ptr<const MappedFile> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const std::string& path() const { return path_; }
+  const std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  MappedFile() = default;
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// A tensor in a mapped file. shape is outer dimension first (row-major); a weight is [out, in].
+struct Weight {
+  std::string name;
+  WeightType type = WeightType::kF32;
+  std::vector<int64_t> shape;
+  std::shared_ptr<const MappedFile> file;
+  const std::byte* data = nullptr;  // may be unaligned
+  int64_t bytes = 0;
+
+  int64_t rows() const;  // product of all dimensions but the last; 1 for rank 0
+  int64_t cols() const;  // last dimension; 1 for rank 0
+  // Decodes rows [first, first + count) to float32, row-major [count, cols()].
+  void ReadRows(int64_t first, int64_t count, float* out) const;
+};
+
+// Metadata value of a GGUF file. Arrays hold one element type.
+struct GgufValue {
+  std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>,
+               std::vector<double>, std::vector<std::string>>
+      value;
+  // Typed access; Error names `key` and what was found.
+  int64_t AsInt(std::string_view key) const;
+  double AsDouble(std::string_view key) const;
+  bool AsBool(std::string_view key) const;
+  const std::string& AsString(std::string_view key) const;
+};
+
+struct GgufFile {
+  std::shared_ptr<const MappedFile> file;
+  uint32_t version = 0;
+  std::map<std::string, GgufValue> metadata;
+  std::map<std::string, Weight> tensors;
+};
+
+// Each throws Error(kInvalidFile) naming file, offset and key or tensor for anything that does not
+// hold: truncated, overlapping or unaligned data, counts past the file, duplicate names, names with
+// NUL, products that overflow. No allocation grows with a size that the file merely claims.
+GgufFile OpenGguf(const std::string& path);  // versions 2 and 3, little endian
+std::map<std::string, Weight> OpenSafetensors(const std::string& path);  // one file
+// A folder: model.safetensors, or model.safetensors.index.json and its shards, or the only
+// *.safetensors file.
+std::map<std::string, Weight> OpenSafetensorsFolder(const std::string& folder);
+
+// llama2.c legacy checkpoint ("run.c" format): int32 dim, hidden_dim, n_layers, n_heads, n_kv_heads,
+// vocab_size (negative: untied head), seq_len, then float32 tensors. The names given here are those
+// of a Hugging Face llama (model.layers.0.self_attn.q_proj.weight, ...).
+struct Llama2cFile {
+  std::shared_ptr<const MappedFile> file;
+  int64_t dim = 0, hidden_dim = 0, layers = 0, heads = 0, kv_heads = 0, vocab_size = 0;
+  int64_t trained_length = 0;
+  bool tied_head = true;
+  std::map<std::string, Weight> tensors;
+};
+Llama2cFile OpenLlama2c(const std::string& path);
+
+// XXH3-128 of all bytes of the files that tensors lie in, in order of their paths.
+std::string ContentHash(const std::map<std::string, Weight>& tensors);
+
+}  // namespace ropewalk

@@ -1,0 +1,113 @@
+// From files to a model that computes: configuration, plan, weights, decoder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ropewalk/attention/attention.h"
+#include "ropewalk/attention/linear.h"
+#include "ropewalk/base/buffer.h"
+#include "ropewalk/io/tokenizer.h"
+#include "ropewalk/io/weights.h"
+#include "ropewalk/plan/plan.h"
+#include "ropewalk/rotary/table.h"
+
+namespace ropewalk {
+
+struct ModelConfig {
+  std::string format;        // "Hugging Face", "GGUF v3", "llama2.c"
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0, vocab = 0;
+  double rms_eps = 1e-5;
+  bool tied_head = false;
+  bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
+  PositionPlan plan;
+  std::vector<std::string> harmless_keys;  // known and of no effect here
+  std::vector<std::string> unknown_keys;   // top-level keys that nobody here knows, listed by inspect
+};
+
+// Parses a Hugging Face config.json text. `file` is for messages. Unknown keys inside a rope object
+// and unknown position-related keys are errors unless `allow_unknown`.
+ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
+                          bool allow_unknown = false);
+ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);
+
+// One Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; `rope_scaling` or
+// `rope_parameters` form) as a scaling for `plan`'s rotations. Any rope_theta in it replaces the base.
+PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string& source,
+                                 const PositionPlan& plan, bool allow_unknown = false);
+
+// A model on disk: a Hugging Face folder, a .gguf file, a llama2.c .bin. Cheap: maps, reads metadata.
+struct ModelFiles {
+  std::string path;
+  ModelConfig config;
+  std::map<std::string, Weight> tensors;   // by their names in the file
+  std::unique_ptr<Tokenizer> tokenizer;    // null when unreadable or absent, see tokenizer_error
+  std::string tokenizer_error;
+  std::string Hash() const;                // content hash of configuration and weights (reads all)
+};
+struct OpenOptions {
+  bool allow_unknown = false;
+  bool need_weights = true;  // inspect works on a lone config.json as well
+};
+ModelFiles OpenModel(const std::string& path, const OpenOptions& options = {});
+
+class Decoder;
+
+// The state of one sequence: KV caches, the declared final length, its resolved plan and tables.
+class Sequence {
+ public:
+  // final_length: tokens the sequence will have in the end; pins length-dependent methods and bounds
+  // the cache.
+  Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
+           AnglePrecision precision);
+  int64_t tokens() const { return tokens_; }
+  int64_t final_length() const { return resolved_.length; }
+  const ResolvedPlan& resolved() const { return resolved_; }
+  void Truncate(int64_t tokens);        // back to a prefix
+  void OffsetPositions(int64_t first);  // token 0 stands at `first` (before any Forward)
+  int64_t bytes() const;
+
+ private:
+  friend class Decoder;
+  ResolvedPlan resolved_;
+  std::vector<CosSinTable> tables_;  // one a distinct rotation
+  std::vector<KvCache> caches_;      // one a layer
+  AnglePrecision precision_;
+  int64_t first_position_ = 0;
+  int64_t tokens_ = 0;
+};
+
+// Decoder of the LLaMA family. Weights float32, packed once; immutable after Load.
+class Decoder {
+ public:
+  static std::unique_ptr<Decoder> Load(const ModelFiles& files);
+  ~Decoder();
+
+  const ModelConfig& config() const;
+  int64_t weight_bytes() const;
+
+  // Appends tokens to the sequence, in chunks of at most chunk_tokens. `hidden`, when not null,
+  // receives the final normalised states of the last `hidden_rows` of them: [hidden_rows, hidden].
+  // Throws Error for ids outside the vocabulary and past final_length, before changing anything.
+  void Forward(Sequence& sequence, std::span<const int32_t> ids, float* hidden,
+               int64_t hidden_rows) const;
+  // logits [rows, vocab] of hidden states [rows, hidden].
+  void Logits(const float* hidden, int64_t rows, float* logits) const;
+
+  static constexpr int64_t kChunkTokens = 512;
+
+ private:
+  friend class Sequence;
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ropewalk

@@ -1,0 +1,53 @@
+// Precomputed cos and sin, float32, one row a position.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ropewalk/base/buffer.h"
+#include "ropewalk/rotary/frequencies.h"
+
+namespace ropewalk {
+
+// Row layout: amplitude * cos of pair 0 .. pairs-1, then amplitude * sin of the same.
+//
+// kExact: error at most 0.5001 ULP where the value is at least 2^-14 in magnitude, 2^-40 absolute
+// below, for positions 0 .. 2^31 - 1 (tests hold it with MPFR). The bits of a row depend on
+// frequencies, amplitude and position alone: not on the SIMD target, the range or growth.
+class CosSinTable {
+ public:
+  CosSinTable() = default;
+  // Positions first .. first + count - 1.
+  CosSinTable(const Frequencies& frequencies, int64_t first, int64_t count,
+              AnglePrecision precision);
+
+  // Extends the range to `count` positions; rows that exist keep their bits. Invalidates Row().
+  void Grow(int64_t count);
+
+  int64_t first() const { return first_; }
+  int64_t count() const { return count_; }
+  int64_t pairs() const { return pairs_; }
+  double amplitude() const { return frequencies_.amplitude; }
+  AnglePrecision precision() const { return precision_; }
+  bool Contains(int64_t position) const {
+    return position >= first_ && position - first_ < count_;
+  }
+  // [2 * pairs]; the position must be contained.
+  const float* Row(int64_t position) const {
+    return rows_.data() + (position - first_) * 2 * pairs_;
+  }
+
+ private:
+  Frequencies frequencies_;
+  AnglePrecision precision_ = AnglePrecision::kExact;
+  int64_t first_ = 0;
+  int64_t count_ = 0;
+  int64_t pairs_ = 0;
+  AlignedBuffer<float> rows_;  // [count, 2, pairs]
+};
+
+// The same rows for any list of positions: out is [positions.size(), 2, pairs].
+void FillCosSin(const Frequencies& frequencies, std::span<const int64_t> positions,
+                AnglePrecision precision, float* out);
+
+}  // namespace ropewalk
