@@ -1,0 +1,59 @@
+# make sweep   installs what is missing, builds, runs the main job on the model that ships here
+# make test    installs what is missing, builds, passes every test
+# The rest is for those who work on Ropewalk: see CONTRIBUTING.md.
+BUILD ?= build
+CMAKE_ARGS ?=
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_ARGS)
+
+.PHONY: all build sweep test bench parity fuzz lint format sanitize consumer clean
+all: build
+
+build:
+	scripts/deps.sh build
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF
+	cmake --build $(BUILD)
+
+sweep: build
+	scripts/deps.sh sweep
+	scripts/heldout_text.sh > $(BUILD)/heldout.txt
+	$(BUILD)/ropewalk sweep models --text $(BUILD)/heldout.txt -o $(BUILD)/sweep
+
+test:
+	scripts/deps.sh build test sweep
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
+	cmake --build $(BUILD)
+	scripts/heldout_text.sh > $(BUILD)/heldout.txt
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+bench:
+	scripts/deps.sh build test bench
+	$(CONFIGURE) -DROPEWALK_BUILD_BENCH=ON
+	cmake --build $(BUILD)
+	bench/run.sh $(BUILD)
+
+parity: build
+	scripts/deps.sh build parity
+	scripts/parity.sh
+
+# Address and undefined-behaviour sanitizers over the unit tests.
+sanitize:
+	scripts/deps.sh build test sweep ci
+	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DROPEWALK_SANITIZE=address,undefined $(CMAKE_ARGS)
+	cmake --build $(BUILD)/sanitize
+	ctest --test-dir $(BUILD)/sanitize --output-on-failure --no-tests=error
+
+fuzz:
+	scripts/deps.sh build test ci
+	scripts/fuzz.sh 15
+
+lint:
+	scripts/deps.sh build test ci
+	scripts/lint.sh
+
+format:
+	scripts/deps.sh ci
+	git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a task needs, or lists them.
+#   scripts/deps.sh build|test|sweep|bench|parity|ci ...
+# ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
+set -euo pipefail
+
+packages() {
+  case "$1" in
+    build)  # compilers and the libraries that the program links
+      echo g++ cmake ninja-build pkg-config libhwy-dev libdnnl-dev nlohmann-json3-dev \
+        libcli11-dev libfmt-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
+        libjs-chart.js ;;
+    test)   # test framework, exact reference arithmetic, and python3 for tests of the program
+      echo libgtest-dev libgmock-dev libmpfr-dev python3 ;;
+    sweep)  # the public-domain text that the embedded model is measured on
+      echo bible-kjv bible-kjv-text ;;
+    bench)  echo libbenchmark-dev ;;
+    parity) # a virtual environment with PyTorch and transformers
+      echo python3 python3-venv ;;
+    ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
+      echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep bench parity ci)" >&2; exit 2 ;;
+  esac
+}
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "This is no Debian system: install what README.md lists under 'Other systems'." >&2
+  exit 0
+fi
+
+missing=()
+for task in "$@"; do
+  list=$(packages "$task")
+  for package in $list; do
+    state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing+=("$package")
+  done
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "Ropewalk needs these Debian packages for: $*" >&2
+printf '  %s\n' "${missing[@]}" >&2
+if [ -n "${ROPEWALK_NO_INSTALL:-}" ]; then
+  echo "ROPEWALK_NO_INSTALL is set: nothing is installed. Install them with:" >&2
+  echo "  apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || {
+    echo "Installing needs root and there is no sudo: run the line below as root, then again." >&2
+    echo "  apt-get install ${missing[*]}" >&2
+    exit 1
+  }
+  echo "Installing them with sudo (it may ask for your password)." >&2
+  sudo=(sudo)
+fi
+"${sudo[@]}" apt-get update -qq
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+  --no-install-recommends "${missing[@]}" >&2

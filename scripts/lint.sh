@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Formatter and linter over the C++ sources, and what a compiler cannot see: the folder order of
+# ARCHITECTURE.md, public headers that stay standard C++, a library that never prints or exits.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}/lint
+
+mapfile -t sources < <(git ls-files '*.h' '*.cc')
+clang-format --dry-run -Werror "${sources[@]}"
+
+fail() { echo "lint: $1" >&2; exit 1; }
+grep -rnE '^#include <(hwy|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8proc|sentencepiece|cuda)' \
+  include && fail "public headers include standard C++ and ropewalk headers alone"
+grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b' src include &&
+  fail "the library does not print, exit, or read the environment"
+# A folder includes only folders to its left.
+order=(base rotary plan attention io model eval)
+for i in "${!order[@]}"; do
+  for later in "${order[@]:i+1}"; do
+    grep -rnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \
+      "include/ropewalk/${order[i]}" && fail "${order[i]} includes $later, which stands to its right"
+  done
+done
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  -DROPEWALK_WERROR=ON >/dev/null
+# Highway files compile once a target; the linter would report each line several times over.
+git ls-files 'src/*.cc' 'cli/*.cc' | xargs grep -L foreach_target |
+  xargs -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null
+echo "lint: clean"
