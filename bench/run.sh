@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs every benchmark of a build; JSON lines go to BUILD/bench/results.jsonl, tables to the terminal.
+#   bench/run.sh BUILD_DIR
+# Prefill against transformers and llama.cpp needs their packages: bench/prefill_peers.py says how.
+set -euo pipefail
+build=${1:?usage: bench/run.sh BUILD_DIR}
+here=$(cd "$(dirname "$0")" && pwd)
+out=$build/bench/results.jsonl
+: >"$out"
+for bench in rotary_bench attention_bench; do
+  echo "== $bench" >&2
+  "$build/bench/$bench" --json "$out"
+done
+gguf=$("$here/../scripts/get_smollm2.sh" "$build/models" | awk '/gguf/ {print $1; exit}')
+echo "== prefill_bench" >&2
+"$build/bench/prefill_bench" "$gguf" | tee -a "$out"
