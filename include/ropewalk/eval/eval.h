@@ -18,14 +18,15 @@ namespace ropewalk {
 //   aligned:K  anchors fixed by text, seed and the longest length; at every length each anchor
 //              scores the same K tokens with length - K tokens in front (BOS counted in the length)
 //   windows    non-overlapping windows, every token but the first scored
-//   half       non-overlapping windows, the second half of each scored (llama.cpp's perplexity)
+//   half       non-overlapping windows of n tokens, of which positions n/2 + 1 .. n - 1 are scored:
+//              exactly the tokens that llama.cpp's perplexity tool scores
 struct Protocol {
   enum class Kind : uint8_t { kAligned, kWindows, kHalf };
   Kind kind = Kind::kAligned;
   int64_t scored_per_anchor = 128;  // K, aligned only
   int64_t anchors = 8;              // aligned: how many; else: at most so many windows, 0 = all
   uint64_t seed = 1;
-  bool bos = false;                 // a BOS token stands first in every window
+  bool bos = false;  // a BOS token stands first in every window
 
   std::string Name() const;                     // "aligned:128"
   static Protocol Parse(const std::string& s);  // Error lists the forms
@@ -45,7 +46,13 @@ struct PerplexityResult {
   double mean_nll = 0;        // nats a token
   double standard_error = 0;  // of mean_nll, clustered by window; NaN for one window
   double perplexity = 0;      // exp(mean_nll)
-  double bits_per_byte = 0;   // total nats / ln 2 / bytes of the scored tokens' text; NaN without text
+  double bits_per_byte =
+      0;  // total nats / ln 2 / bytes of the scored tokens' text; NaN without text
+  std::vector<double> window_nll;  // [windows] mean nll of each
+  // Loss by position, when asked for: bucket i holds positions [edges[i], edges[i + 1]). All
+  // positions of every window count here, also those that `aligned` does not score.
+  std::vector<int64_t> bucket_edges;
+  std::vector<double> bucket_nll;
 };
 
 // What to measure on: ids of the text and the byte offset of each token in it (empty: unknown).
@@ -53,9 +60,13 @@ struct TokenText {
   std::vector<int32_t> ids;
   std::vector<int32_t> token_bytes;  // bytes of text that each id stands for
   std::string hash;                  // of ids
-  std::string tokenizer;             // kind and hash, or "ids given"
+  std::string tokenizer;             // kind, or "ids given"
+  std::string tokenizer_hash;        // empty when ids were given
 };
-TokenText TokenizeText(const Tokenizer& tokenizer, std::string_view text);
+// token_bytes sum to text.size().
+TokenText TokenizeText(const Tokenizer& tokenizer, std::string_view text,
+                       const EncodeOptions& options = {});
+TokenText TextOfIds(std::vector<int32_t> ids);
 
 // Called now and then from inside a cell with tokens done and in all; returning false interrupts,
 // which surfaces as Interrupted.
@@ -64,43 +75,79 @@ struct Interrupted {};
 
 struct RunOptions {
   AnglePrecision angles = AnglePrecision::kExact;
-  std::optional<int32_t> bos_id;  // used when a protocol has bos
+  std::optional<int32_t> bos_id;  // needed when a protocol has bos
+  bool by_position = false;       // fill bucket_*: the head runs over every position
   ProgressFn progress;
 };
 
-// Throws Error when the text is too short, saying how many tokens are needed. `longest_length` fixes
-// the anchors (>= length).
+// What one window holds: ids, and the range of positions that are scored.
+struct EvalWindow {
+  std::vector<int32_t> ids;  // [length], BOS first where the protocol has one
+  int64_t text_begin = 0;    // index into the text of the first id that is no BOS
+  int64_t score_begin = 0;   // positions [score_begin, length) are scored
+};
+// Pure. Throws Error when the text is too short, saying how many tokens are needed, how many there
+// are and which length would fit. `longest_length` (>= length) fixes the anchors.
+std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& protocol, int64_t length,
+                                    int64_t longest_length, std::optional<int32_t> bos_id);
+
+// Errors are those of MakeWindows and Decoder::Forward.
 PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& plan,
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options);
 
-// How a passkey prompt is made, from models/passkey.json or the built-in equal of it.
+// The words of a passkey prompt; models/passkey.json holds the same (a test compares them).
+struct PasskeyTemplate {
+  std::string format, needle, question, answer, default_filler;  // "{key}" stands for the digits
+  int64_t digits = 0;
+};
+const PasskeyTemplate& BuiltinPasskey();
+
 struct PasskeyOptions {
-  int64_t trials = 5;         // per depth
-  std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};  // 0: needle first, 1: next to the question
+  int64_t trials = 5;  // per depth
+  bool bos = false;    // a BOS token stands first
+  std::vector<double> depths = {0.1, 0.3, 0.5, 0.7,
+                                0.9};  // 0: needle first, 1: next to the question
   uint64_t seed = 1;
 };
 struct PasskeyTrial {
   double depth = 0;
-  std::string key;         // the digits
+  std::string key;  // the digits
   int64_t prompt_tokens = 0;
   int64_t needle_token = 0;  // where the needle begins
-  bool exact = false;      // every digit had the highest logit, teacher-forced
-  float key_nll = 0;       // nats, sum over the key's tokens
+  bool exact = false;        // every digit had the highest logit, teacher-forced
+  float key_nll = 0;         // nats, sum over the key's tokens
 };
 struct PasskeyResult {
   std::vector<PasskeyTrial> trials;
   double accuracy = 0;
 };
-// Filler comes from `filler_text`. The whole prompt with its answer has exactly `length` tokens.
+struct PasskeyPrompt {
+  std::vector<int32_t> ids;  // [length]: BOS, filler, needle, filler, question, answer
+  int64_t needle_begin = 0;
+  int64_t answer_begin = 0;  // the last ids.size() - answer_begin tokens are the answer
+};
+// Pieces are encoded one by one and joined, so the prompt has exactly `length` tokens whatever the
+// tokenizer; filler begins at filler[filler_begin] and wraps around. The needle stands behind
+// round(depth * filler tokens) filler tokens. Throws Error when `length` is too short, saying how
+// much is needed.
+PasskeyPrompt MakePasskeyPrompt(const Tokenizer& tokenizer, std::span<const int32_t> filler,
+                                int64_t filler_begin, int64_t length, double depth,
+                                const std::string& key, std::optional<int32_t> bos_id);
+// The shortest prompt (no filler) with any key, in tokens.
+int64_t MinPasskeyTokens(const Tokenizer& tokenizer, bool bos);
+
+// Keys, filler and depths follow from the options and `length` alone, so every method sees the same
+// prompts. An empty `filler` is the template's default filler.
 PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
-                             const Tokenizer& tokenizer, std::string_view filler_text,
+                             const Tokenizer& tokenizer, std::span<const int32_t> filler,
                              int64_t length, const PasskeyOptions& passkey,
                              const RunOptions& options);
 
 // ---- The sweep --------------------------------------------------------------------------------
 
-// A method to try: a named one with a factor per target, or a fixed dictionary / the file as shipped.
+// A method to try: a named one with a factor per target, or a fixed dictionary / the file as
+// shipped.
 struct SweepMethod {
   std::string name;    // "yarn", "as-shipped", "custom"
   bool fixed = false;  // true: `plan` is used at every length, factor is taken from it
@@ -116,7 +163,7 @@ struct SweepSpec {
   bool passkey = true;
   PasskeyOptions passkey_options;
   AnglePrecision angles = AnglePrecision::kExact;
-  std::string model_path, text_path;  // as the user gave them, for display
+  std::optional<int32_t> bos_id;
 };
 
 // One finished (method, factor, length). This is the row of results.jsonl; ToJson / CellFromJson in
@@ -127,6 +174,12 @@ struct Cell {
   int64_t length = 0;     // tokens
   std::string scaling;    // Describe(scaling) or the dictionary given
   std::string plan_hash;  // resolved at `length`
+  std::string
+      shared_with;  // Identity() of the cell with the same plan that was computed; else empty
+  // The rotation of the first rotating layer, resolved at `length` (for the frequency picture).
+  std::vector<double> inv_freq;  // [pairs], radians per token
+  double amplitude = 1, rope_base = 0;
+  int64_t rotary_dim = 0;
 
   double mean_nll = 0, standard_error = 0, perplexity = 0, bits_per_byte = 0;
   int64_t windows = 0, scored_tokens = 0;
@@ -144,6 +197,8 @@ struct Cell {
   std::string model_hash, text_hash, tokenizer_hash, tokenizer, protocol, bos, compute, angles,
       passkey_protocol, version;
   int64_t trained_length = 0;
+  int64_t anchors = 0;         // as asked for; `windows` says how many there were
+  int64_t longest_length = 0;  // of the sweep: it fixes the anchors
   int threads = 0;
   uint64_t seed = 0;
   double seconds = 0;
@@ -157,9 +212,17 @@ struct SweepTask {
   int64_t length = 0;
   PositionPlan plan;
   std::string scaling;
+  std::string plan_hash;
+  int64_t shares = -1;  // index of the earlier task with the same length and plan, or -1
 };
-// The cells of a spec in the order they run; equal (method, factor, length) once. Cells whose resolved
-// plan is the same share one computation and get a row each.
+// The cells of a spec in the order they run (short before long); equal (method, factor, length)
+// once.
+//   none             every length
+//   fixed methods    every length
+//   other methods    each length beyond the trained one with factor length / trained, and each such
+//                    factor at the trained length and at the given lengths below (else half of it);
+//                    with `factors`, each factor at each length instead
+// Lengths up to the trained one that the rule adds are added for `none` and fixed methods too.
 std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan);
 
 // What the user should do at one target length.
@@ -174,8 +237,8 @@ struct Recommendation {
   int64_t longest_usable = 0;      // of this method over all lengths, by the stated rule
   std::string text;                // one paragraph in plain words
 };
-// Usable: perplexity at most 1.25 times that of no scaling at the trained length, and passkey (where
-// measured) not significantly below 0.5.
+// Usable: perplexity at most 1.25 times that of no scaling at the trained length, and passkey
+// (where measured) not significantly below 0.5.
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
 
 }  // namespace ropewalk
