@@ -176,7 +176,7 @@ def main():
     data = Data(tokenizer, texts, args.seed)
     watch = Watch(data, tokenizer.encode(read_text(DEV_RANGE), add_special_tokens=False).ids)
     model = Llama(args.seed)
-    run = torch.compile(model) if args.compile else model
+    run = torch.compile(model, dynamic=False) if args.compile else model
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
         [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": args.weight_decay},
