@@ -160,6 +160,7 @@ struct SweepSpec {
   std::vector<double> factors;   // empty: length / trained for every length beyond it
   int64_t trained_length = 0;
   Protocol protocol;
+  bool perplexity = true;
   bool passkey = true;
   PasskeyOptions passkey_options;
   AnglePrecision angles = AnglePrecision::kExact;

@@ -1,0 +1,169 @@
+// One cell: from a task to its row.
+#include <chrono>
+#include <cmath>
+#include <sstream>
+
+#include "ropewalk/base/threads.h"
+#include "ropewalk/eval/results.h"
+
+namespace ropewalk {
+namespace {
+
+std::string PasskeyName(const SweepSpec& spec, const SweepInputs& inputs) {
+  if (!spec.passkey || inputs.tokenizer == nullptr) return "none";
+  std::ostringstream name;
+  name << BuiltinPasskey().format << ": " << BuiltinPasskey().digits << " digits, depths";
+  for (const double depth : spec.passkey_options.depths) name << ' ' << depth;
+  name << ", " << spec.passkey_options.trials << " trials each";
+  return name.str();
+}
+
+bool WithPasskey(const SweepSpec& spec, const SweepInputs& inputs, int64_t length) {
+  return spec.passkey && inputs.tokenizer != nullptr &&
+         length >= MinPasskeyTokens(*inputs.tokenizer, spec.passkey_options.bos);
+}
+
+int64_t PasskeyTrials(const SweepSpec& spec) {
+  return spec.passkey_options.trials * static_cast<int64_t>(spec.passkey_options.depths.size());
+}
+
+void DescribePlan(const SweepTask& task, Cell& cell) {
+  const ResolvedPlan resolved = Resolve(task.plan, task.length);
+  cell.plan_hash = resolved.hash;
+  if (resolved.rotations.empty()) return;
+  const ResolvedRotation& rotation = resolved.rotations.front();
+  for (const DoubleDouble& f : rotation.frequencies.inv_freq) cell.inv_freq.push_back(f.hi + f.lo);
+  cell.amplitude = rotation.frequencies.amplitude;
+  cell.rope_base = rotation.spec.base;
+  cell.rotary_dim = rotation.spec.rotary_dim;
+}
+
+void AddPerplexity(PerplexityResult&& result, Cell& cell) {
+  cell.mean_nll = result.mean_nll;
+  cell.standard_error = result.standard_error;
+  cell.perplexity = result.perplexity;
+  cell.bits_per_byte = result.bits_per_byte;
+  cell.windows = result.windows;
+  cell.scored_tokens = static_cast<int64_t>(result.tokens.size());
+  cell.window_nll = std::move(result.window_nll);
+  cell.bucket_edges = std::move(result.bucket_edges);
+  cell.bucket_nll = std::move(result.bucket_nll);
+}
+
+void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell& cell) {
+  cell.has_passkey = true;
+  cell.passkey_accuracy = result.accuracy;
+  cell.passkey_depths = options.depths;
+  cell.passkey_trials = static_cast<int64_t>(result.trials.size());
+  const size_t per_depth = static_cast<size_t>(options.trials);
+  for (size_t d = 0; d < options.depths.size(); ++d) {
+    int hits = 0;
+    for (size_t i = 0; i < per_depth; ++i) hits += result.trials[d * per_depth + i].exact ? 1 : 0;
+    cell.passkey_by_depth.push_back(hits / static_cast<double>(per_depth));
+  }
+}
+
+// Floating-point operations of one forward pass over `tokens` of a new sequence, without the head.
+double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double tokens) {
+  const double queries = static_cast<double>(config.heads * config.head_dim);
+  const double keys = static_cast<double>(config.kv_heads * config.head_dim);
+  const double hidden = static_cast<double>(config.hidden);
+  const double weights =
+      hidden * (2 * queries + 2 * keys + 3 * static_cast<double>(config.feed_forward));
+  double flops = 0;
+  for (const LayerPlan& layer : plan.layers) {
+    double seen = tokens / 2;  // keys a query sees, on average
+    if (layer.window_tokens > 0) seen = std::min(seen, static_cast<double>(layer.window_tokens));
+    flops += tokens * (2 * weights + 4 * queries * seen);
+  }
+  return flops;
+}
+
+}  // namespace
+
+Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length) {
+  Cell cell;
+  cell.version = Version();
+  cell.model_hash = inputs.model_hash;
+  if (inputs.text != nullptr) {
+    cell.text_hash = inputs.text->hash;
+    cell.tokenizer = inputs.text->tokenizer;
+    cell.tokenizer_hash = inputs.text->tokenizer_hash;
+  }
+  cell.protocol = spec.perplexity ? spec.protocol.Name() : "none";
+  cell.anchors = spec.protocol.anchors;
+  cell.bos = spec.protocol.bos && spec.bos_id
+                 ? "id " + std::to_string(*spec.bos_id) + " first in every window"
+                 : "none";
+  cell.passkey_protocol = PasskeyName(spec, inputs);
+  cell.compute = "float32";
+  cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
+  cell.trained_length = spec.trained_length;
+  cell.longest_length = longest_length;
+  cell.threads = NumThreads();
+  cell.seed = spec.protocol.seed;
+  return cell;
+}
+
+Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
+             const Cell& common, const ProgressFn& progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  Cell cell = common;
+  cell.method = task.method;
+  cell.factor = task.factor;
+  cell.length = task.length;
+  cell.scaling = task.scaling;
+  DescribePlan(task, cell);
+
+  const int64_t all_tokens = CostOf(task, spec, inputs, common.longest_length).tokens;
+  int64_t before = 0;
+  RunOptions options;
+  options.angles = spec.angles;
+  options.bos_id = spec.bos_id;
+  options.by_position =
+      spec.protocol.kind == Protocol::Kind::kWindows || task.length == common.longest_length;
+  if (progress) {
+    options.progress = [&](int64_t done, int64_t) { return progress(before + done, all_tokens); };
+  }
+  if (spec.perplexity) {
+    PerplexityResult result =
+        MeasurePerplexity(*inputs.decoder, task.plan, *inputs.text, spec.protocol, task.length,
+                          common.longest_length, options);
+    before = result.windows * (task.length - 1);
+    AddPerplexity(std::move(result), cell);
+  }
+  if (WithPasskey(spec, inputs, task.length)) {
+    std::span<const int32_t> filler;
+    if (inputs.text != nullptr) filler = inputs.text->ids;
+    AddPasskey(MeasurePasskey(*inputs.decoder, task.plan, *inputs.tokenizer, filler, task.length,
+                              spec.passkey_options, options),
+               spec.passkey_options, cell);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  cell.seconds = seconds.count();
+  return cell;
+}
+
+CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
+                int64_t longest_length) {
+  int64_t windows = 0;
+  double head_rows = 0;
+  if (spec.perplexity) {
+    const std::vector<EvalWindow> made =
+        MakeWindows(*inputs.text, spec.protocol, task.length, longest_length, spec.bos_id);
+    windows = static_cast<int64_t>(made.size());
+    const bool all = task.length == longest_length;
+    const int64_t rows = all ? task.length - 1 : task.length - made.front().score_begin;
+    head_rows = static_cast<double>(windows * rows);
+  }
+  if (WithPasskey(spec, inputs, task.length)) windows += PasskeyTrials(spec);
+  const ModelConfig& config = inputs.decoder->config();
+  CellCost cost;
+  cost.tokens = windows * (task.length - 1);
+  cost.flops = static_cast<double>(windows) *
+                   ForwardFlops(config, task.plan, static_cast<double>(task.length - 1)) +
+               head_rows * 2 * static_cast<double>(config.hidden * config.vocab);
+  return cost;
+}
+
+}  // namespace ropewalk

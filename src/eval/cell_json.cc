@@ -1,0 +1,154 @@
+#include "src/eval/cell_json.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ropewalk/base/hash.h"
+
+namespace ropewalk {
+namespace internal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One list of the fields of a row: `visit(key, member)` for each, in the order of the file.
+template <class C, class Visit>
+void VisitCommon(C& c, Visit&& visit) {
+  visit("version", c.version);
+  visit("model_hash", c.model_hash);
+  visit("text_hash", c.text_hash);
+  visit("tokenizer", c.tokenizer);
+  visit("tokenizer_hash", c.tokenizer_hash);
+  visit("trained_length", c.trained_length);
+  visit("longest_length", c.longest_length);
+  visit("protocol", c.protocol);
+  visit("anchors", c.anchors);
+  visit("bos", c.bos);
+  visit("passkey_protocol", c.passkey_protocol);
+  visit("seed", c.seed);
+  visit("compute", c.compute);
+  visit("angles", c.angles);
+  visit("threads", c.threads);
+}
+
+template <class C, class Visit>
+void VisitCell(C& c, Visit&& visit) {
+  visit("method", c.method);
+  visit("factor", c.factor);
+  visit("length", c.length);
+  visit("scaling", c.scaling);
+  visit("plan_hash", c.plan_hash);
+  visit("shared_with", c.shared_with);
+  visit("perplexity", c.perplexity);
+  visit("mean_nll", c.mean_nll);
+  visit("standard_error", c.standard_error);
+  visit("bits_per_byte", c.bits_per_byte);
+  visit("windows", c.windows);
+  visit("scored_tokens", c.scored_tokens);
+  visit("window_nll", c.window_nll);
+  visit("bucket_edges", c.bucket_edges);
+  visit("bucket_nll", c.bucket_nll);
+  visit("has_passkey", c.has_passkey);
+  visit("passkey_accuracy", c.passkey_accuracy);
+  visit("passkey_depths", c.passkey_depths);
+  visit("passkey_by_depth", c.passkey_by_depth);
+  visit("passkey_trials", c.passkey_trials);
+  visit("seconds", c.seconds);
+  visit("rope_base", c.rope_base);
+  visit("rotary_dim", c.rotary_dim);
+  visit("amplitude", c.amplitude);
+  visit("inv_freq", c.inv_freq);
+  VisitCommon(c, visit);
+}
+
+void Read(const Json& json, double& out) {
+  out = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+void Read(const Json& json, std::vector<double>& out) {
+  out.clear();
+  for (const Json& item : json.get_ref<const Json::array_t&>()) Read(item, out.emplace_back());
+}
+template <class T>
+void Read(const Json& json, T& out) {
+  json.get_to(out);
+}
+
+std::string Text(const std::string& value) { return value; }
+template <class T>
+std::string Text(const T& value) {
+  return Json(value).dump();
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell) {
+  std::vector<std::pair<std::string, std::string>> fields;
+  VisitCommon(cell,
+              [&](const char* key, const auto& value) { fields.emplace_back(key, Text(value)); });
+  return fields;
+}
+
+Json ToJson(const Cell& cell) {
+  Json json;
+  VisitCell(cell, [&](const char* key, const auto& value) { json[key] = value; });
+  json["identity"] = cell.Identity();
+  return json;
+}
+
+Cell CellFromJson(const Json& json) {
+  Cell cell;
+  VisitCell(cell, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  return cell;
+}
+
+Json ToJson(const SweepHeader& header) {
+  Json json;
+  json["format"] = "ropewalk-sweep";
+  json["schema"] = 1;
+  VisitCommon(header.common, [&](const char* key, const auto& value) { json[key] = value; });
+  json["model_path"] = header.model_path;
+  json["model_name"] = header.model_name;
+  json["text_path"] = header.text_path;
+  json["text_tokens"] = header.text_tokens;
+  json["command"] = header.command;
+  json["notes"] = header.notes;
+  return json;
+}
+
+SweepHeader HeaderFromJson(const Json& json) {
+  SweepHeader header;
+  VisitCommon(header.common, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  Read(json.at("model_path"), header.model_path);
+  Read(json.at("model_name"), header.model_name);
+  Read(json.at("text_path"), header.text_path);
+  Read(json.at("text_tokens"), header.text_tokens);
+  Read(json.at("command"), header.command);
+  Read(json.at("notes"), header.notes);
+  return header;
+}
+
+std::string Line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace internal
+
+std::string Cell::Identity() const {
+  Hasher hasher;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    hasher.Update(key);
+    hasher.Update(std::string_view("\0", 1));
+    hasher.Update(value);
+    hasher.Update(std::string_view("\0", 1));
+  };
+  add("format", "ropewalk-cell-1");
+  add("method", method);
+  add("factor", internal::Text(factor));
+  add("length", std::to_string(length));
+  add("scaling", scaling);
+  add("plan_hash", plan_hash);
+  for (const auto& [key, value] : internal::CommonIdentity(*this)) add(key, value);
+  return hasher.Hex();
+}
+
+}  // namespace ropewalk

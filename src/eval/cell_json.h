@@ -1,0 +1,26 @@
+// Rows and the header of results.jsonl as JSON. docs/results-format.md lists the keys.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/results.h"
+
+namespace ropewalk::internal {
+
+// What all cells of one sweep share and what decides their numbers, by JSON key.
+std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell);
+
+nlohmann::ordered_json ToJson(const Cell& cell);
+nlohmann::ordered_json ToJson(const SweepHeader& header);
+// Throw nlohmann::json::exception, which names the key that is missing or of a wrong type.
+Cell CellFromJson(const nlohmann::ordered_json& json);
+SweepHeader HeaderFromJson(const nlohmann::ordered_json& json);
+
+// One line without its newline. NaN becomes null, bytes that are not UTF-8 become U+FFFD.
+std::string Line(const nlohmann::ordered_json& json);
+
+}  // namespace ropewalk::internal
