@@ -1,0 +1,18 @@
+// The one entry for JSON that comes from a file: configs, safetensors headers, tokenizers, indexes.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ropewalk::internal {
+
+// Brackets inside brackets; real files stay below 10.
+inline constexpr int kMaxJsonDepth = 64;
+
+// One strict JSON value over all of `text`. Throws Error(kInvalidFile) naming `file` and the byte
+// offset for anything else: trailing bytes, NUL, NaN, numbers past double's range, invalid UTF-8, a
+// key twice in one object, nesting deeper than kMaxJsonDepth.
+nlohmann::json ParseJson(std::string_view text, const std::string& file);
+
+}  // namespace ropewalk::internal
