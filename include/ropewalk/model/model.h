@@ -23,13 +23,17 @@ namespace ropewalk {
 struct ModelConfig {
   std::string format;        // "Hugging Face", "GGUF v3", "llama2.c"
   std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
-  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0, vocab = 0;
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
+          vocab = 0;
   double rms_eps = 1e-5;
   bool tied_head = false;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
+  bool permuted_qk = false;  // rows of q and k lie in the file for the interleaved layout (GGUF
+                             // "llama", llama2.c); they are put back for the half layout at load
   PositionPlan plan;
   std::vector<std::string> harmless_keys;  // known and of no effect here
-  std::vector<std::string> unknown_keys;   // top-level keys that nobody here knows, listed by inspect
+  std::vector<std::string>
+      unknown_keys;  // top-level keys that nobody here knows, listed by inspect
 };
 
 // Parses a Hugging Face config.json text. `file` is for messages. Unknown keys inside a rope object
@@ -39,18 +43,21 @@ ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);
 
 // One Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; `rope_scaling` or
-// `rope_parameters` form) as a scaling for `plan`'s rotations. Any rope_theta in it replaces the base.
+// `rope_parameters` form) as a scaling for `plan`'s rotations. Any rope_theta in it replaces the
+// base.
 PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string& source,
                                  const PositionPlan& plan, bool allow_unknown = false);
 
-// A model on disk: a Hugging Face folder, a .gguf file, a llama2.c .bin. Cheap: maps, reads metadata.
+// A model on disk: a Hugging Face folder, a .gguf file, a llama2.c .bin. Cheap: maps, reads
+// metadata.
 struct ModelFiles {
   std::string path;
   ModelConfig config;
-  std::map<std::string, Weight> tensors;   // by their names in the file
-  std::unique_ptr<Tokenizer> tokenizer;    // null when unreadable or absent, see tokenizer_error
+  std::map<std::string, Weight> tensors;  // by their names in the file
+  std::unique_ptr<Tokenizer> tokenizer;   // null when unreadable or absent, see tokenizer_error
   std::string tokenizer_error;
-  std::string Hash() const;                // content hash of configuration and weights (reads all)
+  std::string config_hash;   // of config.json's bytes, where there is one
+  std::string Hash() const;  // content hash of configuration and weights (reads all)
 };
 struct OpenOptions {
   bool allow_unknown = false;
@@ -63,8 +70,8 @@ class Decoder;
 // The state of one sequence: KV caches, the declared final length, its resolved plan and tables.
 class Sequence {
  public:
-  // final_length: tokens the sequence will have in the end; pins length-dependent methods and bounds
-  // the cache.
+  // final_length: tokens the sequence will have in the end; pins length-dependent methods and
+  // bounds the cache.
   Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
            AnglePrecision precision);
   int64_t tokens() const { return tokens_; }
@@ -76,6 +83,7 @@ class Sequence {
 
  private:
   friend class Decoder;
+  void BuildTables();
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one a distinct rotation
   std::vector<KvCache> caches_;      // one a layer

@@ -1,0 +1,175 @@
+// The decoder of the LLaMA family (Touvron et al. 2023, arXiv 2302.13971).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
+#include "ropewalk/rotary/rotate.h"
+#include "src/model/decoder_impl.h"
+#include "src/model/elementwise.h"
+
+namespace ropewalk {
+
+// Activations of one chunk; `tokens` rows each.
+struct Decoder::Impl::Scratch {
+  Scratch(const Impl& m, int64_t tokens)
+      : x(tokens * m.config.hidden),
+        normed(tokens * m.config.hidden),
+        qkv(tokens * (m.q_dim() + 2 * m.kv_dim())),
+        attended(tokens * m.q_dim()),
+        gate_up(tokens * 2 * m.config.feed_forward) {}
+  AlignedBuffer<float> x;         // [tokens, hidden], the residual stream
+  AlignedBuffer<float> normed;    // [tokens, hidden]
+  AlignedBuffer<float> qkv;       // [tokens, (heads + 2 * kv_heads) * head_dim]
+  AlignedBuffer<float> attended;  // [tokens, heads * head_dim]
+  AlignedBuffer<float> gate_up;   // [tokens, 2 * feed_forward]
+};
+
+namespace {
+
+// [tokens, heads, head_dim] inside rows of `stride` elements.
+TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, int64_t stride) {
+  TensorView v = TensorView::Of(data, {tokens, heads, head_dim});
+  v.strides[0] = stride;
+  return v;
+}
+
+}  // namespace
+
+// Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
+void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> ids,
+                                 int64_t wanted_rows, Scratch& s) const {
+  const ModelConfig& c = config;
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  const int64_t qkv_dim = q_dim() + 2 * kv_dim();
+  const float eps = static_cast<float>(c.rms_eps);
+  const auto norm = [&](const AlignedBuffer<float>& w, int64_t first, int64_t rows) {
+    internal::RmsNorm({s.x.data() + first * c.hidden, c.hidden, s.normed.data() + first * c.hidden,
+                       c.hidden, rows, 1, c.hidden, w.data(), eps});
+  };
+
+  for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * c.hidden);
+
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const Layer& layer = layers[l];
+    const ResolvedLayer& plan = sequence.resolved_.layers[l];
+    KvCache& cache = sequence.caches_[l];
+    // Behind its keys and values the last layer is needed only where somebody reads the result.
+    const int64_t rows = l + 1 < layers.size() ? tokens : wanted_rows;
+    const int64_t first = tokens - rows;
+    float* x = s.x.data() + first * c.hidden;            // [rows, hidden]
+    float* normed = s.normed.data() + first * c.hidden;  // [rows, hidden]
+
+    norm(layer.attention_norm, 0, tokens);
+    layer.qkv.Apply(s.normed.data(), tokens, c.hidden, s.qkv.data(), qkv_dim);
+    TensorView q = Heads(s.qkv.data(), tokens, c.heads, c.head_dim, qkv_dim);
+    TensorView k = Heads(s.qkv.data() + q_dim(), tokens, c.kv_heads, c.head_dim, qkv_dim);
+    TensorView v =
+        Heads(s.qkv.data() + q_dim() + kv_dim(), tokens, c.kv_heads, c.head_dim, qkv_dim);
+    if (c.qk_norm) {
+      for (const auto& [view, w] : {std::pair{q, layer.q_norm.data()}, {k, layer.k_norm.data()}}) {
+        float* heads = static_cast<float*>(view.data);
+        internal::RmsNorm(
+            {heads, qkv_dim, heads, qkv_dim, tokens, view.shape[1], c.head_dim, w, eps});
+      }
+    }
+    double softmax_multiplier = 1;
+    if (plan.rotation >= 0) {
+      const ResolvedRotation& rotation = sequence.resolved_.rotations[plan.rotation];
+      Rotate({.table = &sequence.tables_[plan.rotation],
+              .layout = rotation.spec.layout,
+              .positions = Positions::From(sequence.first_position_ + sequence.tokens_),
+              .q = q,
+              .k = k,
+              .q_out = {},
+              .k_out = {},
+              .first_dim = rotation.spec.first_dim});
+      softmax_multiplier = rotation.frequencies.softmax_multiplier;
+    }
+    cache.Append(k, v);
+    if (rows == 0) continue;
+    Attention({.q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),
+               .out = Heads(s.attended.data(), rows, c.heads, c.head_dim, q_dim()),
+               .cache = &cache,
+               .scale = static_cast<float>(softmax_multiplier / std::sqrt(double(c.head_dim))),
+               .window_tokens = plan.window_tokens});
+    layer.out.Apply(s.attended.data(), rows, q_dim(), x, c.hidden, /*accumulate=*/true);
+
+    norm(layer.feed_forward_norm, first, rows);
+    layer.gate_up.Apply(normed, rows, c.hidden, s.gate_up.data(), 2 * c.feed_forward);
+    internal::SiluMul(s.gate_up.data(), rows, c.feed_forward);
+    layer.down.Apply(s.gate_up.data(), rows, 2 * c.feed_forward, x, c.hidden, /*accumulate=*/true);
+  }
+  norm(final_norm, tokens - wanted_rows, wanted_rows);
+}
+
+Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Decoder::~Decoder() = default;
+
+const ModelConfig& Decoder::config() const { return impl_->config; }
+
+int64_t Decoder::weight_bytes() const {
+  int64_t floats = static_cast<int64_t>(impl_->final_norm.size());
+  int64_t bytes = impl_->head.bytes();
+  for (const Impl::Layer& l : impl_->layers) {
+    bytes += l.qkv.bytes() + l.out.bytes() + l.gate_up.bytes() + l.down.bytes();
+    floats += static_cast<int64_t>(l.attention_norm.size() + l.feed_forward_norm.size() +
+                                   l.q_norm.size() + l.k_norm.size());
+  }
+  return bytes + floats * static_cast<int64_t>(sizeof(float));
+}
+
+void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* hidden,
+                      int64_t hidden_rows) const {
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  if (hidden == nullptr) hidden_rows = 0;
+  if (hidden_rows < 0 || hidden_rows > tokens) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Forward: hidden_rows: expected 0 to {} (the tokens of this call), got {}",
+                    tokens, hidden_rows));
+  }
+  if (sequence.caches_.size() != impl_->layers.size() ||
+      sequence.caches_[0].kv_heads() != config().kv_heads ||
+      sequence.caches_[0].head_dim() != config().head_dim) {
+    throw Error(ErrorCode::kMismatch, "Forward: the sequence was made for another model");
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (ids[t] >= 0 && ids[t] < config().vocab) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Forward: token id {} at index {} is outside the vocabulary of {} tokens "
+                    "(0 to {}); was the text tokenized for another model?",
+                    ids[t], t, config().vocab, config().vocab - 1));
+  }
+  if (tokens > sequence.final_length() - sequence.tokens()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Forward: {} tokens after {} pass the sequence's declared final length "
+                            "of {}; declare a longer one",
+                            tokens, sequence.tokens(), sequence.final_length()));
+  }
+  if (tokens == 0) return;
+  sequence.BuildTables();
+
+  Impl::Scratch scratch(*impl_, std::min(tokens, kChunkTokens));
+  for (int64_t t = 0; t < tokens; t += kChunkTokens) {
+    const int64_t chunk = std::min(kChunkTokens, tokens - t);
+    // Rows of this chunk among the last hidden_rows of the call.
+    const int64_t wanted = std::clamp(t + chunk - (tokens - hidden_rows), int64_t{0}, chunk);
+    impl_->ForwardChunk(sequence, ids.subspan(t, chunk), wanted, scratch);
+    sequence.tokens_ += chunk;
+    if (wanted == 0) continue;
+    std::memcpy(hidden, scratch.normed.data() + (chunk - wanted) * config().hidden,
+                static_cast<std::size_t>(wanted * config().hidden) * sizeof(float));
+    hidden += wanted * config().hidden;
+  }
+}
+
+void Decoder::Logits(const float* hidden, int64_t rows, float* logits) const {
+  if (rows > 0) impl_->head.Apply(hidden, rows, config().hidden, logits, config().vocab);
+}
+
+}  // namespace ropewalk

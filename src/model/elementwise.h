@@ -1,0 +1,26 @@
+// What a decoder does between matrix products, vectorised: small next to them, and kept so.
+#pragma once
+
+#include <cstdint>
+
+namespace ropewalk::internal {
+
+// Root mean square norm (Zhang & Sennrich 2019, arXiv 1910.07467, eq. 4), in float32:
+// out = x / sqrt(mean(x^2) + eps) * weight. Each of `rows` rows holds `groups` vectors of n, normed
+// one by one. out may be x. Strides in elements.
+struct RmsNormArgs {
+  const float* x;
+  int64_t x_stride;
+  float* out;
+  int64_t out_stride;
+  int64_t rows, groups, n;
+  const float* weight;  // [n]
+  float eps;
+};
+void RmsNorm(const RmsNormArgs& args);
+
+// gate_up [rows, 2 * n]: the first half of each row becomes silu(first half) * second half
+// (SwiGLU, Shazeer 2020, arXiv 2002.05202).
+void SiluMul(float* gate_up, int64_t rows, int64_t n);
+
+}  // namespace ropewalk::internal

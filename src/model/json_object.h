@@ -1,0 +1,54 @@
+// Typed reading of a JSON object, with errors that name file, key, what was expected and what came.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ropewalk::internal {
+
+// ParseJson, and the value must be an object.
+nlohmann::json ParseJsonObject(std::string_view text, const std::string& file);
+
+// The closest of `known` to `name` by edit distance, as ' (did you mean "x"?)'; empty if none is
+// near.
+std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& known);
+
+class JsonObject {
+ public:
+  // `where` precedes keys in messages: "config.json" or "config.json: rope_scaling".
+  JsonObject(const nlohmann::json& object, std::string where);
+
+  const std::string& where() const { return where_; }
+  const nlohmann::json& value() const { return object_; }
+  // Null counts as absent, as in Python's None.
+  const nlohmann::json* Find(std::string_view key) const;
+  bool Has(std::string_view key) const { return Find(key) != nullptr; }
+
+  // Absent: nullopt. Present with the wrong type or out of [low, high]: Error(kInvalidConfig).
+  std::optional<int64_t> Int(std::string_view key, int64_t low, int64_t high) const;
+  std::optional<double> Number(std::string_view key, double low, double high) const;
+  std::optional<bool> Bool(std::string_view key) const;
+  std::optional<std::string> String(std::string_view key) const;
+  std::optional<std::vector<double>> Numbers(std::string_view key, double low, double high) const;
+
+  template <class T>
+  T Require(std::optional<T> value, std::string_view key, std::string_view expected) const {
+    if (!value) Fail(key, expected);
+    return *std::move(value);
+  }
+  // "config.json: hidden_size: expected ..., got ..." (or "it is missing").
+  [[noreturn]] void Fail(std::string_view key, std::string_view expected) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+// A JSON value for a message: at most 60 characters.
+std::string Shown(const nlohmann::json& value);
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,130 @@
+// Weights from the files into the layers: which rows make which product.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ropewalk/base/error.h"
+#include "src/model/decoder_impl.h"
+#include "src/model/tensor_table.h"
+
+namespace ropewalk {
+namespace {
+
+using internal::TensorId;
+
+// Rows of a weight, put back from the interleaved layout where the file has them so: there the row
+// of element e of pair i (e = 0, 1) of a head is 2 i + e, here it is e * rotary_dim / 2 + i, so
+// that the half layout rotates the same pairs.
+struct Part {
+  const Weight* weight;
+  int64_t rows;
+  int64_t head_dim = 0;  // 0: as stored
+  int64_t rotary_dim = 0;
+
+  int64_t SourceRow(int64_t row) const {
+    if (head_dim == 0) return row;
+    const int64_t head = row / head_dim, r = row % head_dim, half = rotary_dim / 2;
+    if (r >= rotary_dim) return row;
+    return head * head_dim + 2 * (r % half) + r / half;
+  }
+  void Read(int64_t first, int64_t count, float* out) const {
+    if (head_dim == 0) return weight->ReadRows(first, count, out);
+    for (int64_t i = 0; i < count; ++i) {
+      weight->ReadRows(SourceRow(first + i), 1, out + i * weight->cols());
+    }
+  }
+};
+
+// One product out of several weights that read the same input.
+Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts) {
+  int64_t rows = 0;
+  for (const Part& p : parts) rows += p.rows;
+  const int64_t cols = parts[0].weight->cols();
+  const auto source = [&](int64_t first, int64_t count, float* out) {
+    for (const Part& p : parts) {
+      if (first < p.rows && count > 0) {
+        const int64_t n = std::min(count, p.rows - first);
+        p.Read(first, n, out);
+        out += n * cols;
+        count -= n;
+        first = 0;
+      } else {
+        first -= p.rows;
+      }
+    }
+  };
+  AlignedBuffer<float> bias;
+  if (!bias_parts.empty()) {
+    bias = AlignedBuffer<float>(rows);
+    AlignedBuffer<float> stored(rows);
+    int64_t at = 0;
+    for (const Part& p : bias_parts) {
+      p.weight->ReadRows(0, 1, stored.data());
+      for (int64_t i = 0; i < p.rows; ++i) bias[at++] = stored[p.SourceRow(i)];
+    }
+  }
+  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data());
+}
+
+AlignedBuffer<float> ReadVector(const Weight& weight) {
+  AlignedBuffer<float> out(weight.cols());
+  weight.ReadRows(0, 1, out.data());
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
+  const internal::Naming naming = files.config.format.starts_with("GGUF")
+                                      ? internal::Naming::kGguf
+                                      : internal::Naming::kHuggingFace;
+  auto impl = std::make_unique<Impl>();
+  impl->config = files.config;
+  internal::CheckTensors(impl->config, files.tensors, naming, files.path);
+  impl->config.harmless_keys = files.config.harmless_keys;
+  const ModelConfig& c = impl->config;
+
+  std::map<std::pair<int64_t, TensorId>, const Weight*> found;
+  for (const auto& t : internal::ExpectedTensors(c, naming)) {
+    found[{t.layer, t.id}] = &files.tensors.at(t.name);
+  }
+  impl->embedding = *found.at({-1, TensorId::kEmbedding});
+  impl->final_norm = ReadVector(*found.at({-1, TensorId::kFinalNorm}));
+  const TensorId head = c.tied_head ? TensorId::kEmbedding : TensorId::kHead;
+  impl->head = MakeLinear({{found.at({-1, head}), c.vocab}}, {});
+
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const auto get = [&](TensorId id) { return found.at({l, id}); };
+    const auto& rotation = c.plan.layers[l].rotation;
+    const int64_t permuted = c.permuted_qk ? c.head_dim : 0;
+    const int64_t rotary_dim = rotation ? rotation->rotary_dim : c.head_dim;
+    const int64_t q = impl->q_dim(), kv = impl->kv_dim(), ff = c.feed_forward;
+    const auto qkv = [&](TensorId iq, TensorId ik, TensorId iv) {
+      return std::vector<Part>{
+          {get(iq), q, permuted, rotary_dim}, {get(ik), kv, permuted, rotary_dim}, {get(iv), kv}};
+    };
+    std::vector<Part> qkv_bias, out_bias, gate_up_bias, down_bias;
+    if (c.qkv_bias) qkv_bias = qkv(TensorId::kQBias, TensorId::kKBias, TensorId::kVBias);
+    if (c.out_bias) out_bias = {{get(TensorId::kOBias), c.hidden}};
+    if (c.mlp_bias) {
+      gate_up_bias = {{get(TensorId::kGateBias), ff}, {get(TensorId::kUpBias), ff}};
+      down_bias = {{get(TensorId::kDownBias), c.hidden}};
+    }
+    Impl::Layer layer;
+    layer.attention_norm = ReadVector(*get(TensorId::kAttentionNorm));
+    layer.feed_forward_norm = ReadVector(*get(TensorId::kFeedForwardNorm));
+    if (c.qk_norm) {
+      layer.q_norm = ReadVector(*get(TensorId::kQNorm));
+      layer.k_norm = ReadVector(*get(TensorId::kKNorm));
+    }
+    layer.qkv = MakeLinear(qkv(TensorId::kQ, TensorId::kK, TensorId::kV), qkv_bias);
+    layer.out = MakeLinear({{get(TensorId::kO), c.hidden}}, out_bias);
+    layer.gate_up =
+        MakeLinear({{get(TensorId::kGate), ff}, {get(TensorId::kUp), ff}}, gate_up_bias);
+    layer.down = MakeLinear({{get(TensorId::kDown), c.hidden}}, down_bias);
+    impl->layers.push_back(std::move(layer));
+  }
+  return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
+}
+
+}  // namespace ropewalk

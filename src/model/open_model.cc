@@ -1,0 +1,118 @@
+// Which files make a model, and whether they belong together.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/hash.h"
+#include "src/model/config_llama2c.h"
+#include "src/model/tensor_table.h"
+
+namespace ropewalk {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tokenizer that cannot be read blocks nobody: ids can be given.
+template <class F>
+void TryTokenizer(ModelFiles& files, F&& load) {
+  try {
+    files.tokenizer = load();
+  } catch (const Error& e) {
+    files.tokenizer_error = e.what();
+  }
+}
+
+void OpenConfigJson(const std::string& path, const OpenOptions& options, ModelFiles& files) {
+  const auto file = MappedFile::Open(path);
+  files.config = ParseHfConfig(std::string(file->text()), path, options.allow_unknown);
+  files.config_hash = HashHex(file->text());
+}
+
+bool HasSafetensors(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name == "model.safetensors.index.json") return true;
+  }
+  return false;
+}
+
+void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {
+  const fs::path config = folder / "config.json";
+  if (!fs::is_regular_file(config)) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: no config.json in this folder; expected a Hugging "
+                            "Face model folder, or the path of a .gguf or .bin file",
+                            folder.string()));
+  }
+  OpenConfigJson(config.string(), options, files);
+  if (options.need_weights || HasSafetensors(folder)) {
+    files.tensors = OpenSafetensorsFolder(folder.string());
+    internal::CheckTensors(files.config, files.tensors, internal::Naming::kHuggingFace,
+                           folder.string());
+  }
+  TryTokenizer(files, [&] { return LoadTokenizerFolder(folder.string()); });
+}
+
+void OpenGgufModel(const std::string& path, const OpenOptions& options, ModelFiles& files) {
+  GgufFile gguf = OpenGguf(path);
+  files.config = ParseGgufConfig(gguf, options.allow_unknown);
+  files.config_hash = "in the weight file";
+  TryTokenizer(files, [&] { return LoadTokenizerGguf(gguf); });
+  files.tensors = std::move(gguf.tensors);
+  if (options.need_weights || !files.tensors.empty()) {
+    internal::CheckTensors(files.config, files.tensors, internal::Naming::kGguf, path);
+  }
+}
+
+void OpenLlama2cModel(const std::string& path, ModelFiles& files) {
+  Llama2cFile file = OpenLlama2c(path);
+  files.config = internal::Llama2cConfig(file);
+  files.config_hash = "in the weight file";
+  files.tensors = std::move(file.tensors);
+  internal::CheckTensors(files.config, files.tensors, internal::Naming::kHuggingFace, path);
+  const fs::path tokenizer = fs::path(path).parent_path() / "tokenizer.bin";
+  TryTokenizer(files, [&] { return LoadTokenizerLlama2c(tokenizer.string(), files.config.vocab); });
+}
+
+}  // namespace
+
+ModelFiles OpenModel(const std::string& path, const OpenOptions& options) {
+  ModelFiles files;
+  files.path = path;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) {
+    OpenFolder(path, options, files);
+  } else if (!fs::is_regular_file(status)) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: no such file or folder; expected a Hugging Face folder, a .gguf "
+                            "file or a llama2.c .bin",
+                            path));
+  } else if (path.ends_with(".json")) {
+    if (options.need_weights) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: a configuration alone has no weights; give the folder", path));
+    }
+    OpenConfigJson(path, options, files);
+    files.tokenizer_error = path + ": a configuration alone has no tokenizer";
+  } else if (path.ends_with(".safetensors")) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: give the folder that holds it together with config.json", path));
+  } else if (path.ends_with(".gguf") || MappedFile::Open(path)->text().starts_with("GGUF")) {
+    OpenGgufModel(path, options, files);
+  } else if (path.ends_with(".bin")) {
+    OpenLlama2cModel(path, files);
+  } else {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: expected a Hugging Face folder, a .gguf file, a llama2.c .bin or a "
+                    "config.json",
+                    path));
+  }
+  return files;
+}
+
+std::string ModelFiles::Hash() const { return HashHex(config_hash + " " + ContentHash(tensors)); }
+
+}  // namespace ropewalk

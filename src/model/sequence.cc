@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <new>
+
+#include "ropewalk/base/error.h"
+#include "src/model/decoder_impl.h"
+
+namespace ropewalk {
+namespace {
+
+// Positions are int32 in every engine this compares with, and tables are exact below 2^31.
+constexpr int64_t kMaxPosition = (int64_t{1} << 31) - 1;
+
+void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
+  if (static_cast<int64_t>(plan.layers.size()) != config.layers) {
+    throw Error(ErrorCode::kMismatch, fmt::format("Sequence: the plan has {} layers, the model {}",
+                                                  plan.layers.size(), config.layers));
+  }
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const auto& rotation = plan.layers[l].rotation;
+    if (rotation && rotation->head_dim != config.head_dim) {
+      throw Error(
+          ErrorCode::kMismatch,
+          fmt::format("Sequence: layer {} of the plan rotates heads of {}, the model's have {}", l,
+                      rotation->head_dim, config.head_dim));
+    }
+  }
+}
+
+}  // namespace
+
+Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
+                   AnglePrecision precision)
+    : precision_(precision) {
+  const ModelConfig& c = decoder.config();
+  if (final_length < 1 || final_length > kMaxPosition) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Sequence: final_length: expected 1 to {} tokens, got {}", kMaxPosition,
+                            final_length));
+  }
+  CheckPlan(c, plan);
+  resolved_ = Resolve(plan, final_length);
+  try {
+    caches_.reserve(c.layers);
+    for (int64_t l = 0; l < c.layers; ++l)
+      caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Sequence: not enough memory for a KV cache of {} tokens ({:.1f} GiB); "
+                            "use a shorter length",
+                            final_length,
+                            2.0 * c.layers * c.kv_heads * c.head_dim * sizeof(float) *
+                                final_length / (int64_t{1} << 30)));
+  }
+}
+
+// Tables are built at the first tokens, when the range of positions is known, and for all of it:
+// one row of 64 pairs is 512 bytes, 8 MiB at 16384 tokens.
+void Sequence::BuildTables() {
+  if (!tables_.empty() || resolved_.rotations.empty()) return;
+  std::vector<CosSinTable> tables;
+  for (const ResolvedRotation& r : resolved_.rotations) {
+    tables.emplace_back(r.frequencies, first_position_, final_length(), precision_);
+  }
+  tables_ = std::move(tables);
+}
+
+void Sequence::Truncate(int64_t tokens) {
+  if (tokens < 0 || tokens > tokens_) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Sequence::Truncate: expected 0 to {} tokens, got {}", tokens_, tokens));
+  }
+  for (KvCache& cache : caches_) cache.Truncate(tokens);
+  tokens_ = tokens;
+}
+
+void Sequence::OffsetPositions(int64_t first) {
+  if (tokens_ > 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Sequence::OffsetPositions: the sequence already has {} tokens", tokens_));
+  }
+  if (first < 0 || first > kMaxPosition - final_length()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Sequence::OffsetPositions: expected 0 to {}, got {}",
+                            kMaxPosition - final_length(), first));
+  }
+  first_position_ = first;
+  tables_.clear();
+}
+
+int64_t Sequence::bytes() const {
+  int64_t bytes = 0;
+  for (const KvCache& cache : caches_) bytes += cache.bytes();
+  for (const ResolvedRotation& r : resolved_.rotations) {
+    bytes +=
+        static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
+  }
+  return bytes;
+}
+
+}  // namespace ropewalk
