@@ -6,8 +6,8 @@ set -euo pipefail
 
 packages() {
   case "$1" in
-    build)  # compilers and the libraries that the program links
-      echo g++ cmake ninja-build pkg-config libhwy-dev libdnnl-dev nlohmann-json3-dev \
+    build)  # compilers and the libraries that the program links (oneDNN's CMake file asks for OpenCL)
+      echo g++ cmake ninja-build pkg-config libhwy-dev libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev \
         libcli11-dev libfmt-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
         libjs-chart.js ;;
     test)   # test framework, exact reference arithmetic, and python3 for tests of the program

@@ -1,0 +1,72 @@
+// The kernel of one job: the query heads that share a key head, for a tile of consecutive tokens,
+// against a span of keys.
+#pragma once
+
+#include <cstdint>
+
+#include "ropewalk/attention/attention.h"
+
+namespace ropewalk {
+
+// Keys [kv_heads, blocks, head_dim, 64]: 64 tokens along the vector, so that q k^T needs no
+// transposition. Values [kv_heads, capacity, value_stride]: rows, padded with zeros.
+struct AttentionAccess {
+  static constexpr int64_t kBlock = 64;
+  static constexpr int64_t kMaxLanes = 16;  // float32 lanes of the widest vector that is used
+
+  static constexpr int64_t ValueStride(int64_t head_dim) {
+    return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  }
+  static const float* Keys(const KvCache& c, int64_t kv_head) {
+    return c.keys_.data() + kv_head * ((c.capacity_ + kBlock - 1) / kBlock) * kBlock * c.head_dim_;
+  }
+  static const float* Values(const KvCache& c, int64_t kv_head) {
+    return c.values_.data() + kv_head * c.capacity_ * ValueStride(c.head_dim_);
+  }
+};
+
+namespace internal {
+
+// Tile sizes, by measurement on a core with 48 KiB + 1.25 MiB of cache. A tile has at most 96 rows
+// (row = query head of a token), 16 times the micro kernel's 6; scores of 96 x 256 stay in the
+// second cache level, a block of 64 keys and a slice of 128 values in the first.
+inline constexpr int64_t kTileRows = 96;
+inline constexpr int64_t kTileKeys = 256;
+inline constexpr int64_t kScoreStride = kTileKeys + AttentionAccess::kMaxLanes;
+
+struct AttentionTile {
+  const float* q;  // [tokens, group, head_dim]
+  int64_t q_token_stride, q_head_stride;
+  float* out;  // [tokens, group, head_dim]
+  int64_t out_token_stride, out_head_stride;
+  const float* keys;    // of the key head: [blocks, head_dim, 64]
+  const float* values;  // of the key head: [capacity, value_stride]
+  int64_t head_dim, value_stride;
+  int64_t tokens, group;       // rows = tokens * group, token-major
+  int64_t first_position;      // of token 0
+  int64_t window;              // at least 1
+  int64_t key_begin, key_end;  // multiples of kTileKeys, or the number of keys
+  float scale;
+  float* scratch;  // ScratchFloats(rows, head_dim)
+  // When not null, `out` is left alone and each row gives its value_stride unnormalised sums, its
+  // maximum (of scores in units of log 2) and its sum of weights here.
+  float* partial;  // [rows, value_stride + 2]
+};
+
+constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
+  const int64_t value_stride = AttentionAccess::ValueStride(head_dim);
+  // scores, queries, outputs, sums by lane, maxima; whole cache lines, so that threads share none
+  const int64_t floats = rows * (kScoreStride + 2 * value_stride + AttentionAccess::kMaxLanes + 1);
+  return (floats + AttentionAccess::kMaxLanes - 1) / AttentionAccess::kMaxLanes *
+         AttentionAccess::kMaxLanes;
+}
+
+void AttendTile(const AttentionTile& tile) noexcept;
+
+// For tests: the set of Highway's targets that the kernel was compiled for, and the one that ran
+// last.
+int64_t AttentionTargets();
+int64_t LastAttentionTarget();
+
+}  // namespace internal
+}  // namespace ropewalk
