@@ -1,0 +1,93 @@
+"""Writes tests/golden/io/: files from the formats' own Python writers, with what they must decode to.
+
+    python3 -m venv venv && venv/bin/pip install gguf==0.19.0 safetensors==0.5.3 numpy
+    venv/bin/python tests/golden/io/make_goldens.py
+
+quants.gguf      one tensor `<TYPE>` for each readable type, [4, 256], its bytes random (so every bit of a
+                 block matters) and its half-precision scales finite, subnormal and negative ones among
+                 them; beside it `<TYPE>.f32`, what gguf-py decodes it to; and one metadata key of each type.
+tiny.safetensors each readable dtype, a scalar, an empty tensor, metadata.
+"""
+import pathlib
+
+import gguf
+import numpy as np
+import safetensors
+
+HERE = pathlib.Path(__file__).parent
+ROWS, COLS = 4, 256
+# Byte offsets of the half-precision numbers inside a block.
+HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+
+
+def blocks(name, rng):
+    elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    data = rng.integers(0, 256, (ROWS * COLS // elements, size), dtype=np.uint8)
+    for i, block in enumerate(data):
+        for at in HALVES[name]:
+            half = np.float16(rng.normal() * 10.0 ** rng.integers(-4, 3))
+            if i == 1:
+                half = np.float16(3 * 2.0 ** -24)  # subnormal
+            block[at:at + 2] = np.frombuffer(half.tobytes(), np.uint8)
+    return data.reshape(ROWS, -1)
+
+
+def write_gguf():
+    rng = np.random.default_rng(3)
+    writer = gguf.GGUFWriter(str(HERE / "quants.gguf"), "llama")
+    writer.add_uint8("a.u8", 200)
+    writer.add_int8("a.i8", -100)
+    writer.add_uint16("a.u16", 60000)
+    writer.add_int16("a.i16", -30000)
+    writer.add_uint32("a.u32", 4000000000)
+    writer.add_int32("a.i32", -2000000000)
+    writer.add_uint64("a.u64", 2 ** 64 - 1)
+    writer.add_int64("a.i64", -2 ** 63)
+    writer.add_float32("a.f32", 0.1)
+    writer.add_float64("a.f64", 0.1)
+    writer.add_bool("a.bool", True)
+    writer.add_string("a.string", "rope \u00e9 \u7e69")
+    writer.add_array("a.ints", [1, -2, 3])
+    writer.add_array("a.floats", [0.5, -0.25])
+    writer.add_array("a.bools", [True, False])
+    writer.add_array("a.strings", ["x", "", "\u7e69"])
+    for name in HALVES:
+        kind = gguf.GGMLQuantizationType[name]
+        raw = blocks(name, rng)
+        writer.add_tensor(name, raw, raw_dtype=kind)
+        writer.add_tensor(name + ".f32", gguf.quants.dequantize(raw, kind).astype(np.float32))
+    x = (rng.normal(size=(ROWS, COLS)) * 10.0 ** rng.integers(-6, 4, (ROWS, COLS))).astype(np.float64)
+    writer.add_tensor("F64", x)
+    writer.add_tensor("F64.f32", x.astype(np.float32))
+    half = x.astype(np.float16)
+    writer.add_tensor("F16", half)
+    writer.add_tensor("F16.f32", half.astype(np.float32))
+    brain = (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    writer.add_tensor("BF16", brain.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.add_tensor("BF16.f32", (brain.astype(np.uint32) << 16).view(np.float32))
+    writer.add_tensor("F32", x.astype(np.float32))
+    writer.add_tensor("rank4", np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_safetensors():
+    values = np.array([[1, -2.5, 3], [0.375, 1e-3, 65504]], np.float64)
+    bf16 = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    tensors = {
+        "f64": ("float64", [2, 3], values),
+        "f32": ("float32", [2, 3], values.astype(np.float32)),
+        "f16": ("float16", [2, 3], values.astype(np.float16)),
+        "bf16": ("bfloat16", [2, 3], bf16),
+        "scalar": ("float32", [], np.float32(7)),
+        "empty": ("float32", [0, 3], np.zeros((0, 3), np.float32)),
+    }
+    data = {k: {"dtype": t, "shape": s, "data": v.tobytes()} for k, (t, s, v) in tensors.items()}
+    (HERE / "tiny.safetensors").write_bytes(safetensors.serialize(data, {"format": "pt"}))
+
+
+write_gguf()
+write_safetensors()
