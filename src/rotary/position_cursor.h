@@ -1,0 +1,82 @@
+// Walks tokens of a batch in order and says where each stands.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ropewalk/rotary/rotate.h"
+
+namespace ropewalk::internal {
+
+class PositionCursor {
+ public:
+  // Starts at token `index` of batch * tokens. The positions have been checked.
+  PositionCursor(const Positions& positions, int64_t tokens, int64_t index)
+      : positions_(positions),
+        tokens_(tokens),
+        batch_(index / tokens),
+        token_(index % tokens),
+        index_(index) {
+    if (positions.kind() == Positions::Kind::kPacked) {
+      const int64_t* boundaries = static_cast<const int64_t*>(positions.data());
+      sequence_ =
+          std::upper_bound(boundaries, boundaries + positions.size(), index) - boundaries - 1;
+    }
+    Update();
+  }
+
+  int64_t batch() const { return batch_; }
+  int64_t token() const { return token_; }
+  int64_t position() const { return position_; }
+
+  void Next() {
+    ++index_;
+    if (++token_ == tokens_) token_ = 0, ++batch_;
+    Update();
+  }
+
+ private:
+  void Update() {
+    // One past the last token is where a walk ends; there is nothing to look up.
+    switch (positions_.kind()) {
+      case Positions::Kind::kStart:
+        position_ = positions_.start() + token_;
+        return;
+      case Positions::Kind::kEach32:
+        if (At() < positions_.size()) {
+          position_ = static_cast<const int32_t*>(positions_.data())[At()];
+        }
+        return;
+      case Positions::Kind::kEach64:
+        if (At() < positions_.size()) {
+          position_ = static_cast<const int64_t*>(positions_.data())[At()];
+        }
+        return;
+      case Positions::Kind::kStarts:
+        if (batch_ < positions_.size()) {
+          position_ = static_cast<const int64_t*>(positions_.data())[batch_] + token_;
+        }
+        return;
+      case Positions::Kind::kPacked: {
+        const int64_t* boundaries = static_cast<const int64_t*>(positions_.data());
+        while (sequence_ + 2 < positions_.size() && boundaries[sequence_ + 1] <= index_) {
+          ++sequence_;
+        }
+        position_ = index_ - boundaries[sequence_];
+        return;
+      }
+    }
+  }
+  // Positions may be given once for all sequences of the batch.
+  int64_t At() const { return positions_.size() == tokens_ ? token_ : index_; }
+
+  Positions positions_;
+  int64_t tokens_;
+  int64_t batch_;
+  int64_t token_;
+  int64_t index_;
+  int64_t position_ = 0;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,32 @@
+#include "src/rotary/rotate_cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/rotary/rotate_cpu.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "src/rotary/rotate_cpu-inl.h"
+
+#if HWY_ONCE
+namespace ropewalk::internal {
+
+HWY_EXPORT(RotateTokensBody);
+HWY_EXPORT(RotateTargetBody);
+
+void RotateTokens(const RotateParams& params, int64_t begin, int64_t end,
+                  double* scratch) noexcept {
+  HWY_DYNAMIC_DISPATCH(RotateTokensBody)(params, begin, end, scratch);
+}
+
+bool HasNativeBf16() {
+#if HWY_ARCH_X86
+  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
+  return has && RotateTarget() <= HWY_AVX3;
+#else
+  return false;
+#endif
+}
+
+int64_t RotateTarget() { return HWY_DYNAMIC_DISPATCH(RotateTargetBody)(); }
+
+}  // namespace ropewalk::internal
+#endif  // HWY_ONCE

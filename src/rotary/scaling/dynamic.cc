@@ -1,0 +1,38 @@
+// Dynamic NTK: NTK-aware with s' = s length / L - (s - 1) beyond L, none up to L (emozilla 2023;
+// Hugging Face "dynamic"). `length` is the declared final length of the sequence, so that every
+// chunking of a prefill sees the same frequencies.
+#include <cmath>
+
+#include "src/rotary/scaling/scaling.h"
+
+namespace ropewalk::internal {
+
+Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& spec,
+                           int64_t length) {
+  if (spec.rotary_dim < 4) {
+    BadScaling("dynamic: rotary_dim must be at least 4, the exponent is d/(d-2)");
+  }
+  if (length <= spec.trained_length) return ResolveNone(spec);
+  const double d = static_cast<double>(spec.rotary_dim);
+  const double trained = static_cast<double>(spec.trained_length);
+  const double s = scaling.factor;
+  // s length / L - (s - 1)
+  const DoubleDouble grown =
+      TwoProduct(s, static_cast<double>(length)) / trained - (DoubleDouble{s, 0} - 1.0);
+  Frequencies out;
+  for (int64_t i = 0; i < Pairs(spec); ++i) out.inv_freq.push_back(NtkFrequency(spec, grown, i));
+
+  // In Hugging Face's forward pass the length is a tensor, which makes all of this float32.
+  const float grown_f32 =
+      static_cast<float>(s) * static_cast<float>(length) / static_cast<float>(trained) -
+      static_cast<float>(s - 1);
+  const float exponent = static_cast<float>(d / (d - 2));
+  // torch.pow squares and cubes by multiplication.
+  const float power = exponent == 2.0f   ? grown_f32 * grown_f32
+                      : exponent == 3.0f ? grown_f32 * grown_f32 * grown_f32
+                                         : std::pow(grown_f32, exponent);
+  out.inv_freq_f32 = TorchFrequencies(static_cast<float>(spec.base) * power, Pairs(spec));
+  return out;
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,27 @@
+// Divisors of f_i given outright, one a pair: the GGUF tensor `rope_freqs.weight`, into which
+// llama.cpp's converters bake Llama 3's scaling. float32: f_i of Hugging Face over the divisor.
+#include <cmath>
+
+#include "src/rotary/scaling/scaling.h"
+
+namespace ropewalk::internal {
+
+Frequencies ResolveExplicit(const ExplicitScaling& scaling, const RotarySpec& spec) {
+  if (static_cast<int64_t>(scaling.divisors.size()) != Pairs(spec)) {
+    BadScaling("explicit: expected one divisor a pair, " + std::to_string(Pairs(spec)) + ", got " +
+               std::to_string(scaling.divisors.size()));
+  }
+  Frequencies out = ResolveNone(spec);
+  for (std::size_t i = 0; i < scaling.divisors.size(); ++i) {
+    const double divisor = scaling.divisors[i];
+    if (!(divisor > 0 && std::isfinite(divisor))) {
+      BadScaling("explicit: divisor " + std::to_string(i) + " must be a positive number, got " +
+                 std::to_string(divisor));
+    }
+    out.inv_freq[i] = out.inv_freq[i] / divisor;
+    out.inv_freq_f32[i] /= static_cast<float>(divisor);
+  }
+  return out;
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,48 @@
+// Llama 3.1's scaling (Meta 2024), stated there in wavelengths w = 2 pi / f: f for w < L / high, f
+// / s for w > L / low, and between them a blend linear in L / w. That is NTK-by-parts of the YaRN
+// paper with alpha = low and beta = high.
+#include <numbers>
+
+#include "src/rotary/scaling/scaling.h"
+#include "src/rotary/torch_pow.h"
+
+namespace ropewalk::internal {
+namespace {
+
+// The branches of Hugging Face's _compute_llama3_parameters in float32.
+std::vector<float> TorchLlama3(const Llama3Scaling& p, const RotarySpec& spec) {
+  const double length = static_cast<double>(spec.trained_length);
+  const float low_wavelength = static_cast<float>(length / p.low_freq_factor);
+  const float high_wavelength = static_cast<float>(length / p.high_freq_factor);
+  const float factor = static_cast<float>(p.factor);
+  std::vector<float> f = TorchFrequencies(static_cast<float>(spec.base), Pairs(spec));
+  for (float& x : f) {
+    const float wavelength = (1.0f / x) * static_cast<float>(2 * std::numbers::pi);
+    const float scaled = wavelength > low_wavelength ? x / factor : x;
+    if (wavelength < high_wavelength || wavelength > low_wavelength) {
+      x = scaled;
+      continue;
+    }
+    const float rotations = (1.0f / wavelength) * static_cast<float>(length);
+    const float smooth = (rotations - static_cast<float>(p.low_freq_factor)) /
+                         static_cast<float>(p.high_freq_factor - p.low_freq_factor);
+    x = (1.0f - smooth) * scaled / factor + smooth * scaled;
+  }
+  return f;
+}
+
+}  // namespace
+
+Frequencies ResolveLlama3(const Llama3Scaling& scaling, const RotarySpec& spec) {
+  if (!(scaling.low_freq_factor > 0 && scaling.low_freq_factor < scaling.high_freq_factor)) {
+    BadScaling("llama3: expected 0 < low_freq_factor < high_freq_factor, got " +
+               std::to_string(scaling.low_freq_factor) + " and " +
+               std::to_string(scaling.high_freq_factor));
+  }
+  Frequencies out =
+      RampOverRotations(spec, scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor);
+  out.inv_freq_f32 = TorchLlama3(scaling, spec);
+  return out;
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,54 @@
+// LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it and Hugging Face computes it:
+// pair i is slowed by a searched divisor, `long_factor` when the declared length exceeds L, and cos
+// and sin are multiplied by sqrt(1 + ln s / ln L) whichever list is used.
+#include <cmath>
+
+#include "src/rotary/scaling/scaling.h"
+#include "src/rotary/torch_pow.h"
+
+namespace ropewalk::internal {
+namespace {
+
+void CheckDivisors(const std::vector<double>& divisors, const char* name, const RotarySpec& spec) {
+  if (static_cast<int64_t>(divisors.size()) != Pairs(spec)) {
+    BadScaling(std::string("longrope: ") + name + " must have one entry a pair, " +
+               std::to_string(Pairs(spec)) + ", got " + std::to_string(divisors.size()));
+  }
+  for (const double x : divisors) {
+    if (!(x > 0 && std::isfinite(x))) {
+      BadScaling(std::string("longrope: ") + name + " must hold positive numbers, got " +
+                 std::to_string(x));
+    }
+  }
+}
+
+}  // namespace
+
+Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& spec,
+                            int64_t length) {
+  CheckDivisors(scaling.short_factor, "short_factor", spec);
+  CheckDivisors(scaling.long_factor, "long_factor", spec);
+  const std::vector<double>& divisors =
+      length > spec.trained_length ? scaling.long_factor : scaling.short_factor;
+  Frequencies out;
+  out.inv_freq_f32 = TorchPowers(static_cast<float>(spec.base), Pairs(spec));
+  for (std::size_t i = 0; i < divisors.size(); ++i) {
+    out.inv_freq.push_back(PlainFrequency(spec, static_cast<int64_t>(i)) / divisors[i]);
+    out.inv_freq_f32[i] = 1.0f / (static_cast<float>(divisors[i]) * out.inv_freq_f32[i]);
+  }
+  if (scaling.attention_factor) {
+    out.amplitude = *scaling.attention_factor;
+    return out;
+  }
+  if (!scaling.factor) {
+    BadScaling("longrope: needs factor (configured over trained length) or attention_factor");
+  }
+  if (*scaling.factor > 1) {
+    if (spec.trained_length < 2) BadScaling("longrope: trained_length must be at least 2");
+    out.amplitude = std::sqrt(1 + std::log(*scaling.factor) /
+                                      std::log(static_cast<double>(spec.trained_length)));
+  }
+  return out;
+}
+
+}  // namespace ropewalk::internal
