@@ -1,0 +1,33 @@
+// SentencePiece: the library does the work, from a model that has been checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ropewalk/io/tokenizer.h"
+#include "src/io/spm_model.h"
+#include "src/io/tokenizer_added.h"
+#include "src/io/tokenizer_json.h"
+
+namespace ropewalk::internal {
+
+struct SpmParts {
+  SpmModel model;
+  std::string file;               // for errors
+  std::vector<AddedToken> added;  // past the model's pieces (added_tokens.json)
+  std::string kind, hash;
+  std::optional<int32_t> bos, eos;
+  bool adds_bos = false;
+};
+
+std::unique_ptr<Tokenizer> MakeSpmTokenizer(SpmParts parts);
+
+// tokenizer.model; `special` from the files beside it.
+std::unique_ptr<Tokenizer> ReadTokenizerModel(std::string_view proto, const std::string& file,
+                                              const SpecialTokens& special,
+                                              std::vector<AddedToken> added);
+
+}  // namespace ropewalk::internal

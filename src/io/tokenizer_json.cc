@@ -1,0 +1,225 @@
+#include "src/io/tokenizer_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/hash.h"
+#include "src/io/json.h"
+#include "src/io/tokenizer_json_steps.h"
+
+namespace ropewalk::internal {
+namespace {
+
+using nlohmann::json;
+
+struct Model {
+  Vocab vocab;
+  std::vector<BpeMerge> merges;
+  BpeOptions options;
+};
+
+Vocab ReadVocab(const JsonNode& node) {
+  Vocab vocab;
+  vocab.reserve(node.Object().size());
+  for (const auto& [piece, id] : node.Object().items()) {
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX) {
+      node.Fail(fmt::format("'{}' has id {}; ids are integers from 0", piece.substr(0, 80),
+                            id.dump().substr(0, 40)));
+    }
+    vocab.emplace(piece, id.get<int32_t>());
+  }
+  if (vocab.empty()) node.Fail("the vocabulary is empty");
+  return vocab;
+}
+
+std::pair<std::string, std::string> ReadMerge(const JsonNode& node) {
+  if (node.value.is_array()) {
+    if (node.value.size() != 2 || !node.value[0].is_string() || !node.value[1].is_string()) {
+      node.Fail("a merge is a pair of strings");
+    }
+    return {node.value[0].get<std::string>(), node.value[1].get<std::string>()};
+  }
+  const std::string& line = node.String();
+  const std::size_t space = line.find(' ');
+  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+    node.Fail(
+        fmt::format("'{}' is not two tokens with one space between them", line.substr(0, 80)));
+  }
+  return {line.substr(0, space), line.substr(space + 1)};
+}
+
+std::vector<BpeMerge> ReadMerges(const JsonNode& node, const Vocab& vocab) {
+  std::vector<BpeMerge> merges;
+  const json::array_t& list = node.Array();
+  merges.reserve(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const JsonNode item{list[i], node.file, fmt::format("{}[{}]", node.key, i)};
+    if (list[i].is_string() && list[i].get_ref<const std::string&>().starts_with("#version")) {
+      continue;
+    }
+    const auto [left, right] = ReadMerge(item);
+    const auto id = [&](const std::string& token) {
+      const auto found = vocab.find(token);
+      if (found == vocab.end()) {
+        item.Fail(fmt::format("the token '{}' is not in the vocabulary", token.substr(0, 80)));
+      }
+      return found->second;
+    };
+    merges.push_back({id(left), id(right), id(left + right)});
+  }
+  return merges;
+}
+
+Model ReadModel(const JsonNode& node) {
+  // Old files leave the type out; merges tell.
+  if (node.Has("type") || !node.Has("merges")) {
+    const JsonNode type = node.At("type");
+    if (type.String() != "BPE") {
+      type.Unsupported(fmt::format("the model '{}'", type.String().substr(0, 80)));
+    }
+  }
+  node.Only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
+             "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (node.Has(key) && !node.At(key).String().empty()) node.At(key).Unsupported("a word affix");
+  }
+  if (node.Has("dropout") && node.At("dropout").value != 0) {
+    node.At("dropout").Unsupported("random merges");
+  }
+  Model model;
+  model.vocab = ReadVocab(node.At("vocab"));
+  model.merges = ReadMerges(node.At("merges"), model.vocab);
+  model.options.fuse_unk = node.Bool("fuse_unk", false);
+  model.options.byte_fallback = node.Bool("byte_fallback", false);
+  model.options.ignore_merges = node.Bool("ignore_merges", false);
+  if (node.Has("unk_token")) {
+    const std::string& unk = node.At("unk_token").String();
+    const auto found = model.vocab.find(unk);
+    if (found == model.vocab.end()) {
+      node.At("unk_token").Fail(fmt::format("'{}' is not in the vocabulary", unk.substr(0, 80)));
+    }
+    model.options.unk_id = found->second;
+  }
+  return model;
+}
+
+std::vector<AddedToken> ReadAdded(const JsonNode& root) {
+  std::vector<AddedToken> added;
+  if (!root.Has("added_tokens")) return added;
+  const JsonNode list = root.At("added_tokens");
+  for (std::size_t i = 0; i < list.Array().size(); ++i) {
+    const JsonNode node{list.value[i], list.file, fmt::format("added_tokens[{}]", i)};
+    AddedToken token;
+    token.content = node.At("content").String();
+    token.id = static_cast<int32_t>(node.At("id").Integer(0, INT32_MAX));
+    token.special = node.Bool("special", false);
+    token.normalized = node.Bool("normalized", !token.special);
+    token.single_word = node.Bool("single_word", false);
+    token.lstrip = node.Bool("lstrip", false);
+    token.rstrip = node.Bool("rstrip", false);
+    node.Only({"content", "id", "special", "normalized", "single_word", "lstrip", "rstrip"});
+    added.push_back(std::move(token));
+  }
+  return added;
+}
+
+// The id that a TemplateProcessing puts in front of a text, if any.
+std::optional<int64_t> ReadTemplateFront(const JsonNode& node) {
+  const JsonNode single = node.At("single");
+  if (single.Array().empty()) return std::nullopt;
+  const JsonNode first{single.value[0], single.file, single.key + "[0]"};
+  if (!first.Has("SpecialToken")) return std::nullopt;
+  const std::string& name = first.At("SpecialToken").At("id").String();
+  const JsonNode ids = node.At("special_tokens").At(name).At("ids");
+  if (ids.Array().size() != 1) ids.Unsupported("a template that puts several tokens in front");
+  return JsonNode{ids.value[0], ids.file, ids.key + "[0]"}.Integer(0, INT32_MAX);
+}
+
+std::optional<int64_t> ReadFront(const JsonNode& node) {
+  const std::string& type = node.At("type").String();
+  if (type == "TemplateProcessing") return ReadTemplateFront(node);
+  if (type == "ByteLevel") return std::nullopt;
+  if (type != "Sequence") node.At("type").Unsupported(fmt::format("the post-processor '{}'", type));
+  std::optional<int64_t> front;
+  const JsonNode list = node.At("processors");
+  for (std::size_t i = 0; i < list.Array().size(); ++i) {
+    const JsonNode item{list.value[i], list.file, fmt::format("{}[{}]", list.key, i)};
+    if (const auto id = item.IsNested() ? ReadFront(item) : std::nullopt) front = id;
+  }
+  return front;
+}
+
+void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, BpeTokenizer* tokenizer) {
+  const auto id_of = [&](const std::optional<std::string>& token, const std::optional<int64_t>& id,
+                         const char* key) -> std::optional<int32_t> {
+    if (token) {
+      const auto found = tokenizer->IdOf(*token);
+      if (!found) {
+        root.Fail(
+            fmt::format("{} '{}' of the configuration is not in the vocabulary", key, *token));
+      }
+      return found;
+    }
+    if (!id) return std::nullopt;
+    // config.json describes the model, whose vocabulary may be larger than the tokenizer's.
+    if (*id < 0 || *id >= tokenizer->vocab_size()) return std::nullopt;
+    return static_cast<int32_t>(*id);
+  };
+  std::optional<int32_t> bos = id_of(special.bos_token, special.bos_id, "bos_token");
+  const std::optional<int32_t> eos = id_of(special.eos_token, special.eos_id, "eos_token");
+  std::optional<int64_t> front;
+  if (root.Has("post_processor")) front = ReadFront(root.At("post_processor"));
+  bool adds_bos = front.has_value();
+  if (special.add_bos || special.adds_bos_by_class) {
+    adds_bos = special.add_bos.value_or(true) && (bos || front);
+  }
+  if (adds_bos && front) {
+    bos = CheckedId(*front, tokenizer->vocab_size(), root.file + ": post_processor");
+  }
+  tokenizer->SetSpecial(bos, eos, adds_bos);
+}
+
+}  // namespace
+
+int32_t CheckedId(int64_t id, int64_t vocab_size, const std::string& where) {
+  if (id < 0 || id >= vocab_size) {
+    throw Error(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: id {} is outside the vocabulary of {} tokens", where, id, vocab_size));
+  }
+  return static_cast<int32_t>(id);
+}
+
+std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std::string& file,
+                                                const SpecialTokens& special) {
+  const json document = ParseJson(text, file);
+  const JsonNode root{document, file, ""};
+  root.Only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+             "post_processor", "decoder", "model"});
+  Model model = ReadModel(root.At("model"));
+  BpeParts parts;
+  parts.file = file;
+  parts.added = ReadAdded(root);
+  if (root.Has("normalizer")) ReadNormalizer(root.At("normalizer"), &parts.normalizer);
+  if (root.Has("pre_tokenizer")) ReadPreTokenizer(root.At("pre_tokenizer"), &parts.words);
+  const bool byte_level =
+      std::any_of(parts.words.begin(), parts.words.end(),
+                  [](const WordStep& step) { return std::holds_alternative<ByteMapStep>(step); });
+  if (root.Has("decoder")) {
+    ReadDecoder(root.At("decoder"), &parts.decoding);
+  } else {
+    parts.decoding.byte_level = byte_level;
+  }
+  const char* kind = byte_level                    ? "byte-level BPE (tokenizer.json)"
+                     : model.options.byte_fallback ? "byte-fallback BPE (tokenizer.json)"
+                                                   : "BPE (tokenizer.json)";
+  parts.bpe = Bpe(std::move(model.vocab), model.merges, model.options);
+  auto tokenizer = std::make_unique<BpeTokenizer>(std::move(parts), kind, HashHex(text));
+  SetSpecialTokens(root, special, tokenizer.get());
+  return tokenizer;
+}
+
+}  // namespace ropewalk::internal

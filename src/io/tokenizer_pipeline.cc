@@ -1,0 +1,219 @@
+#include "src/io/tokenizer_pipeline.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ropewalk::internal {
+namespace {
+
+std::string ReplaceAll(const ReplaceStep& step, const std::string& text) {
+  std::vector<Span> matches;
+  step.pattern.FindAll(text, &matches);
+  if (matches.empty()) return text;
+  std::string out;
+  std::size_t at = 0;
+  for (const auto& [begin, end] : matches) {
+    out.append(text, at, begin - at).append(step.content);
+    at = end;
+  }
+  return out.append(text, at);
+}
+
+std::string Strip(const StripStep& step, const std::string& text) {
+  std::size_t begin = 0, end = text.size();
+  while (step.left && begin < end &&
+         IsWhiteSpace(DecodeChar(std::string_view(text).substr(begin)))) {
+    begin += CharBytes(text[begin]);
+  }
+  while (step.right && begin < end) {
+    std::size_t last = end - 1;
+    while (last > begin && IsContinuation(text[last])) --last;
+    if (!IsWhiteSpace(DecodeChar(std::string_view(text).substr(last)))) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
+}
+
+struct Part {
+  Span span;
+  bool match;
+};
+
+void Merge(SplitBehavior behavior, const std::vector<Part>& parts, std::vector<Span>* out) {
+  const std::size_t first = out->size();
+  bool previous = false;
+  switch (behavior) {
+    case SplitBehavior::kRemoved:
+    case SplitBehavior::kIsolated:
+      for (const Part& part : parts) {
+        if (!(part.match && behavior == SplitBehavior::kRemoved)) out->push_back(part.span);
+      }
+      break;
+    case SplitBehavior::kContiguous:
+      for (const Part& part : parts) {
+        if (out->size() > first && part.match == previous) {
+          out->back().second = part.span.second;
+        } else {
+          out->push_back(part.span);
+        }
+        previous = part.match;
+      }
+      break;
+    case SplitBehavior::kMergedWithPrevious:
+      for (const Part& part : parts) {
+        if (part.match && !previous && out->size() > first) {
+          out->back().second = part.span.second;
+        } else {
+          out->push_back(part.span);
+        }
+        previous = part.match;
+      }
+      break;
+    case SplitBehavior::kMergedWithNext:
+      for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+        if (part->match && !previous && out->size() > first) {
+          out->back().first = part->span.first;
+        } else {
+          out->push_back(part->span);
+        }
+        previous = part->match;
+      }
+      std::reverse(out->begin() + static_cast<std::ptrdiff_t>(first), out->end());
+      break;
+  }
+}
+
+void Apply(const SplitStep& step, bool /*at_start*/, Words* words) {
+  std::vector<Span> result, matches;
+  std::vector<Part> parts;
+  for (const auto& [begin, end] : words->spans) {
+    step.pattern.FindAll(std::string_view(words->text).substr(begin, end - begin), &matches);
+    parts.clear();
+    std::size_t at = begin;
+    for (const auto& match : matches) {
+      if (begin + match.first > at) parts.push_back({{at, begin + match.first}, step.invert});
+      at = begin + match.second;
+      parts.push_back({{begin + match.first, at}, !step.invert});
+    }
+    if (at < end) parts.push_back({{at, end}, step.invert});
+    Merge(step.behavior, parts, &result);
+  }
+  std::erase_if(result, [](const Span& span) { return span.first == span.second; });
+  words->spans = std::move(result);
+}
+
+// Rewrites every word by `append(word, index, &text)`.
+template <class Append>
+void Rewrite(Words* words, const Append& append) {
+  Words out;
+  out.text.reserve(words->text.size() + words->text.size() / 4);
+  out.spans.reserve(words->spans.size());
+  for (std::size_t i = 0; i < words->spans.size(); ++i) {
+    const auto [begin, end] = words->spans[i];
+    const std::size_t start = out.text.size();
+    append(std::string_view(words->text).substr(begin, end - begin), i, &out.text);
+    out.spans.emplace_back(start, out.text.size());
+  }
+  *words = std::move(out);
+}
+
+void Apply(const PrefixSpaceStep&, bool /*at_start*/, Words* words) {
+  Rewrite(words, [](std::string_view word, std::size_t, std::string* out) {
+    if (word.front() != ' ') out->push_back(' ');
+    out->append(word);
+  });
+}
+
+void Apply(const ByteMapStep&, bool /*at_start*/, Words* words) {
+  Rewrite(words, [](std::string_view word, std::size_t, std::string* out) {
+    for (const char byte : word) out->append(ByteToChar(static_cast<uint8_t>(byte)));
+  });
+}
+
+void Apply(const MetaspaceStep& step, bool at_start, Words* words) {
+  using Prefix = MetaspaceStep::Prefix;
+  Rewrite(words, [&](std::string_view word, std::size_t index, std::string* out) {
+    const bool wanted =
+        step.prefix == Prefix::kAlways || (step.prefix == Prefix::kFirst && at_start && index == 0);
+    if (wanted && word.front() != ' ' && !word.starts_with(step.mark)) out->append(step.mark);
+    for (const char byte : word) {
+      if (byte == ' ') {
+        out->append(step.mark);
+      } else {
+        out->push_back(byte);
+      }
+    }
+  });
+  if (!step.split) return;
+  std::vector<Span> result;
+  for (const auto& [begin, end] : words->spans) {
+    std::size_t start = begin;
+    // A mark begins a word; marks in a row are one word each.
+    for (std::size_t at = words->text.find(step.mark, begin); at < end;
+         at = words->text.find(step.mark, at + step.mark.size())) {
+      if (at > start) result.emplace_back(start, at);
+      start = at;
+    }
+    if (start < end) result.emplace_back(start, end);
+  }
+  words->spans = std::move(result);
+}
+
+// Printable Latin-1 stands for itself; the other 68 bytes, in order, for U+0100 and on.
+struct ByteMap {
+  std::array<std::string, 256> chars;
+  std::array<int, 0x144> bytes{};
+
+  ByteMap() {
+    bytes.fill(-1);
+    char32_t next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) ||
+                             (byte >= 0xAE && byte <= 0xFF);
+      const char32_t c = printable ? static_cast<char32_t>(byte) : next++;
+      AppendUtf8(c, &chars[static_cast<std::size_t>(byte)]);
+      bytes[c] = byte;
+    }
+  }
+};
+const ByteMap& TheByteMap() {
+  static const ByteMap map;
+  return map;
+}
+
+}  // namespace
+
+const char kGpt2Pattern[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+const std::string& ByteToChar(uint8_t byte) { return TheByteMap().chars[byte]; }
+int CharToByte(char32_t c) { return c < 0x144 ? TheByteMap().bytes[c] : -1; }
+
+std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text) {
+  for (const NormalizerStep& step : steps) {
+    if (text.empty()) break;
+    if (const auto* form = std::get_if<NormalForm>(&step)) {
+      text = Normalize(text, *form);
+    } else if (const auto* replace = std::get_if<ReplaceStep>(&step)) {
+      text = ReplaceAll(*replace, text);
+    } else if (const auto* prepend = std::get_if<PrependStep>(&step)) {
+      text.insert(0, prepend->prefix);
+    } else {
+      text = Strip(std::get<StripStep>(step), text);
+    }
+  }
+  return text;
+}
+
+Words CutWords(const std::vector<WordStep>& steps, std::string text, bool at_start) {
+  Words words;
+  words.text = std::move(text);
+  if (words.text.empty()) return words;
+  words.spans.emplace_back(0, words.text.size());
+  for (const WordStep& step : steps) {
+    std::visit([&](const auto& one) { Apply(one, at_start, &words); }, step);
+  }
+  return words;
+}
+
+}  // namespace ropewalk::internal

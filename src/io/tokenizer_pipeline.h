@@ -1,0 +1,60 @@
+// What happens to text before the merges: normalisation, then cutting into words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/io/tokenizer_regex.h"
+#include "src/io/unicode.h"
+
+namespace ropewalk::internal {
+
+struct ReplaceStep {
+  Regex pattern;
+  std::string content;
+};
+struct PrependStep {
+  std::string prefix;
+};
+struct StripStep {
+  bool left, right;
+};
+using NormalizerStep = std::variant<NormalForm, ReplaceStep, PrependStep, StripStep>;
+
+std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text);
+
+enum class SplitBehavior { kRemoved, kIsolated, kContiguous, kMergedWithPrevious, kMergedWithNext };
+struct SplitStep {
+  Regex pattern;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;  // what does not match is the match
+};
+struct PrefixSpaceStep {};  // a space in front of each word that has none
+struct ByteMapStep {};      // bytes to the characters that stand for them in the vocabulary
+struct MetaspaceStep {
+  enum class Prefix { kNever, kFirst, kAlways };
+  std::string mark;  // what stands for a space
+  Prefix prefix = Prefix::kAlways;
+  bool split = true;
+};
+using WordStep = std::variant<SplitStep, PrefixSpaceStep, ByteMapStep, MetaspaceStep>;
+
+struct Words {
+  std::string text;
+  std::vector<Span> spans;  // of text; none is empty
+};
+
+// `at_start`: this is the beginning of the whole text, not what follows an added token.
+Words CutWords(const std::vector<WordStep>& steps, std::string text, bool at_start);
+
+// GPT-2's reversible map of bytes to printable characters, and back (-1: none of them).
+const std::string& ByteToChar(uint8_t byte);
+int CharToByte(char32_t c);
+
+// GPT-2's pattern, which is what a ByteLevel pre-tokenizer cuts by.
+extern const char kGpt2Pattern[];
+
+}  // namespace ropewalk::internal
