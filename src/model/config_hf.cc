@@ -239,14 +239,14 @@ void ReadWindows(const JsonObject& top, const Family& family,
   if (window > 0 && family.window == Family::Window::kNone && layer_types.empty()) {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("{}: sliding_window = {}: a {} model has none, and transformers ignores "
-                    "it; say \"model_type\": \"mistral\" or remove it",
+        fmt::format("{}: sliding_window = {}: transformers ignores it in a {} model without "
+                    "layer_types; remove it, or say in layer_types which layers slide",
                     top.where(), window, family.name));
   }
 }
 
 // True where a layer rotates. no_rope_layers is SmolLM3's list, in which 1 means that it does.
-std::vector<bool> ReadRotatingLayers(const JsonObject& top, ModelConfig& c) {
+std::vector<bool> ReadRotatingLayers(const JsonObject& top, const Family& family, ModelConfig& c) {
   std::vector<bool> rotates(c.layers, true);
   const auto interval = top.Int("no_rope_layer_interval", 1, int64_t{1} << 40);
   if (const auto list = top.Numbers("no_rope_layers", 0, 1)) {
@@ -254,8 +254,8 @@ std::vector<bool> ReadRotatingLayers(const JsonObject& top, ModelConfig& c) {
       top.Fail("no_rope_layers", fmt::format("an array of {} zeros and ones", c.layers));
     }
     for (int64_t l = 0; l < c.layers; ++l) rotates[l] = (*list)[l] != 0;
-  } else if (interval) {
-    for (int64_t l = 0; l < c.layers; ++l) rotates[l] = (l + 1) % *interval != 0;
+  } else if (const int64_t n = interval.value_or(family.no_rope_interval); n > 0) {
+    for (int64_t l = 0; l < c.layers; ++l) rotates[l] = (l + 1) % n != 0;
   }
   if (std::find(rotates.begin(), rotates.end(), false) != rotates.end()) {
     c.plan.notes.push_back("no_rope_layers: 1 means that a layer rotates (SmolLM3)");
@@ -367,7 +367,7 @@ void ReadPlan(const JsonObject& top, const Family& family, bool allow_unknown, M
   plan.layers.resize(c.layers);
   const std::vector<std::string> types = ReadLayerTypes(top, c.layers);
   ReadWindows(top, family, types, c);
-  const std::vector<bool> rotates = ReadRotatingLayers(top, c);
+  const std::vector<bool> rotates = ReadRotatingLayers(top, family, c);
   std::map<std::string, RotarySpec> specs;
   for (const auto& [type, rope] : ropes) {
     RotarySpec spec = MakeSpec(top, family, rope, c);

@@ -9,8 +9,9 @@
 namespace ropewalk::internal {
 
 struct Family {
-  const char* name;       // Hugging Face model_type; GGUF's general.architecture but for mistral
-  const char* gguf_name;  // null: GGUF files of it say "llama"
+  // Hugging Face model_type, and GGUF's general.architecture unless gguf_name says otherwise.
+  const char* name;
+  const char* gguf_name;  // null: no GGUF file says so, or llama.cpp adds rules that no key tells
   double default_theta;   // transformers 4.57 where config.json has no rope_theta
   bool kv_heads_default_heads;  // absent num_key_value_heads means as many as heads
   int64_t default_head_dim;     // 0: hidden_size / num_attention_heads
@@ -20,8 +21,9 @@ struct Family {
   bool qk_norm;
   // Layers that slide where layer_types does not say: none, all, or from max_window_layers on.
   enum class Window : uint8_t { kNone, kAll, kFromMaxWindowLayers } window;
-  int64_t default_window;  // tokens, where sliding_window is absent
-  bool gguf_permuted;      // GGUF stores q and k for the interleaved layout
+  int64_t default_window;    // tokens, where sliding_window is absent
+  int64_t no_rope_interval;  // every n-th layer does not rotate, where no key says; 0: all rotate
+  bool gguf_permuted;        // GGUF stores q and k for the interleaved layout
 };
 
 // Null when nobody here computes it.

@@ -1,0 +1,52 @@
+"""Writes hf_models/: tiny models of every family and rope type with the logits that transformers gives.
+
+    python3 tests/golden/make_hf_goldens.py      (torch 2.13.0, transformers 4.57.6, numpy)
+
+    hf_models/FAMILY/model*.safetensors   weights, shared by the rope types of a family
+    hf_models/FAMILY/ROPE.json            the config.json
+    hf_models/FAMILY/ROPE.f32             logits, float32: runs of cases.json, rows x vocab each
+    hf_models/cases.json                  ids, rows, runs
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "parity"))
+import cases  # noqa: E402
+
+TOKENS = 64  # twice what the models were "trained" at
+ROWS = [0, 1, 31, 32, 33, 47, 62, 63]
+OFFSETS = [0, 225, 131040, 1048544]  # with the rows: 255 .. 257, 131071, 1048575
+
+
+def main():
+    out = HERE / "hf_models"
+    shutil.rmtree(out, ignore_errors=True)
+    rng = np.random.default_rng(1)
+    ids = [int(i) for i in rng.integers(0, cases.SIZES["vocab_size"], TOKENS)]
+    for family, rope in cases.CASES:
+        folder = out / family
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            cases.write_weights(family, folder)
+            (folder / "generation_config.json").unlink(missing_ok=True)
+            (folder / "config.json").unlink()
+        cases.write_config(family, rope, folder / f"{rope}.json")
+        with tempfile.TemporaryDirectory() as work:
+            for file in folder.glob("model*"):
+                shutil.copy(file, work)
+            shutil.copy(folder / f"{rope}.json", pathlib.Path(work) / "config.json")
+            runs = [cases.transformers_logits(work, ids, offset)[ROWS] for offset in OFFSETS]
+        np.concatenate(runs).astype("<f4").tofile(folder / f"{rope}.f32")
+    (out / "cases.json").write_text(json.dumps(dict(
+        ids=ids, rows=ROWS, offsets=OFFSETS, cases=[list(c) for c in cases.CASES])) + "\n")
+
+
+if __name__ == "__main__":
+    main()

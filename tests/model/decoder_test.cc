@@ -1,0 +1,325 @@
+// The decoder against a scalar double reference written here, and against itself however a sequence
+// is cut into calls.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
+#include "tests/model/support.h"
+
+namespace ropewalk {
+namespace {
+
+using test::Difference;
+using test::Run;
+using test::Tensors;
+using test::Tiny;
+using testing::HasSubstr;
+using Matrix = std::vector<std::vector<double>>;
+
+// ---- Reference: one loop a formula, double, plain rotation with the given base. ----------------
+
+Matrix Product(const Matrix& x, const test::Tensor& w) {
+  const int64_t out = w.shape[0], in = w.shape[1];
+  Matrix y(x.size(), std::vector<double>(out));
+  for (std::size_t t = 0; t < x.size(); ++t) {
+    for (int64_t o = 0; o < out; ++o) {
+      for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * w.values[o * in + i];
+    }
+  }
+  return y;
+}
+
+Matrix Norm(const Matrix& x, const test::Tensor& w) {
+  Matrix y = x;
+  for (auto& row : y) {
+    double sum = 0;
+    for (const double v : row) sum += v * v;
+    const double scale = 1 / std::sqrt(sum / double(row.size()) + 1e-5);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] *= scale * w.values[i];
+  }
+  return y;
+}
+
+void Rope(Matrix& x, int64_t head_dim, double base, int64_t first) {
+  for (std::size_t t = 0; t < x.size(); ++t) {
+    for (std::size_t h = 0; h < x[t].size(); h += head_dim) {
+      for (int64_t i = 0; i < head_dim / 2; ++i) {
+        const double angle =
+            double(first + int64_t(t)) * std::pow(base, -2.0 * double(i) / double(head_dim));
+        double& a = x[t][h + i];
+        double& b = x[t][h + i + head_dim / 2];
+        const double ra = a * std::cos(angle) - b * std::sin(angle);
+        b = b * std::cos(angle) + a * std::sin(angle);
+        a = ra;
+      }
+    }
+  }
+}
+
+Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Tiny& s, int64_t window) {
+  Matrix out(q.size(), std::vector<double>(s.heads * s.head_dim));
+  for (int64_t t = 0; t < int64_t(q.size()); ++t) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const int64_t kv = h / (s.heads / s.kv_heads) * s.head_dim;
+      std::vector<double> p(t + 1, 0.0);
+      double total = 0;
+      for (int64_t j = window > 0 ? std::max<int64_t>(0, t - window + 1) : 0; j <= t; ++j) {
+        double dot = 0;
+        for (int64_t d = 0; d < s.head_dim; ++d) dot += q[t][h * s.head_dim + d] * k[j][kv + d];
+        total += p[j] = std::exp(dot / std::sqrt(double(s.head_dim)));
+      }
+      for (int64_t j = 0; j <= t; ++j) {
+        for (int64_t d = 0; d < s.head_dim; ++d) {
+          out[t][h * s.head_dim + d] += p[j] / total * v[j][kv + d];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<float> Reference(const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids,
+                             int64_t first, int64_t window, const std::vector<bool>& rotates) {
+  Matrix x;
+  const test::Tensor& embedding = w.at("model.embed_tokens.weight");
+  for (const int32_t id : ids) {
+    const float* row = embedding.values.data() + id * s.hidden;
+    x.emplace_back(row, row + s.hidden);
+  }
+  const auto add = [&](const Matrix& y) {
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      for (std::size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
+    }
+  };
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const auto tensor = [&](const char* name) -> const test::Tensor& {
+      return w.at("model.layers." + std::to_string(l) + "." + name);
+    };
+    const Matrix h = Norm(x, tensor("input_layernorm.weight"));
+    Matrix q = Product(h, tensor("self_attn.q_proj.weight"));
+    Matrix k = Product(h, tensor("self_attn.k_proj.weight"));
+    const Matrix v = Product(h, tensor("self_attn.v_proj.weight"));
+    if (rotates[l]) Rope(q, s.head_dim, 500, first), Rope(k, s.head_dim, 500, first);
+    add(Product(Attend(q, k, v, s, window), tensor("self_attn.o_proj.weight")));
+    const Matrix g = Norm(x, tensor("post_attention_layernorm.weight"));
+    Matrix gate = Product(g, tensor("mlp.gate_proj.weight"));
+    const Matrix up = Product(g, tensor("mlp.up_proj.weight"));
+    for (std::size_t t = 0; t < gate.size(); ++t) {
+      for (std::size_t i = 0; i < gate[t].size(); ++i) {
+        gate[t][i] = gate[t][i] / (1 + std::exp(-gate[t][i])) * up[t][i];
+      }
+    }
+    add(Product(gate, tensor("mlp.down_proj.weight")));
+  }
+  std::vector<float> logits;
+  for (const auto& row : Product(Norm(x, w.at("model.norm.weight")), embedding)) {
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+struct Model {
+  explicit Model(nlohmann::json config = Tiny().Config()) {
+    Tiny::WriteFolder(folder.path(), config, Tiny().Weights());
+    files = OpenModel(folder.path());
+    decoder = Decoder::Load(files);
+  }
+  test::TempFolder folder;
+  ModelFiles files;
+  std::unique_ptr<Decoder> decoder;
+  const PositionPlan& plan() const { return files.config.plan; }
+};
+
+TEST(Decoder, EqualsScalarReference) {
+  const Tiny tiny;
+  const Tensors weights = tiny.Weights();
+  const auto ids = tiny.Ids(70);
+  const Model model;
+  for (const int64_t first : {0, 1, 255, 256, 257, 131071, 1048575}) {
+    const auto expected = Reference(tiny, weights, ids, first, 0, {true, true, true});
+    EXPECT_LE(Difference(Run(*model.decoder, model.plan(), ids, {.offset = first}), expected), 5e-6)
+        << "first position " << first;
+  }
+}
+
+TEST(Decoder, WindowAndLayersWithoutRotation) {
+  const Tiny tiny;
+  const Tensors weights = tiny.Weights();
+  const auto ids = tiny.Ids(70);
+  nlohmann::json config = tiny.Config();
+  config["sliding_window"] = 17;
+  config["layer_types"] = std::vector<std::string>(3, "sliding_attention");
+  config["no_rope_layers"] = {1, 0, 1};
+  const Model model(config);
+  const auto expected = Reference(tiny, weights, ids, 0, 17, {true, false, true});
+  EXPECT_LE(Difference(Run(*model.decoder, model.plan(), ids), expected), 5e-6);
+  EXPECT_GT(Difference(Run(*Model().decoder, Model().plan(), ids), expected), 0.05);
+}
+
+TEST(Decoder, AnyChunkingGivesTheSameLogits) {
+  const Model model;
+  for (const char* dictionary :
+       {"{\"rope_type\": \"default\"}", "{\"rope_type\": \"dynamic\", \"factor\": 2}",
+        "{\"rope_type\": \"yarn\", \"factor\": 4}"}) {
+    SCOPED_TRACE(dictionary);
+    const PositionPlan plan = ParseRopeDictionary(dictionary, "test", model.plan());
+    // Past the decoder's own chunk of 512, on both sides of it.
+    const auto ids = Tiny().Ids(Decoder::kChunkTokens + 61);
+    const auto whole = Run(*model.decoder, plan, ids);
+    for (const int64_t chunk : {1, 7, 64, 511, 512, 513}) {
+      EXPECT_LE(Difference(Run(*model.decoder, plan, ids, {.chunk = chunk}), whole), 1e-5) << chunk;
+    }
+  }
+}
+
+TEST(Decoder, DeclaredLengthPinsDynamicScaling) {
+  const Model model;
+  const PositionPlan plan =
+      ParseRopeDictionary("{\"rope_type\": \"dynamic\", \"factor\": 2}", "test", model.plan());
+  const auto ids = Tiny().Ids(60);
+  const auto at = [&](int64_t length) {
+    return Run(*model.decoder, plan, ids, {.final_length = length});
+  };
+  // Trained at 64: unscaled up to there, then by the declared length, not by the tokens so far.
+  EXPECT_EQ(at(60), at(64));
+  EXPECT_NE(at(64), at(65));
+  EXPECT_GT(Difference(at(256), at(64)), 0.01);
+}
+
+TEST(Decoder, EqualThreadsEqualBits) {
+  const Model model;
+  const auto ids = Tiny().Ids(200);
+  const int before = NumThreads();
+  for (const int threads : {1, 2}) {
+    SetNumThreads(threads);
+    EXPECT_EQ(Run(*model.decoder, model.plan(), ids), Run(*model.decoder, model.plan(), ids));
+  }
+  SetNumThreads(before);
+}
+
+TEST(Decoder, LastRowsAlone) {
+  const Model model;
+  const Tiny tiny;
+  const auto ids = tiny.Ids(Decoder::kChunkTokens + 20);
+  const int64_t n = int64_t(ids.size());
+  std::vector<float> all(n * tiny.hidden);
+  Sequence whole(*model.decoder, model.plan(), n, AnglePrecision::kExact);
+  model.decoder->Forward(whole, ids, all.data(), n);
+  for (const int64_t rows :
+       {int64_t{0}, int64_t{1}, int64_t{19}, int64_t{20}, int64_t{21}, n - 1}) {
+    std::vector<float> last(rows * tiny.hidden + 1, -77);
+    Sequence sequence(*model.decoder, model.plan(), n, AnglePrecision::kExact);
+    model.decoder->Forward(sequence, ids, rows > 0 ? last.data() : nullptr, rows);
+    EXPECT_EQ(sequence.tokens(), n);
+    EXPECT_EQ(last.back(), -77);
+    last.pop_back();
+    if (rows == 0) continue;
+    EXPECT_LE(Difference(last, {all.end() - rows * tiny.hidden, all.end()}), 1e-5) << rows;
+  }
+}
+
+TEST(Decoder, TruncateGoesBackToAPrefix) {
+  const Model model;
+  const Tiny tiny;
+  const auto ids = tiny.Ids(40), other = tiny.Ids(40, 99);
+  std::vector<float> first(tiny.hidden), again(tiny.hidden);
+  Sequence sequence(*model.decoder, model.plan(), 40, AnglePrecision::kExact);
+  model.decoder->Forward(sequence, ids, first.data(), 1);
+  sequence.Truncate(10);
+  model.decoder->Forward(sequence, std::span(other).subspan(10), again.data(), 1);
+  EXPECT_NE(first, again);
+  sequence.Truncate(10);
+  EXPECT_EQ(sequence.tokens(), 10);
+  model.decoder->Forward(sequence, std::span(ids).subspan(10), again.data(), 1);
+  EXPECT_LE(Difference(again, first), 1e-5);
+}
+
+TEST(Decoder, RefusesBeforeChangingAnything) {
+  const Model model;
+  const Tiny tiny;
+  std::vector<float> hidden(100 * tiny.hidden);
+  Sequence sequence(*model.decoder, model.plan(), 20, AnglePrecision::kExact);
+  const auto error = [&](const std::vector<int32_t>& ids, int64_t rows) -> std::string {
+    try {
+      model.decoder->Forward(sequence, ids, hidden.data(), rows);
+    } catch (const Error& e) {
+      EXPECT_EQ(sequence.tokens(), 0);
+      return e.what();
+    }
+    return "(no error)";
+  };
+  EXPECT_THAT(error({1, 2, 53}, 0),
+              testing::AllOf(HasSubstr("53"), HasSubstr("index 2"), HasSubstr("vocabulary")));
+  EXPECT_THAT(error({-1}, 0), HasSubstr("-1"));
+  EXPECT_THAT(error(tiny.Ids(21), 0),
+              testing::AllOf(HasSubstr("21 tokens"), HasSubstr("final length of 20")));
+  EXPECT_THAT(error({1, 2}, 3), HasSubstr("hidden_rows"));
+  EXPECT_EQ(error({}, 0), "(no error)");
+  EXPECT_EQ(error(tiny.Ids(20), 20), "(no error)");
+  EXPECT_EQ(sequence.tokens(), 20);
+  EXPECT_THROW(model.decoder->Forward(sequence, tiny.Ids(1), nullptr, 0), Error);
+  EXPECT_THROW(sequence.Truncate(21), Error);
+  EXPECT_THROW(sequence.OffsetPositions(5), Error);
+}
+
+TEST(Decoder, SequenceRefusesWhatCannotBe) {
+  const Model model;
+  const auto make = [&](const PositionPlan& plan, int64_t length) -> std::string {
+    try {
+      Sequence s(*model.decoder, plan, length, AnglePrecision::kExact);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "(no error)";
+  };
+  EXPECT_THAT(make(model.plan(), 0), HasSubstr("final_length"));
+  EXPECT_THAT(make(model.plan(), int64_t{1} << 31), HasSubstr("final_length"));
+  PositionPlan fewer = model.plan();
+  fewer.layers.pop_back();
+  EXPECT_THAT(make(fewer, 10), HasSubstr("2 layers"));
+  PositionPlan other = model.plan();
+  other.layers[1].rotation->head_dim = other.layers[1].rotation->rotary_dim = 16;
+  EXPECT_THAT(make(other, 10), HasSubstr("heads of 16"));
+  Sequence far(*model.decoder, model.plan(), 10, AnglePrecision::kExact);
+  EXPECT_THROW(far.OffsetPositions((int64_t{1} << 31) - 10), Error);
+  EXPECT_THROW(far.OffsetPositions(-1), Error);
+  EXPECT_NO_THROW(far.OffsetPositions((int64_t{1} << 31) - 11));
+}
+
+// ---- stories260K, a trained model in llama2.c's format
+// --------------------------------------------
+
+TEST(Decoder, Stories260KTellsAStory) {
+  const char* data = std::getenv("ROPEWALK_TEST_DATA");
+  if (data == nullptr) GTEST_SKIP() << "ROPEWALK_TEST_DATA is not set";
+  const ModelFiles files = OpenModel(std::string(data) + "/stories260K/checkpoint_legacy.bin");
+  EXPECT_EQ(files.config.head_dim, 8);
+  EXPECT_EQ(files.config.plan.trained_length, 512);
+  ASSERT_NE(files.tokenizer, nullptr) << files.tokenizer_error;
+  const auto decoder = Decoder::Load(files);
+  const std::string start = "Once upon a time, there was a little girl named";
+  std::vector<int32_t> ids = {1};
+  const auto text = files.tokenizer->Encode(start);
+  ids.insert(ids.end(), text.begin(), text.end());
+  Sequence sequence(*decoder, files.config.plan, 200, AnglePrecision::kExact);
+  std::vector<float> hidden(decoder->config().hidden), logits(decoder->config().vocab);
+  std::vector<int32_t> generated;
+  std::span<const int32_t> next = ids;
+  for (int i = 0; i < 24; ++i) {
+    decoder->Forward(sequence, next, hidden.data(), 1);
+    decoder->Logits(hidden.data(), 1, logits.data());
+    generated.push_back(int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    next = std::span(generated).last(1);
+  }
+  // What llama2.c's own run.c prints at temperature 0.
+  EXPECT_THAT(start + files.tokenizer->Decode(generated),
+              HasSubstr("little girl named Lily. She loved to play outside in the"));
+}
+
+}  // namespace
+}  // namespace ropewalk
