@@ -1,0 +1,261 @@
+// ropewalk report: renders sweeps again, or several in one.
+#include "cli/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/eval/settings.h"
+#include "src/eval/cell_json.h"
+
+namespace ropewalk::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+constexpr auto kReplace = Json::error_handler_t::replace;
+
+std::string FolderName(const std::string& folder) {
+  fs::path path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.empty() || path == "." || path == "..") {
+    std::error_code ignored;
+    path = fs::weakly_canonical(folder, ignored);
+  }
+  return path.filename().empty() ? folder : path.filename().string();
+}
+
+// Which cell of a method a column shows; see Grid.
+int64_t PickCell(const std::vector<Cell>& cells, const std::string& method, int64_t length) {
+  int64_t picked = -1;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Cell& c = cells[i];
+    if (c.method != method || c.length != length) continue;
+    if (picked < 0) {
+      picked = static_cast<int64_t>(i);
+      continue;
+    }
+    const Cell& p = cells[picked];
+    const double need = static_cast<double>(length) / static_cast<double>(c.trained_length);
+    const bool reaches = c.factor >= need * (1 - 1e-9), p_reaches = p.factor >= need * (1 - 1e-9);
+    bool better = c.factor > p.factor;
+    if (length > c.trained_length && reaches && p_reaches) better = c.factor < p.factor;
+    if (length > c.trained_length && reaches != p_reaches) better = reaches;
+    if (better) picked = static_cast<int64_t>(i);
+  }
+  return picked;
+}
+
+Json CostJson(const std::optional<internal::PairedDifference>& cost) {
+  if (!cost) return nullptr;
+  return {{"nats", cost->mean},
+          {"standard_error", cost->standard_error},
+          {"outside_noise", cost->outside_noise}};
+}
+
+Json SettingsJson(const Recommendation& r, const std::vector<Cell>& cells) {
+  Json out = Json::array();
+  const Cell* cell = internal::FindCell(cells, r.method, r.factor, r.length);
+  if (cell == nullptr || cell->rotary_dim < 2) return out;
+  for (const EngineSetting& s : SettingsFor(*cell, r.length)) {
+    out.push_back({{"engine", s.engine},
+                   {"expressible", s.expressible},
+                   {"setting", s.setting},
+                   {"note", s.note}});
+  }
+  return out;
+}
+
+Json SweepJson(const SweepReport& sweep) {
+  const std::vector<Cell>& cells = sweep.results.cells;
+  Json out;
+  out["label"] = sweep.label;
+  out["header"] = internal::ToJson(sweep.results.header);
+  out["recommendations"] = Json::array();
+  for (const Recommendation& r : sweep.recommendations) {
+    out["recommendations"].push_back({{"length", r.length},
+                                      {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
+                                      {"factor", r.factor},
+                                      {"perplexity", r.perplexity},
+                                      {"passkey_accuracy", r.passkey_accuracy},
+                                      {"lead_outside_noise", r.lead_outside_noise},
+                                      {"runner_up", r.runner_up},
+                                      {"trained_length_cost", r.trained_length_cost},
+                                      {"longest_usable", r.longest_usable},
+                                      {"text", r.text},
+                                      {"settings", SettingsJson(r, cells)}});
+  }
+  out["rule"] = sweep.rule;
+  out["usable"] = Json::array();
+  for (const internal::Reach& reach : sweep.reaches) {
+    out["usable"].push_back({{"method", reach.method},
+                             {"longest_usable", reach.longest_usable},
+                             {"factor", reach.factor},
+                             {"cost_at_trained_length", CostJson(reach.cost)}});
+  }
+  const Grid grid = MakeGrid(cells);
+  out["grid"]["methods"] = grid.methods;
+  out["grid"]["columns"] = Json::array();
+  for (const Grid::Column& c : grid.columns) {
+    out["grid"]["columns"].push_back({{"length", c.length}, {"factor", c.factor}});
+  }
+  out["grid"]["cells"] = grid.cells;
+  out["cells"] = Json::array();
+  for (const Cell& cell : cells) out["cells"].push_back(internal::ToJson(cell));
+  return out;
+}
+
+// Whole or not at all: written beside the target, then renamed over it.
+void WriteWhole(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  {
+    std::ofstream file(part, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) {
+      const std::string reason = std::strerror(errno);
+      std::remove(part.c_str());
+      throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}; free some space or choose "
+                                              "another place with -o",
+                                              path, reason));
+    }
+  }
+  std::error_code error;
+  fs::rename(part, path, error);
+  if (error) {
+    std::remove(part.c_str());
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path, error.message()));
+  }
+}
+
+}  // namespace
+
+SweepReport MakeSweepReport(const std::string& label, const SweepResults& results) {
+  SweepReport report;
+  report.label = label;
+  report.results = results;
+  report.recommendations = Recommend(results.cells);
+  report.reaches = internal::Reaches(results.cells);
+  report.rule = internal::UsabilityRule(results.cells);
+  return report;
+}
+
+std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders) {
+  std::vector<SweepReport> sweeps;
+  std::map<std::string, int> names;
+  for (const std::string& folder : folders) ++names[FolderName(folder)];
+  for (const std::string& folder : folders) {
+    const std::string name = FolderName(folder);
+    sweeps.push_back(MakeSweepReport(names[name] > 1 ? folder : name, ReadResults(folder)));
+    if (sweeps.back().results.cells.empty()) {
+      throw Error(ErrorCode::kInvalidFile,
+                  fmt::format("{} holds no finished cell yet; run its sweep first", folder));
+    }
+  }
+  return sweeps;
+}
+
+Grid MakeGrid(const std::vector<Cell>& cells) {
+  Grid grid;
+  std::set<int64_t> lengths;
+  for (const Cell& c : cells) {
+    lengths.insert(c.length);
+    if (std::find(grid.methods.begin(), grid.methods.end(), c.method) == grid.methods.end()) {
+      grid.methods.push_back(c.method);
+    }
+  }
+  grid.cells.resize(grid.methods.size());
+  for (const int64_t length : lengths) {
+    Grid::Column column{length, 0};
+    bool uniform = true;
+    for (size_t m = 0; m < grid.methods.size(); ++m) {
+      const int64_t index = PickCell(cells, grid.methods[m], length);
+      grid.cells[m].push_back(index);
+      if (index < 0 || internal::MethodLabel(grid.methods[m], 7) !=
+                           fmt::format("{} (factor 7)", grid.methods[m])) {
+        continue;  // only named methods take a factor
+      }
+      if (column.factor == 0) column.factor = cells[index].factor;
+      uniform = uniform && cells[index].factor == column.factor;
+    }
+    if (!uniform) column.factor = 0;
+    grid.columns.push_back(column);
+  }
+  return grid;
+}
+
+Json ReportJson(const std::vector<SweepReport>& sweeps) {
+  Json out;
+  out["format"] = "ropewalk-report";
+  out["schema"] = 1;
+  out["version"] = Version();
+  out["methods"] = Json::array();
+  for (const MethodInfo& m : Methods()) {
+    out["methods"].push_back({{"name", m.name},
+                              {"title", m.title},
+                              {"source", m.source},
+                              {"length_dependent", m.length_dependent}});
+  }
+  out["sweeps"] = Json::array();
+  for (const SweepReport& sweep : sweeps) out["sweeps"].push_back(SweepJson(sweep));
+  return out;
+}
+
+std::string WriteReport(const std::vector<std::string>& folders, const std::string& out) {
+  const std::vector<SweepReport> sweeps = LoadSweeps(folders);
+  std::string path = out;
+  if (path.empty()) {
+    path = folders.size() == 1 ? (fs::path(folders[0]) / "report.html").string() : "report.html";
+  }
+  WriteWhole(path, Html(sweeps));
+  return path;
+}
+
+void AddReportCommand(CLI::App& app) {
+  struct ReportOptions {
+    std::vector<std::string> folders;
+    std::string out;
+    bool csv = false, markdown = false, json = false;
+  };
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* command = app.add_subcommand(
+      "report", "Render the report of a sweep again, or compare several sweeps in one");
+  command->add_option("DIR", options->folders, "Folders that hold a results.jsonl")->required();
+  command->add_option("-o,--output", options->out,
+                      "Where to write (default: DIR/report.html, for several DIRs ./report.html; "
+                      "with --csv, --markdown and --json standard output)");
+  auto* csv = command->add_flag("--csv", options->csv, "One line a cell as CSV");
+  auto* markdown = command->add_flag("--markdown", options->markdown, "Tables as Markdown");
+  auto* json = command->add_flag("--json", options->json, "All of it as JSON");
+  csv->excludes(markdown)->excludes(json);
+  markdown->excludes(json);
+  command->callback([options] {
+    if (!options->csv && !options->markdown && !options->json) {
+      std::cout << WriteReport(options->folders, options->out) << "\n";
+      return;
+    }
+    const std::vector<SweepReport> sweeps = LoadSweeps(options->folders);
+    const std::string text = options->csv ? Csv(sweeps)
+                             : options->markdown
+                                 ? Markdown(sweeps)
+                                 : ReportJson(sweeps).dump(1, ' ', false, kReplace) + "\n";
+    if (options->out.empty()) {
+      std::cout << text;
+    } else {
+      WriteWhole(options->out, text);
+    }
+  });
+}
+
+}  // namespace ropewalk::cli

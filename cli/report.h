@@ -1,0 +1,54 @@
+// What a sweep says: the summary on the terminal, report.html, CSV, Markdown and JSON.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/results.h"
+#include "src/eval/recommend.h"
+
+namespace ropewalk::cli {
+
+// One sweep with everything that is said about it.
+struct SweepReport {
+  std::string label;  // name of the folder; made unique among the sweeps of a report
+  SweepResults results;
+  std::vector<Recommendation> recommendations;
+  std::vector<internal::Reach> reaches;
+  std::string rule;  // what "usable" means, with this sweep's numbers
+};
+SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
+std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders);
+
+// Methods by lengths. Beyond the trained length a cell has the factor that matches its length (the
+// smallest that reaches it); up to the trained length, the largest factor: the worst that switching
+// it on costs.
+struct Grid {
+  struct Column {
+    int64_t length = 0;
+    double factor = 0;  // of all scaled cells in the column; 0 when they differ or there are none
+  };
+  std::vector<std::string> methods;
+  std::vector<Column> columns;
+  std::vector<std::vector<int64_t>> cells;  // [method][column] index into the cells, -1: missing
+};
+Grid MakeGrid(const std::vector<Cell>& cells);
+
+// The end of a sweep on the terminal: aligned table, recommendations, the rule.
+std::string SummaryText(const SweepReport& sweep);
+std::string Csv(const std::vector<SweepReport>& sweeps);  // one line a cell, RFC 4180
+std::string Markdown(const std::vector<SweepReport>& sweeps);
+nlohmann::ordered_json ReportJson(const std::vector<SweepReport>& sweeps);
+std::string Html(const std::vector<SweepReport>& sweeps);  // one file, no network
+
+// Renders folders that hold a results.jsonl into one HTML file and returns its path. `out` empty:
+// DIR/report.html for one folder, ./report.html for several. Throws Error.
+std::string WriteReport(const std::vector<std::string>& folders, const std::string& out);
+
+void AddReportCommand(CLI::App& app);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,14 @@
+// Putting untrusted text into the report's page.
+#pragma once
+
+#include <string>
+
+namespace ropewalk::cli {
+
+// For text between tags and in quoted attributes.
+std::string EscapeHtml(const std::string& text);
+// For JSON inside <script>: no '<', '>' or '&' is left, so nothing in it can end the element or
+// open a comment. The JSON stays the same value.
+std::string EscapeScriptJson(const std::string& json);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,660 @@
+"use strict";
+(() => {
+const data = JSON.parse(document.getElementById("data").textContent);
+const root = document.documentElement;
+
+// ---- theme: the system's, a button, or ?theme=dark -------------------------------------------
+const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
+let chosenTheme = new URLSearchParams(location.search).get("theme");
+const isDark = () => root.dataset.theme === "dark";
+function applyTheme() {
+  root.dataset.theme = chosenTheme || (systemDark.matches ? "dark" : "light");
+}
+applyTheme();
+
+// ---- small helpers; all text goes through textContent, so nothing in the data is markup --------
+function el(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(props || {})) {
+    if (key === "class") node.className = value;
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) node.append(child);
+  }
+  return node;
+}
+const number = (v) => typeof v === "number" && Number.isFinite(v);
+const grouped = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+function ppl(v) {
+  if (!number(v)) return "–";
+  return v < 10 ? v.toFixed(2) : v < 1000 ? v.toFixed(1) : grouped(Math.round(v));
+}
+const fixed = (v, digits) => (number(v) ? v.toFixed(digits) : "–");
+const short = (v) => String(Number(v.toPrecision(4)));
+
+// Colours of Okabe and Ito, told apart by colour-blind readers too; dashes and marks repeat them.
+const STYLES = {
+  "none": ["#3c4654", "#c9d3e0", [], "circle"],
+  "linear": ["#c4511a", "#ff8a4c", [7, 4], "rect"],
+  "ntk": ["#b98300", "#f2c14e", [2, 3], "triangle"],
+  "dynamic": ["#2a93cf", "#7fd0ff", [10, 3, 2, 3], "rectRot"],
+  "by-parts": ["#00805c", "#3ddbab", [5, 2], "crossRot"],
+  "by-parts-repo": ["#b0568a", "#f3a3cf", [3, 2, 3, 6], "star"],
+  "yarn": ["#0a55a8", "#5aa5ff", [12, 4], "rectRounded"],
+  "llama3": ["#7a1fa2", "#cf8bff", [], "triangle"],
+  "as-shipped": ["#5d6d00", "#c5d94e", [1, 2], "cross"],
+};
+const SPARE = [["#8c3b3b", "#ff9b9b", [4, 4], "rect"], ["#00707a", "#58e0ec", [8, 2], "circle"],
+               ["#6b5300", "#e0c060", [2, 2], "star"], ["#444c9c", "#a9b0ff", [6, 6], "rectRot"]];
+const spareOf = {};
+function style(method) {
+  if (!STYLES[method] && !(method in spareOf)) {
+    spareOf[method] = SPARE[Object.keys(spareOf).length % SPARE.length];
+  }
+  const s = Object.hasOwn(STYLES, method) ? STYLES[method] : spareOf[method];
+  return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
+}
+const titles = Object.fromEntries(data.methods.map((m) => [m.name, m.title]));
+const isNamed = (method) => Object.hasOwn(titles, method);
+const withFactor = (method, factor) =>
+  method === "none" ? "no scaling" : isNamed(method) ? `${method}, factor ${short(factor)}` : method;
+
+function translucent(hex, alpha) {
+  const n = parseInt(hex.slice(1), 16);
+  return `rgba(${n >> 16}, ${(n >> 8) & 255}, ${n & 255}, ${alpha})`;
+}
+
+function swatch(method) {
+  const s = style(method);
+  const ns = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(ns, "svg");
+  svg.setAttribute("width", "30"); svg.setAttribute("height", "10");
+  svg.setAttribute("class", "swatch"); svg.setAttribute("aria-hidden", "true");
+  const line = document.createElementNS(ns, "line");
+  for (const [k, v] of Object.entries({x1: 1, y1: 5, x2: 29, y2: 5, "stroke-width": 3,
+                                       stroke: s.color, "stroke-dasharray": s.dash.join(" ")})) {
+    line.setAttribute(k, v);
+  }
+  svg.append(line);
+  svg.dataset.method = method;
+  return svg;
+}
+
+function table(head, rows, options = {}) {
+  const t = el("table", {class: options.class || ""});
+  if (options.caption) t.append(el("caption", {}, options.caption));
+  if (head) t.append(el("thead", {}, el("tr", {}, head.map((h) => el("th", {scope: "col"}, h)))));
+  t.append(el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, i) => {
+    if (cell instanceof HTMLTableCellElement) return cell;
+    return i === 0 ? el("th", {scope: "row"}, cell) : el("td", {}, cell);
+  })))));
+  return el("div", {class: "scroll"}, t);
+}
+const behind = (...content) => el("details", {}, el("summary", {}, "The numbers as a table"), ...content);
+
+async function copyText(text, button) {
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch (refused) {  // pages opened from a file may not use the clipboard everywhere
+    const area = el("textarea", {});
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    done = document.execCommand("copy");
+    area.remove();
+  }
+  const label = button.textContent;
+  button.textContent = done ? "Copied" : "Select it";
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
+function codeBlock(text) {
+  const button = el("button", {type: "button", onclick: () => copyText(text, button)}, "Copy");
+  return el("div", {class: "setting"}, el("pre", {}, text), button);
+}
+
+// ---- charts --------------------------------------------------------------------------------------
+const drawn = [];  // {canvas, make, chart}, made again when the theme changes
+function chartBox(label, make) {
+  const canvas = el("canvas", {role: "img", "aria-label": label});
+  drawn.push({canvas, make, chart: null});
+  return el("div", {class: "chart"}, canvas);
+}
+function draw(entry) {
+  if (entry.chart) entry.chart.destroy();
+  entry.chart = new Chart(entry.canvas, entry.make());
+}
+const cssVar = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+// Ticks of a logarithmic axis at round values, about 4 to 9 of them.
+function logTicks(min, max) {
+  for (const steps of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7],
+                       [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]]) {
+    const ticks = [];
+    for (let e = Math.floor(Math.log10(min)); e <= Math.ceil(Math.log10(max)); ++e) {
+      for (const s of steps) {
+        const v = Number((s * 10 ** e).toPrecision(3));
+        if (v >= min * 0.999 && v <= max * 1.001) ticks.push(v);
+      }
+    }
+    if (ticks.length >= 4) return ticks;
+  }
+  const ticks = [];
+  for (let i = 0; i <= 5; ++i) ticks.push(Number((min + (max - min) * i / 5).toPrecision(3)));
+  return ticks;
+}
+function logAxis(title, values, ticks) {
+  const good = values.filter((v) => number(v) && v > 0);
+  let min = Math.min(...good), max = Math.max(...good);
+  if (!good.length) { min = 1; max = 10; }
+  const pad = Math.max((max / min) ** 0.04, 1.02);
+  min /= pad; max *= pad;
+  const at = ticks || logTicks(min, max);
+  return {
+    type: "logarithmic", min, max,
+    title: {display: true, text: title, color: cssVar("--soft")},
+    grid: {color: cssVar("--grid")},
+    afterBuildTicks: (axis) => { axis.ticks = at.map((value) => ({value})); },
+    ticks: {color: cssVar("--soft"), callback: (v) => grouped(short(v)), maxRotation: 50, autoSkip: true},
+  };
+}
+function linearAxis(title, extra) {
+  return Object.assign({
+    type: "linear", title: {display: true, text: title, color: cssVar("--soft")},
+    grid: {color: cssVar("--grid")}, ticks: {color: cssVar("--soft")},
+  }, extra);
+}
+// Lines at fixed places: {axis: "x" | "y", value, label}.
+const marks = {
+  id: "marks",
+  afterDatasetsDraw(chart, _args, options) {
+    const {ctx, chartArea: a, scales} = chart;
+    for (const m of options.lines || []) {
+      const p = scales[m.axis].getPixelForValue(m.value);
+      const inside = m.axis === "x" ? p >= a.left && p <= a.right : p >= a.top && p <= a.bottom;
+      if (!inside) continue;
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = cssVar("--soft");
+      ctx.lineWidth = 1.5;
+      ctx.setLineDash([4, 4]);
+      ctx.beginPath();
+      if (m.axis === "x") { ctx.moveTo(p, a.top); ctx.lineTo(p, a.bottom); }
+      else { ctx.moveTo(a.left, p); ctx.lineTo(a.right, p); }
+      ctx.stroke();
+      ctx.font = "12px system-ui, sans-serif";
+      const width = ctx.measureText(m.label).width;
+      if (m.axis === "x") {
+        const left = p + 6 + width > a.right;
+        ctx.textAlign = left ? "right" : "left";
+        ctx.fillText(m.label, left ? p - 6 : p + 6, a.top + 14);
+      } else {
+        ctx.fillText(m.label, a.left + 6, p - 5);
+      }
+      ctx.restore();
+    }
+  },
+};
+function lineDataset(label, points, s, extra) {
+  return Object.assign({
+    label, data: points, borderColor: s.color, backgroundColor: s.color, borderDash: s.dash,
+    pointStyle: s.mark, pointRadius: 4, pointHoverRadius: 6, borderWidth: 2.2, tension: 0, spanGaps: true,
+  }, extra);
+}
+function band(points, s, group) {
+  const plain = {borderWidth: 0, pointRadius: 0, pointHitRadius: 0, isBand: true, label: group};
+  return [
+    Object.assign({data: points.map((p) => ({x: p.x, y: p.high})), fill: false}, plain),
+    Object.assign({data: points.map((p) => ({x: p.x, y: p.low})), fill: "-1",
+                   backgroundColor: translucent(s.color, 0.16)}, plain),
+  ];
+}
+function chartConfig(datasets, scales, lines, tooltipTitle, tooltipLabel) {
+  return {
+    type: "line", data: {datasets}, plugins: [marks],
+    options: {
+      animation: false, responsive: true, maintainAspectRatio: false,
+      interaction: {mode: "nearest", axis: "x", intersect: false}, scales,
+      plugins: {
+        marks: {lines},
+        legend: {
+          position: "bottom",
+          labels: {
+            color: cssVar("--text"), usePointStyle: false, boxWidth: 34, boxHeight: 0, padding: 12,
+            filter: (item, d) => !d.datasets[item.datasetIndex].isBand,
+          },
+          onClick: (_event, item, legend) => {
+            const chart = legend.chart;
+            const show = !chart.isDatasetVisible(item.datasetIndex);
+            chart.data.datasets.forEach((d, i) => {
+              if (d.label === item.text) chart.setDatasetVisibility(i, show);
+            });
+            chart.update();
+          },
+        },
+        tooltip: {
+          filter: (item) => !item.dataset.isBand,
+          itemSort: (a, b) => b.parsed.y - a.parsed.y,
+          callbacks: {title: (items) => (items.length ? tooltipTitle(items[0]) : ""), label: tooltipLabel},
+        },
+      },
+    },
+  };
+}
+
+// ---- what a sweep holds ----------------------------------------------------------------------------
+const gridCell = (sweep, m, c) => {
+  const index = sweep.grid.cells[m][c];
+  return index < 0 ? null : sweep.cells[index];
+};
+function columnTitle(column) {
+  return column.factor > 0 ? [grouped(column.length), el("span", {class: "minor"}, `factor ${short(column.factor)}`)]
+                           : [grouped(column.length)];
+}
+const noneAt = (sweep, length) => sweep.cells.find((c) => c.method === "none" && c.length === length);
+
+// Cells of one line: the factor matched to each length ("matched"), or one factor throughout.
+function seriesCells(sweep, method, factor) {
+  const trained = sweep.header.trained_length;
+  if (!isNamed(method) || method === "none") {
+    return sweep.cells.filter((c) => c.method === method).sort((a, b) => a.length - b.length);
+  }
+  if (factor !== "matched") {
+    return sweep.cells.filter((c) => c.method === method && c.factor === factor)
+      .sort((a, b) => a.length - b.length);
+  }
+  const m = sweep.grid.methods.indexOf(method);
+  return sweep.grid.columns.map((column, i) =>
+    column.length > trained ? gridCell(sweep, m, i) : noneAt(sweep, column.length)).filter((c) => c);
+}
+
+// ---- sections ----------------------------------------------------------------------------------------
+function fact(value, label) {
+  return el("div", {}, el("span", {class: "value"}, value), el("span", {class: "label"}, label));
+}
+
+function settings(list) {
+  if (!list.length) return null;
+  const tabs = el("div", {class: "tabs", role: "tablist"});
+  const panel = el("div", {role: "tabpanel"});
+  list.forEach((s, i) => {
+    const tab = el("button", {type: "button", role: "tab", onclick: () => show(i)}, s.engine);
+    tabs.append(tab);
+  });
+  function show(chosen) {
+    [...tabs.children].forEach((t, i) => t.setAttribute("aria-selected", String(i === chosen)));
+    const s = list[chosen];
+    panel.replaceChildren();
+    if (!s.expressible) panel.append(el("p", {}, el("strong", {}, "Cannot express it. ")));
+    if (s.note) panel.append(el("p", {class: "small soft"}, s.note));
+    if (s.setting) panel.append(codeBlock(s.setting));
+  }
+  show(0);
+  return el("div", {}, tabs, panel);
+}
+
+function answerCard(sweep, r) {
+  const trained = sweep.header.trained_length;
+  const none = noneAt(sweep, r.length);
+  const facts = el("div", {class: "facts"});
+  facts.append(fact(ppl(r.perplexity), "perplexity"));
+  if (none && r.method !== "none") facts.append(fact(ppl(none.perplexity), "without scaling"));
+  const base = noneAt(sweep, trained);
+  if (base) facts.append(fact(ppl(base.perplexity), `at the trained ${grouped(trained)}`));
+  if (sweep.cells.some((c) => c.has_passkey)) {
+    facts.append(fact(`${Math.round(100 * r.passkey_accuracy)} %`, "passkeys found"));
+  }
+  const heading = r.method === null ? "no method is good enough"
+    : r.method === "none" ? "change nothing" : withFactor(r.method, r.factor);
+  return el("section", {class: "card"},
+    el("div", {class: "target"},
+      el("span", {class: "use" + (r.method === null ? " none" : "")}, heading),
+      el("span", {class: "soft"}, `for ${grouped(r.length)} tokens, ${short(r.length / trained)} times the trained length`)),
+    facts, el("p", {}, r.text), settings(r.settings));
+}
+
+function answer(sweep) {
+  const out = [el("h2", {}, "What to do")];
+  if (!sweep.recommendations.length) {
+    out.push(el("p", {}, "No length beyond the trained one was measured, so there is nothing to recommend."));
+  }
+  for (const r of sweep.recommendations) out.push(answerCard(sweep, r));
+  return out;
+}
+
+function reach(sweep) {
+  const trained = sweep.header.trained_length;
+  const longest = Math.max(...sweep.cells.map((c) => c.length));
+  const rows = sweep.usable.map((u) => {
+    const cost = u.cost_at_trained_length;
+    let text = "–";
+    if (cost) {
+      text = `${(100 * Math.expm1(cost.nats)).toFixed(1)} %`;
+      if (cost.nats === 0) text = "nothing";
+      else if (number(cost.standard_error)) {
+        text += ` ± ${(100 * cost.standard_error).toFixed(1)}` + (cost.outside_noise ? "" : " (noise)");
+      }
+    }
+    const reached = u.longest_usable === 0 ? "not even there"
+      : grouped(u.longest_usable) + (u.longest_usable === longest ? " (the longest measured)" : "");
+    return [[swatch(u.method), u.method], reached,
+            u.method === "none" || !isNamed(u.method) ? "–" : short(u.factor), text];
+  });
+  return [el("h2", {}, "How far each method goes"), el("div", {class: "card"},
+    table(["method", "usable up to (tokens)", "with factor", `perplexity it costs at ${grouped(trained)}`], rows),
+    el("p", {class: "small soft"}, sweep.rule))];
+}
+
+function bigTable(sweep) {
+  const {methods, columns} = sweep.grid;
+  const best = columns.map((_, c) => Math.min(...methods.map((_, m) => {
+    const cell = gridCell(sweep, m, c);
+    return cell && number(cell.perplexity) ? cell.perplexity : Infinity;
+  })));
+  const rows = methods.map((method, m) => [[swatch(method), method], ...columns.map((_, c) => {
+    const cell = gridCell(sweep, m, c);
+    if (!cell) return el("td", {}, "–");
+    const isBest = cell.perplexity === best[c];
+    return el("td", {class: isBest ? "best" : "", title: cell.scaling || ""},
+      el("span", {class: "big"}, ppl(cell.perplexity)),
+      number(cell.standard_error)
+        ? el("span", {class: "minor"}, `± ${fixed(cell.perplexity * cell.standard_error, 2)}`) : null,
+      number(cell.bits_per_byte) ? el("span", {class: "minor"}, `${cell.bits_per_byte.toFixed(3)} bits/byte`) : null,
+      cell.has_passkey ? el("span", {class: "minor"}, `passkey ${cell.passkey_accuracy.toFixed(2)}`) : null);
+  })]);
+  const every = table(
+    ["method", "factor", "length", "perplexity", "± (nats)", "bits/byte", "passkey", "windows", "tokens", "seconds"],
+    sweep.cells.map((c) => [c.method, short(c.factor), grouped(c.length), ppl(c.perplexity),
+      fixed(c.standard_error, 3), fixed(c.bits_per_byte, 3),
+      c.has_passkey ? c.passkey_accuracy.toFixed(2) : "–", String(c.windows), grouped(c.scored_tokens),
+      c.shared_with ? "shared" : fixed(c.seconds, 1)]));
+  const trained = sweep.header.trained_length;
+  return [el("h2", {}, "Every method at every length"), el("div", {class: "card"},
+    table(["method", ...columns.map(columnTitle)], rows, {caption:
+      `Perplexity (± one standard error), bits per byte and passkey accuracy. Beyond the trained ${grouped(trained)} ` +
+      "tokens each method has the factor that the length needs; up to it, the largest factor, which shows what " +
+      "leaving it on costs short text. A star marks the lowest perplexity."}),
+    el("details", {}, el("summary", {}, `All ${sweep.cells.length} cells`), every))];
+}
+
+function perplexityChart(sweep) {
+  const trained = sweep.header.trained_length;
+  const factors = [...new Set(sweep.cells.filter((c) => isNamed(c.method) && c.method !== "none")
+    .map((c) => c.factor))].sort((a, b) => a - b);
+  let factor = "matched";
+  const pick = el("select", {"aria-label": "factor", onchange: () => {
+    factor = pick.value === "matched" ? "matched" : Number(pick.value);
+    draw(drawn.find((d) => d.canvas === canvas));
+  }}, el("option", {value: "matched"}, "factor matched to each length"),
+    factors.map((f) => el("option", {value: String(f)}, `factor ${short(f)} at every length`)));
+  const make = () => {
+    const datasets = [], all = [], lengths = new Set();
+    for (const method of sweep.grid.methods) {
+      const s = style(method);
+      const points = seriesCells(sweep, method, factor).filter((c) => number(c.perplexity)).map((c) => {
+        const se = number(c.standard_error) ? c.standard_error : 0;
+        lengths.add(c.length);
+        all.push(c.perplexity * Math.exp(se), c.perplexity * Math.exp(-se));
+        return {x: c.length, y: c.perplexity, low: c.perplexity * Math.exp(-se),
+                high: c.perplexity * Math.exp(se), cell: c};
+      });
+      if (!points.length) continue;
+      datasets.push(lineDataset(method, points, s), ...band(points, s, method));
+    }
+    const xs = [...lengths].sort((a, b) => a - b);
+    return chartConfig(datasets,
+      {x: logAxis("length in tokens", xs, xs), y: logAxis("perplexity", all)},
+      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      (item) => `${grouped(item.raw.x)} tokens`,
+      (item) => `${withFactor(item.dataset.label, item.raw.cell.factor)}: ${ppl(item.raw.y)}`);
+  };
+  const box = chartBox("Perplexity against length for each method", make);
+  const canvas = box.firstChild;
+  const {methods, columns} = sweep.grid;
+  return [el("h2", {}, "Perplexity against length"), el("div", {class: "card"}, pick, box,
+    el("p", {class: "small soft"}, "Both axes are logarithmic; bands are ± one standard error. Click a name to hide it."),
+    behind(table(["method", ...columns.map((c) => grouped(c.length))], methods.map((method) => {
+      const cells = seriesCells(sweep, method, "matched");
+      return [method, ...columns.map((column) => {
+        const c = cells.find((x) => x.length === column.length);
+        return c ? `${ppl(c.perplexity)} ± ${fixed(c.perplexity * c.standard_error, 2)}` : "–";
+      })];
+    }), {caption: "Factor matched to each length; up to the trained length that is none."})))];
+}
+
+function positionChart(sweep) {
+  const trained = sweep.header.trained_length;
+  const {methods, columns} = sweep.grid;
+  let last = -1, series = [];
+  for (let c = columns.length - 1; c >= 0 && !series.length; --c) {
+    series = methods.map((method, m) => ({method, cell: gridCell(sweep, m, c)}))
+      .filter((s) => s.cell && s.cell.bucket_nll && s.cell.bucket_nll.length);
+    last = c;
+  }
+  if (!series.length) return [];
+  const length = columns[last].length;
+  const make = () => {
+    const xs = [], ys = [];
+    const datasets = series.map(({method, cell}) => {
+      const points = cell.bucket_nll.map((nll, i) => {
+        const x = (cell.bucket_edges[i] + cell.bucket_edges[i + 1]) / 2;
+        xs.push(x);
+        if (number(nll)) ys.push(nll);
+        return {x, y: nll, from: cell.bucket_edges[i], to: cell.bucket_edges[i + 1]};
+      }).filter((p) => number(p.y));
+      return lineDataset(method, points, style(method), {pointRadius: 2.5});
+    });
+    const ticks = [];
+    for (let t = 1; t <= length; t *= 2) if (t >= Math.min(...xs)) ticks.push(t);
+    return chartConfig(datasets,
+      {x: logAxis("position in the text, tokens", [...xs, length], ticks),
+       y: linearAxis("loss, nats a token", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
+      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      (item) => `positions ${grouped(item.raw.from)} to ${grouped(item.raw.to - 1)}`,
+      (item) => `${item.dataset.label}: ${fixed(item.raw.y, 3)}`);
+  };
+  const edges = series[0].cell.bucket_edges;
+  return [el("h2", {}, `Loss by position, at ${grouped(length)} tokens`), el("div", {class: "card"},
+    chartBox("Loss by position for each method", make),
+    el("p", {class: "small soft"}, "Where a line rises, the method stops working. Lower is better."),
+    behind(table(["positions", ...series.map((s) => s.method)],
+      series[0].cell.bucket_nll.map((_, i) => [`${grouped(edges[i])} – ${grouped(edges[i + 1] - 1)}`,
+        ...series.map((s) => fixed(s.cell.bucket_nll[i], 3))]))))];
+}
+
+function passkeyMaps(sweep) {
+  const {methods, columns} = sweep.grid;
+  if (!sweep.cells.some((c) => c.has_passkey)) {
+    return [el("h2", {}, "Passkey"), el("p", {class: "soft"}, "Not measured: it needs a tokenizer.")];
+  }
+  const maps = methods.map((method, m) => {
+    const cells = columns.map((_, c) => gridCell(sweep, m, c));
+    const first = cells.find((c) => c && c.has_passkey);
+    if (!first) return null;
+    const depths = first.passkey_depths;
+    const head = el("tr", {}, el("th", {scope: "col"}, "depth"),
+      columns.map((column) => el("th", {scope: "col"}, grouped(column.length))));
+    const rows = depths.map((depth, d) => el("tr", {}, el("th", {scope: "row"}, `${Math.round(depth * 100)} %`),
+      cells.map((c) => {
+        const v = c && c.has_passkey ? c.passkey_by_depth[d] : null;
+        const td = el("td", {}, number(v) ? v.toFixed(v === 0 || v === 1 ? 0 : 2) : "–");
+        if (number(v)) {
+          td.style.background = `rgba(var(--heat), ${0.07 + 0.93 * v})`;
+          if (v > 0.5) td.style.color = "var(--heat-high)";
+        }
+        return td;
+      })));
+    const total = el("tr", {}, el("th", {scope: "row"}, "all"), cells.map((c) =>
+      el("td", {}, el("strong", {}, c && c.has_passkey ? c.passkey_accuracy.toFixed(2) : "–"))));
+    return el("div", {class: "card"}, el("h3", {}, swatch(method), method),
+      el("table", {class: "heat"}, el("thead", {}, head), el("tbody", {}, rows, total)));
+  });
+  const trials = sweep.cells.find((c) => c.has_passkey).passkey_trials;
+  return [el("h2", {}, "Passkey: is what stands far back still found?"),
+    el("p", {class: "small soft"}, `Share of ${trials} prompts a cell in which every digit of a hidden number comes ` +
+      "out right, by length in tokens and by how deep the number is hidden (0 % is the start). Dark is found. " +
+      "Factors as in the table above."),
+    el("div", {class: "heatmaps"}, maps)];
+}
+
+function frequencyChart(sweep) {
+  const trained = sweep.header.trained_length;
+  const {methods, columns} = sweep.grid;
+  const c = columns.length - 1;
+  const series = methods.map((method, m) => ({method, cell: gridCell(sweep, m, c)}))
+    .filter((s) => s.cell && s.cell.inv_freq && s.cell.inv_freq.length);
+  if (!series.length) return [];
+  const length = columns[c].length;
+  const wavelength = (f) => (f > 0 ? 2 * Math.PI / f : NaN);
+  const make = () => {
+    const ys = [trained, length];
+    const datasets = series.map(({method, cell}) => {
+      const points = cell.inv_freq.map((f, i) => ({x: i, y: wavelength(f)})).filter((p) => number(p.y));
+      ys.push(...points.map((p) => p.y));
+      return lineDataset(method, points, style(method), {pointRadius: 2});
+    });
+    return chartConfig(datasets,
+      {x: linearAxis("pair of dimensions"), y: logAxis("wavelength, tokens", ys)},
+      [{axis: "y", value: trained, label: `trained ${grouped(trained)}`},
+       {axis: "y", value: length, label: `target ${grouped(length)}`}],
+      (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${short(item.raw.y)} tokens`);
+  };
+  return [el("h2", {}, `Frequencies of each method, at ${grouped(length)} tokens`), el("div", {class: "card"},
+    chartBox("Wavelength of each pair for each method", make),
+    el("p", {class: "small soft"}, "Each pair of dimensions turns once in so many tokens. A pair whose wavelength is " +
+      "longer than the trained length never made a full turn in training: beyond it, unscaled, it reaches angles that " +
+      "the model has never seen. Methods differ in which pairs they stretch."),
+    behind(table(["pair", ...series.map((s) => s.method)], series[0].cell.inv_freq.map((_, i) =>
+      [String(i), ...series.map((s) => (number(wavelength(s.cell.inv_freq[i])) ? short(wavelength(s.cell.inv_freq[i])) : "–"))]))))];
+}
+
+function protocol(sweep) {
+  const h = sweep.header, first = sweep.cells[0];
+  const range = (key) => {
+    const values = [...new Set(sweep.cells.map((c) => c[key]))].sort((a, b) => a - b);
+    return values.length < 5 ? values.map(grouped).join(", ") : `${grouped(values[0])} to ${grouped(values.at(-1))}`;
+  };
+  const seconds = sweep.cells.filter((c) => !c.shared_with).reduce((sum, c) => sum + (c.seconds || 0), 0);
+  const rows = [
+    ["model", h.model_path], ["model hash", h.model_hash], ["text", h.text_path],
+    ["text tokens", grouped(h.text_tokens)], ["text hash", h.text_hash],
+    ["tokenizer", h.tokenizer], ["tokenizer hash", h.tokenizer_hash || "–"],
+    ["trained length", `${grouped(h.trained_length)} tokens`], ["protocol", h.protocol],
+    ["windows a cell", range("windows")], ["scored tokens a cell", range("scored_tokens")],
+    ["BOS rule", h.bos], ["passkey", h.passkey_protocol || "not measured"], ["seed", String(h.seed)],
+    ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
+    ["seconds, all cells", seconds.toFixed(1)], ["Ropewalk", h.version],
+  ];
+  return [el("h2", {}, "How it was measured"), el("div", {class: "card"},
+    table(null, rows.map(([k, v]) => [k, v || "–"]), {class: "protocol"}),
+    el("p", {class: "small soft"}, h.protocol.startsWith("aligned")
+      ? "Every cell scores the same tokens of the text; only how much stands in front of them differs. Standard " +
+        "errors are over windows, and differences between methods are taken window by window."
+      : "Windows do not overlap; standard errors are over windows, and differences between methods are taken " +
+        "window by window."))];
+}
+
+function plan(sweep) {
+  const first = sweep.cells[0];
+  const rows = [];
+  const seen = new Set();
+  for (const c of sweep.cells) {
+    const key = `${c.method} ${c.factor} ${c.plan_hash}`;
+    if (seen.has(key)) continue;
+    seen.add(key);
+    rows.push([c.method, short(c.factor), el("td", {class: "wide"}, c.scaling), number(c.amplitude) ? short(c.amplitude) : "–",
+               el("td", {}, el("code", {}, c.plan_hash.slice(0, 12)))]);
+  }
+  return [el("h2", {}, "What the model does with positions"), el("div", {class: "card"},
+    first.rotary_dim ? el("p", {}, `Rotary, ${first.rotary_dim} dimensions of each head (${first.rotary_dim / 2} pairs), base ` +
+      `${grouped(short(first.rope_base))}, trained at ${grouped(sweep.header.trained_length)} tokens.`) : null,
+    sweep.header.notes.length ? el("ul", {}, sweep.header.notes.map((n) =>
+      el("li", {}, n.includes("\n") ? el("pre", {}, n) : n))) : null,
+    el("details", {}, el("summary", {}, "Every plan that was measured, with its hash"),
+      table(["method", "factor", "scaling", "amplitude", "plan hash"], rows)))];
+}
+
+function command(sweep) {
+  if (!sweep.header.command) return [];
+  return [el("h2", {}, "To get this again"), el("div", {class: "card"}, codeBlock(sweep.header.command))];
+}
+
+// ---- several sweeps side by side ---------------------------------------------------------------------
+function bestAt(sweep, length) {
+  return sweep.cells.filter((c) => c.length === length && number(c.perplexity))
+    .sort((a, b) => a.perplexity - b.perplexity)[0];
+}
+function comparison(sweeps) {
+  const lengths = [...new Set(sweeps.flatMap((s) => s.cells.map((c) => c.length)))].sort((a, b) => a - b);
+  const bytes = sweeps.every((s) => s.cells.every((c) => number(c.bits_per_byte)));
+  const value = (c) => (bytes ? c.bits_per_byte : c.perplexity);
+  const unit = bytes ? "bits per byte" : "perplexity";
+  const rows = sweeps.map((s) => [s.label, ...lengths.map((length) => {
+    const r = s.recommendations.find((x) => x.length === length);
+    const cell = r && r.method ? s.cells.find((c) => c.method === r.method && c.factor === r.factor && c.length === length)
+                               : length <= s.header.trained_length ? noneAt(s, length) : null;
+    if (!cell) return el("td", {}, r ? "none good enough" : "–");
+    return el("td", {}, cell.method === "none" ? "no scaling" : cell.method,
+      el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${cell.has_passkey ? `, passkey ${cell.passkey_accuracy.toFixed(2)}` : ""}`));
+  })]);
+  const make = () => {
+    const datasets = [], ys = [], xs = new Set();
+    sweeps.forEach((s, i) => {
+      const look = SPARE[i % SPARE.length];
+      for (const [what, dash, of] of [["best method", [], bestAt], ["no scaling", [4, 4], noneAt]]) {
+        const points = lengths.map((length) => of(s, length)).filter((c) => c && number(value(c)))
+          .map((c) => ({x: c.length, y: value(c), cell: c}));
+        points.forEach((p) => { xs.add(p.x); ys.push(p.y); });
+        datasets.push(lineDataset(`${s.label}: ${what}`, points, {color: look[isDark() ? 1 : 0], dash, mark: look[3]}));
+      }
+    });
+    const ticks = [...xs].sort((a, b) => a - b);
+    return chartConfig(datasets, {x: logAxis("length in tokens", ticks, ticks), y: logAxis(unit, ys)},
+      [...new Set(sweeps.map((s) => s.header.trained_length))].map((t) => ({axis: "x", value: t, label: `trained ${grouped(t)}`})),
+      (item) => `${grouped(item.raw.x)} tokens`,
+      (item) => `${item.dataset.label} (${withFactor(item.raw.cell.method, item.raw.cell.factor)}): ${fixed(item.raw.y, 3)}`);
+  };
+  return [el("h2", {}, "Side by side"), el("div", {class: "card"},
+    table(["sweep", ...lengths.map(grouped)], rows, {caption: `The recommended method and its ${unit} at each length.`}),
+    chartBox("Best method and no scaling of each sweep", make),
+    el("p", {class: "small soft"}, bytes ? "Bits per byte compare across tokenizers; texts must be the same."
+      : "Perplexities compare only where text and tokenizer are the same."))];
+}
+
+// ---- the page ------------------------------------------------------------------------------------------
+function themeButton() {
+  const button = el("button", {type: "button", onclick: () => {
+    chosenTheme = isDark() ? "light" : "dark";
+    refresh();
+  }}, "Light / dark");
+  return button;
+}
+function refresh() {
+  applyTheme();
+  document.querySelectorAll("svg.swatch line").forEach((line) =>
+    line.setAttribute("stroke", style(line.parentNode.dataset.method).color));
+  drawn.forEach(draw);
+}
+
+const page = document.getElementById("report");
+const many = data.sweeps.length > 1;
+const firstHeader = data.sweeps[0].header;
+page.append(el("header", {},
+  el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `How far does ${firstHeader.model_name} reach?`),
+    many ? null : el("p", {class: "soft"}, `Trained at ${grouped(firstHeader.trained_length)} tokens; measured on ${firstHeader.text_path}.`)),
+  themeButton()));
+if (many) page.append(...comparison(data.sweeps));
+for (const sweep of data.sweeps) {
+  page.append(el("div", {class: "sweep"},
+    many ? el("h1", {}, sweep.label) : null,
+    many ? el("p", {class: "soft"}, `${sweep.header.model_name}, trained at ${grouped(sweep.header.trained_length)} tokens; measured on ${sweep.header.text_path}.`) : null,
+    answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
+    passkeyMaps(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
+}
+Chart.defaults.font.family = "system-ui, sans-serif";
+Chart.defaults.font.size = 13;
+refresh();
+systemDark.addEventListener("change", () => { if (!chosenTheme) refresh(); });
+root.dataset.ready = "yes";
+})();

@@ -1,0 +1,207 @@
+// The report as plain text, CSV and Markdown.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "cli/report.h"
+
+namespace ropewalk::cli {
+namespace {
+
+// Columns on a terminal; a continuation byte of UTF-8 takes none.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string Align(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - Width(row[i]), ' ');
+      line += i == 0 ? row[i] + pad : "   " + pad + row[i];
+    }
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string Wrap(const std::string& text, size_t columns) {
+  std::istringstream words(text);
+  std::string out, word;
+  size_t used = 0;
+  while (words >> word) {
+    const size_t width = Width(word);
+    if (used > 0 && used + 1 + width > columns) {
+      out += "\n";
+      used = 0;
+    }
+    if (used > 0) out += " ";
+    out += word;
+    used += width + (used > 0 ? 1 : 0);
+  }
+  return out + "\n";
+}
+
+std::string ColumnTitle(const Grid::Column& c) {
+  return c.factor > 0 ? fmt::format("{} (x{:.4g})", c.length, c.factor) : std::to_string(c.length);
+}
+
+bool HasPasskey(const std::vector<Cell>& cells) {
+  return std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.has_passkey; });
+}
+
+std::string CellText(const Cell& c, const char* separator) {
+  std::string out = internal::PerplexityText(c.perplexity);
+  if (c.has_passkey) out += fmt::format("{}{:.2f}", separator, c.passkey_accuracy);
+  return out;
+}
+
+std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const char* separator) {
+  const Grid grid = MakeGrid(cells);
+  std::vector<std::vector<std::string>> rows(1, {"method"});
+  for (const Grid::Column& c : grid.columns) rows[0].push_back(ColumnTitle(c));
+  for (size_t m = 0; m < grid.methods.size(); ++m) {
+    rows.push_back({grid.methods[m]});
+    for (const int64_t index : grid.cells[m]) {
+      rows.back().push_back(index < 0 ? "-" : CellText(cells[index], separator));
+    }
+  }
+  return rows;
+}
+
+std::string TableCaption(const std::vector<Cell>& cells) {
+  return fmt::format(
+      "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
+      "Trained at {}.",
+      HasPasskey(cells) ? " and passkey accuracy" : "", cells.front().trained_length);
+}
+
+std::string Fallback(const SweepReport& sweep) {
+  return sweep.recommendations.empty()
+             ? "No length beyond the trained one was measured, so there is nothing to recommend."
+             : "";
+}
+
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string Number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "";
+}
+
+// Inside a table cell or a line of Markdown nothing may act as markup.
+std::string MarkdownText(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string("\\`*_[]<>|#").find(c) != std::string::npos) out += '\\';
+    out += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return out;
+}
+
+std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
+  std::string out;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (const std::string& field : rows[r]) out += "| " + MarkdownText(field) + " ";
+    out += "|\n";
+    if (r > 0) continue;
+    for (size_t i = 0; i < rows[r].size(); ++i) out += i == 0 ? "|---" : "|---:";
+    out += "|\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string SummaryText(const SweepReport& sweep) {
+  const std::vector<Cell>& cells = sweep.results.cells;
+  if (cells.empty()) return "No cell is finished.\n";
+  std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
+  for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
+  if (sweep.recommendations.empty()) out += "\n" + Wrap(Fallback(sweep), 96);
+  if (!sweep.recommendations.empty()) out += "\n" + Wrap(sweep.rule, 96);
+  return out;
+}
+
+std::string Csv(const std::vector<SweepReport>& sweeps) {
+  std::string out =
+      "sweep,method,factor,length,perplexity,mean_nll,standard_error,bits_per_byte,windows,"
+      "scored_tokens,passkey_accuracy,passkey_trials,trained_length,protocol,bos,tokenizer,"
+      "model_hash,text_hash,tokenizer_hash,plan_hash,compute,angles,threads,seed,seconds,scaling\n";
+  for (const SweepReport& sweep : sweeps) {
+    for (const Cell& c : sweep.results.cells) {
+      const std::vector<std::string> fields = {
+          sweep.label,
+          c.method,
+          Number(c.factor),
+          std::to_string(c.length),
+          Number(c.perplexity),
+          Number(c.mean_nll),
+          Number(c.standard_error),
+          Number(c.bits_per_byte),
+          std::to_string(c.windows),
+          std::to_string(c.scored_tokens),
+          c.has_passkey ? Number(c.passkey_accuracy) : "",
+          c.has_passkey ? std::to_string(c.passkey_trials) : "",
+          std::to_string(c.trained_length),
+          c.protocol,
+          c.bos,
+          c.tokenizer,
+          c.model_hash,
+          c.text_hash,
+          c.tokenizer_hash,
+          c.plan_hash,
+          c.compute,
+          c.angles,
+          std::to_string(c.threads),
+          std::to_string(c.seed),
+          Number(c.seconds),
+          c.scaling};
+      for (size_t i = 0; i < fields.size(); ++i) out += (i ? "," : "") + CsvField(fields[i]);
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+std::string Markdown(const std::vector<SweepReport>& sweeps) {
+  std::string out;
+  for (const SweepReport& sweep : sweeps) {
+    const std::vector<Cell>& cells = sweep.results.cells;
+    const SweepHeader& header = sweep.results.header;
+    out += fmt::format("## {}\n\n", MarkdownText(sweep.label));
+    out += fmt::format("Model {}, text {}.\n\n", MarkdownText(header.model_name),
+                       MarkdownText(header.text_path));
+    out += MarkdownTable(Rows(cells, ", ")) + "\n" + TableCaption(cells) + "\n\n";
+    for (const Recommendation& r : sweep.recommendations) out += "- " + MarkdownText(r.text) + "\n";
+    if (sweep.recommendations.empty()) out += Fallback(sweep) + "\n";
+    if (!sweep.recommendations.empty()) out += "\n" + MarkdownText(sweep.rule) + "\n";
+    const Cell& c = cells.front();
+    out += fmt::format(
+        "\nProtocol {}, {} windows, {} scored tokens each cell, BOS {}, tokenizer {}, compute {}, "
+        "angles {}, {} threads, seed {}.\n",
+        MarkdownText(c.protocol), c.windows, c.scored_tokens, MarkdownText(c.bos),
+        MarkdownText(c.tokenizer), MarkdownText(c.compute), MarkdownText(c.angles), c.threads,
+        c.seed);
+    out += fmt::format("Hashes: model {}, text {}, tokenizer {}.\n\n", c.model_hash, c.text_hash,
+                       c.tokenizer_hash);
+    if (!header.command.empty()) out += "    " + header.command + "\n\n";
+  }
+  return out;
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,36 @@
+// A position scaling as the text to paste into the engines that people serve models with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ropewalk/eval/eval.h"
+#include "ropewalk/rotary/spec.h"
+
+namespace ropewalk {
+
+// One engine's way to say it, or why it has none.
+struct EngineSetting {
+  std::string engine;       // "Hugging Face transformers 5"
+  bool expressible = true;  // false: `note` gives the reason and `setting` is empty
+  std::string setting;      // JSON for config.json, or command-line flags
+  std::string note;         // where it goes and what to watch
+};
+
+struct SettingsTarget {
+  int64_t trained_length = 0;  // tokens, before extension
+  int64_t target_length = 0;   // tokens that the engine shall serve
+  double base = 10000;         // rope_theta
+  int64_t rotary_dim = 0;
+};
+
+// Hugging Face (two forms), vLLM and llama.cpp, in this order. Throws Error for a scaling that does
+// not resolve (see Resolve in rotary/frequencies.h).
+std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTarget& target);
+
+// The same for a row of a sweep, at `target_length` tokens. Named methods are rebuilt from name and
+// factor; "as-shipped" needs no setting but the length; a dictionary given by the user is repeated.
+std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length);
+
+}  // namespace ropewalk
