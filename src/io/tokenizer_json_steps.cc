@@ -45,7 +45,8 @@ const json::array_t& JsonNode::Array() const {
   return value.get_ref<const json::array_t&>();
 }
 void JsonNode::Only(std::initializer_list<const char*> names) const {
-  for (const auto& [name, unused] : Object().items()) {
+  for (const auto& item : Object().items()) {
+    const std::string& name = item.key();
     if (std::none_of(names.begin(), names.end(),
                      [&](const char* known) { return name == known; })) {
       Unsupported(fmt::format("the key '{}'", name.substr(0, 80)));

@@ -84,10 +84,10 @@ TEST(Weight, RowsOutsideTheTensorAreRefused) {
   const Weight& weight = file.tensors.at("Q4_1");
   float out[256];
   const int64_t huge = INT64_MAX;
-  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
+  for (const auto& rows : std::vector<std::pair<int64_t, int64_t>>{
            {-1, 1}, {0, -1}, {4, 1}, {0, 5}, {1, huge}, {huge, huge}, {5, 0}}) {
-    ExpectRefused([&] { weight.ReadRows(first, count, out); }, ErrorCode::kInvalidArgument,
-                  {"'Q4_1'", "4 rows"});
+    ExpectRefused([&] { weight.ReadRows(rows.first, rows.second, out); },
+                  ErrorCode::kInvalidArgument, {"'Q4_1'", "4 rows"});
   }
 }
 
