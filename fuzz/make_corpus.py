@@ -1,0 +1,103 @@
+"""Writes the binary seeds of fuzz/corpus/: tiny files with every kind of value in them. The JSON seeds
+there are written by hand.
+
+    python3 fuzz/make_corpus.py
+"""
+import json
+import pathlib
+import struct
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q",
+           I64: "q", F64: "d"}
+
+
+def string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def scalar(kind, value):
+    return string(value) if kind == STRING else struct.pack("<" + FORMATS[kind], value)
+
+
+def key(name, kind, value, items=None):
+    head = string(name) + struct.pack("<I", kind)
+    if kind != ARRAY:
+        return head + scalar(kind, value)
+    return head + struct.pack("<IQ", items, len(value)) + b"".join(scalar(items, v) for v in value)
+
+
+def gguf(keys, tensors, version=3, alignment=32):
+    """tensors: (name, dimensions inner first, ggml type, bytes)."""
+    infos, data = b"", b""
+    for name, dims, kind, size in tensors:
+        data += bytes(-len(data) % alignment)
+        infos += string(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+        infos += struct.pack("<IQ", kind, len(data))
+        data += bytes(i % 251 for i in range(size))
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys)) + b"".join(keys) + infos
+    return head + bytes(-len(head) % alignment) + data
+
+
+def safetensors(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def write(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+config = [
+    key("general.architecture", STRING, "llama"), key("llama.block_count", U32, 1),
+    key("llama.context_length", U32, 64), key("llama.embedding_length", U32, 8),
+    key("llama.feed_forward_length", U32, 16), key("llama.attention.head_count", U32, 2),
+    key("llama.attention.head_count_kv", U32, 1), key("llama.rope.dimension_count", U32, 4),
+    key("llama.rope.freq_base", F32, 10000.0), key("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+    key("llama.vocab_size", U32, 8),
+]
+yarn = [
+    key("llama.rope.scaling.type", STRING, "yarn"), key("llama.rope.scaling.factor", F32, 4.0),
+    key("llama.rope.scaling.original_context_length", U32, 16),
+]
+spm = [
+    key("tokenizer.ggml.model", STRING, "llama"),
+    key("tokenizer.ggml.tokens", ARRAY,
+        ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "t", "\u2581t", "he"], STRING),
+    key("tokenizer.ggml.scores", ARRAY, [0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -1.0, -4.0], F32),
+    key("tokenizer.ggml.token_type", ARRAY, [2, 3, 3, 6, 1, 1, 1, 1], I32),
+    key("tokenizer.ggml.bos_token_id", U32, 1), key("tokenizer.ggml.eos_token_id", U32, 2),
+    key("tokenizer.ggml.add_bos_token", BOOL, True),
+]
+bpe = [
+    key("tokenizer.ggml.model", STRING, "gpt2"), key("tokenizer.ggml.pre", STRING, "smollm"),
+    key("tokenizer.ggml.tokens", ARRAY, ["<|end|>", "T", "h", "e", "\u0120", "he", "The", "r"], STRING),
+    key("tokenizer.ggml.merges", ARRAY, ["h e", "T he"], STRING),
+    key("tokenizer.ggml.token_type", ARRAY, [3, 1, 1, 1, 1, 1, 1, 1], I32),
+    key("tokenizer.ggml.bos_token_id", U32, 0), key("tokenizer.ggml.eos_token_id", U32, 0),
+]
+every = [
+    key("u8", U8, 1), key("i8", I8, -1), key("u16", U16, 1), key("i16", I16, -1), key("u64", U64, 1 << 63),
+    key("i64", I64, -1), key("f64", F64, 0.5), key("bools", ARRAY, [True, False], BOOL),
+    key("doubles", ARRAY, [0.5], F64), key("general.alignment", U32, 64),
+]
+SIZES = [("f32", 0, 4, 1), ("f16", 1, 2, 1), ("q4_0", 2, 18, 32), ("q4_1", 3, 20, 32), ("q5_0", 6, 22, 32),
+         ("q5_1", 7, 24, 32), ("q8_0", 8, 34, 32), ("q4_k", 12, 144, 256), ("q5_k", 13, 176, 256),
+         ("q6_k", 14, 210, 256), ("f64", 28, 8, 1), ("bf16", 30, 2, 1)]
+tensors = [(name, [block, 2], kind, 2 * size) for name, kind, size, block in SIZES]
+
+write("gguf", "spm", gguf(config + spm, [("token_embd.weight", [8, 8], 0, 256)]))
+write("gguf", "bpe", gguf(config + yarn + bpe, [("token_embd.weight", [8, 8], 1, 128)], version=2))
+write("gguf", "types", gguf(every, tensors, alignment=64))
+write("gguf", "empty", gguf([], []))
+
+plain = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+half = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}
+write("safetensors", "two", safetensors({"__metadata__": {"format": "pt"}, "a": plain, "b": half}, bytes(22)))
+write("safetensors", "scalar", safetensors({"s": {"dtype": "F64", "shape": [], "data_offsets": [0, 8]}}, bytes(8)))
+write("safetensors", "empty", safetensors({}, b""))
+write("safetensors", "length", struct.pack("<Q", 2 ** 64 - 1) + b"{}")

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the libFuzzer targets with clang and runs each for some seconds over its corpus.
+#   scripts/fuzz.sh [SECONDS] [TARGET ...]      default: 15, all of them
+# A finding fails the script and stays in build/fuzz/findings/; add it to fuzz/corpus/<target>/ with its fix.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-15}
+[[ $seconds =~ ^[0-9]+$ ]] || { echo "usage: scripts/fuzz.sh [SECONDS] [TARGET ...]" >&2; exit 2; }
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(safetensors gguf config_json tokenizer_json)
+build=${BUILD:-build}/fuzz
+
+mkdir -p "$build/findings"
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="${FUZZ_CXX:-clang++}" \
+  -DROPEWALK_BUILD_FUZZ=ON -DROPEWALK_BUILD_CLI=OFF -DROPEWALK_BUILD_TESTS=OFF \
+  -DROPEWALK_SANITIZE=fuzzer-no-link,address,undefined >"$build.log" 2>&1 ||
+  { cat "$build.log" >&2; exit 1; }
+cmake --build "$build" --target "${targets[@]/#/fuzz_}"
+
+for target in "${targets[@]}"; do
+  # New inputs go to a folder of the build; the committed corpus is only read.
+  mkdir -p "$build/corpus/$target"
+  log="$build/$target.log"
+  # malloc_limit_mb: inputs are at most 64 KiB, so a larger allocation followed a claimed size.
+  if ! "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 -timeout=10 \
+    -malloc_limit_mb=256 -print_final_stats=1 -verbosity=1 \
+    -artifact_prefix="$build/findings/$target-" \
+    "$build/corpus/$target" "fuzz/corpus/$target" >"$log" 2>&1; then
+    tail -60 "$log" >&2
+    echo "fuzz: $target failed; its input is $build/findings/$target-*" >&2
+    exit 1
+  fi
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  [ "${runs:-0}" -gt 0 ] || { cat "$log" >&2; echo "fuzz: $target ran nothing" >&2; exit 1; }
+  echo "fuzz: $target: $runs inputs in $seconds s, $(find "fuzz/corpus/$target" -type f | wc -l) seeds, no finding"
+done
