@@ -63,7 +63,8 @@ void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell
   }
 }
 
-// Floating-point operations of one forward pass over `tokens` of a new sequence, without the head.
+}  // namespace
+
 double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double tokens) {
   const double queries = static_cast<double>(config.heads * config.head_dim);
   const double keys = static_cast<double>(config.kv_heads * config.head_dim);
@@ -78,8 +79,6 @@ double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double 
   }
   return flops;
 }
-
-}  // namespace
 
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length) {
   Cell cell;
@@ -106,7 +105,7 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
 }
 
 Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
-             const Cell& common, const ProgressFn& progress) {
+             const Cell& common, const ProgressFn& progress, std::vector<ScoredToken>* tokens) {
   const auto begin = std::chrono::steady_clock::now();
   Cell cell = common;
   cell.method = task.method;
@@ -130,6 +129,7 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
         MeasurePerplexity(*inputs.decoder, task.plan, *inputs.text, spec.protocol, task.length,
                           common.longest_length, options);
     before = result.windows * (task.length - 1);
+    if (tokens != nullptr) *tokens = result.tokens;
     AddPerplexity(std::move(result), cell);
   }
   if (WithPasskey(spec, inputs, task.length)) {

@@ -18,26 +18,6 @@ const RotarySpec* FirstRotation(const PositionPlan& plan) {
   return nullptr;
 }
 
-SweepTask TaskOf(const SweepMethod& method, double factor, int64_t length, const SweepSpec& spec,
-                 const PositionPlan& model_plan) {
-  SweepTask task;
-  task.method = method.name;
-  task.length = length;
-  task.factor = factor;
-  task.plan = method.fixed ? method.plan
-                           : WithScaling(model_plan, FindMethod(method.name).make(factor),
-                                         spec.trained_length);
-  const RotarySpec* rotation = FirstRotation(task.plan);
-  if (rotation == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                "the model has no rotary layer, so there is no method to compare");
-  }
-  task.scaling = Describe(rotation->scaling);
-  if (method.fixed) task.factor = FactorOf(rotation->scaling);
-  task.plan_hash = Resolve(task.plan, length).hash;
-  return task;
-}
-
 void CheckSpec(const SweepSpec& spec) {
   if (spec.methods.empty() || spec.lengths.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a sweep needs at least one method and one length");
@@ -99,6 +79,26 @@ std::set<int64_t> AllLengths(const SweepSpec& spec) {
 
 }  // namespace
 
+SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
+                   const PositionPlan& model_plan) {
+  SweepTask task;
+  task.method = method.name;
+  task.length = length;
+  task.factor = method.name == "none" ? 1 : factor;
+  task.plan = method.fixed ? method.plan
+                           : WithScaling(model_plan, FindMethod(method.name).make(task.factor),
+                                         trained_length);
+  const RotarySpec* rotation = FirstRotation(task.plan);
+  if (rotation == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model has no rotary layer, so there is no method to compare");
+  }
+  task.scaling = method.dictionary.empty() ? Describe(rotation->scaling) : method.dictionary;
+  if (method.fixed) task.factor = FactorOf(rotation->scaling);
+  task.plan_hash = Resolve(task.plan, length).hash;
+  return task;
+}
+
 std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan) {
   CheckSpec(spec);
   const std::set<int64_t> lengths = AllLengths(spec);
@@ -119,7 +119,7 @@ std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& mode
     }
     for (const auto& [factor, length] : cells) {
       if (!seen.emplace(method.name, factor, length).second) continue;
-      tasks.push_back(TaskOf(method, factor, length, spec, model_plan));
+      tasks.push_back(MakeTask(method, factor, length, spec.trained_length, model_plan));
     }
   }
   // Short lengths first: they take seconds and already show what a method costs there.

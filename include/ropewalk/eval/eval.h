@@ -149,9 +149,10 @@ PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
 // A method to try: a named one with a factor per target, or a fixed dictionary / the file as
 // shipped.
 struct SweepMethod {
-  std::string name;    // "yarn", "as-shipped", "custom"
-  bool fixed = false;  // true: `plan` is used at every length, factor is taken from it
-  PositionPlan plan;   // for fixed ones
+  std::string name;        // "yarn", "as-shipped", "custom"
+  bool fixed = false;      // true: `plan` is used at every length, factor is taken from it
+  PositionPlan plan;       // for fixed ones
+  std::string dictionary;  // as the user gave it; the row's `scaling` then
 };
 
 struct SweepSpec {
@@ -216,6 +217,9 @@ struct SweepTask {
   std::string plan_hash;
   int64_t shares = -1;  // index of the earlier task with the same length and plan, or -1
 };
+// The plan of one cell. `factor` does not matter for fixed methods and none.
+SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
+                   const PositionPlan& model_plan);
 // The cells of a spec in the order they run (short before long); equal (method, factor, length)
 // once.
 //   none             every length

@@ -44,7 +44,8 @@ struct SweepInputs {
 // Computes one task. by_position is on where the protocol scores every position or the length is
 // the longest. The row's seconds are wall time.
 Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
-             const Cell& common, const ProgressFn& progress);
+             const Cell& common, const ProgressFn& progress,
+             std::vector<ScoredToken>* tokens = nullptr);
 
 // The fields that all rows of a sweep share.
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length);
@@ -56,6 +57,9 @@ struct CellCost {
 };
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length);
+
+// Floating-point operations of a forward pass over a new sequence of `tokens`, without the head.
+double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double tokens);
 
 struct SweepEvents {
   std::function<void(const std::string& line)> message;  // what the user should know

@@ -1,0 +1,177 @@
+// ropewalk perplexity, ropewalk passkey: one cell.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "ropewalk/base/error.h"
+#include "src/eval/cell_json.h"
+
+namespace ropewalk::cli {
+namespace {
+
+int64_t OneLength(const SweepSpec& spec) {
+  if (spec.lengths.size() != 1) throw UsageError("give one length with --length N");
+  if (spec.lengths[0] < 4) throw UsageError("--length: expected at least 4 tokens");
+  return spec.lengths[0];
+}
+
+Cell Compute(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
+             std::vector<ScoredToken>* tokens) {
+  const Cell common = CommonFields(spec, inputs, task.length);
+  ProgressLine progress(CostOf(task, spec, inputs, task.length).flops);
+  InterruptScope scope;
+  return RunCell(
+      task, spec, inputs, common,
+      [&](int64_t done, int64_t all) {
+        progress.Update(task.method, done, all, CostOf(task, spec, inputs, task.length).flops);
+        return !IsInterrupted();
+      },
+      tokens);
+}
+
+void DryRun(const Options& options, const SweepTask& task, const SweepSpec& spec,
+            const SweepInputs& inputs) {
+  const CellCost cost = CostOf(task, spec, inputs, task.length);
+  if (options.json) {
+    const nlohmann::ordered_json json = {
+        {"tokens", cost.tokens}, {"flops", cost.flops}, {"plan_hash", task.plan_hash}};
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{} at {}: {} tokens through the model, {:.3g} floating-point operations, plan {}\n",
+               task.scaling, task.length, cost.tokens, cost.flops, task.plan_hash);
+  }
+}
+
+void PrintProvenance(const Options& options, const Cell& cell) {
+  fmt::print("scaling        {}, plan {}\n", cell.scaling, cell.plan_hash);
+  fmt::print("model          {}, {}\n", ModelName(options.model), cell.model_hash);
+  if (!cell.text_hash.empty()) {
+    fmt::print("text           {}, {}\n", options.ids.empty() ? options.text : options.ids,
+               cell.text_hash);
+    fmt::print("tokenizer      {} {}\n", cell.tokenizer, cell.tokenizer_hash);
+  }
+  fmt::print("computed       {}, angles {}, {} threads, {:.1f} s, ropewalk {}\n", cell.compute,
+             cell.angles, cell.threads, cell.seconds, cell.version);
+}
+
+// One JSON row a scored token.
+void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  for (const ScoredToken& t : tokens) {
+    file << fmt::format("{{\"window\":{},\"position\":{},\"id\":{},\"nll\":{}}}\n", t.window,
+                        t.position, t.id, t.nll);
+  }
+  file.close();
+  if (!file) throw Error(ErrorCode::kIo, path + ": cannot be written (--per-token)");
+}
+
+void RunPerplexity(const Options& options) {
+  const ModelFiles files = OpenModelFor(options, true);
+  const TokenText text = ReadTokenText(options, files);
+  SweepSpec spec = SpecOf(options, files);
+  const int64_t length = OneLength(spec);
+  SettleProtocol(options, length, spec);
+  spec.passkey = false;
+  const SweepTask task = SingleTask(options, files, spec, length);
+  MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
+  const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
+  SweepInputs inputs;
+  inputs.decoder = decoder.get();
+  inputs.tokenizer = files.tokenizer.get();
+  inputs.text = &text;
+  if (options.dry_run) return DryRun(options, task, spec, inputs);
+  inputs.model_hash = files.Hash();
+  std::vector<ScoredToken> tokens;
+  const Cell cell = Compute(task, spec, inputs, &tokens);
+  if (!options.per_token.empty()) WriteTokens(options.per_token, tokens);
+  if (options.json) {
+    fmt::print("{}\n", internal::ToJson(cell).dump(2));
+    return;
+  }
+  fmt::print("perplexity     {:.4f} per token ({:.5f} nats", cell.perplexity, cell.mean_nll);
+  if (std::isfinite(cell.standard_error)) {
+    fmt::print(", standard error {:.5f}", cell.standard_error);
+  }
+  fmt::print(")\n");
+  if (std::isfinite(cell.bits_per_byte)) fmt::print("bits per byte  {:.4f}\n", cell.bits_per_byte);
+  fmt::print("protocol       {}: {} tokens scored in {} windows of {}, seed {}, BOS {}\n",
+             cell.protocol, cell.scored_tokens, cell.windows, cell.length, cell.seed, cell.bos);
+  PrintProvenance(options, cell);
+}
+
+void RunPasskey(const Options& options) {
+  const ModelFiles files = OpenModelFor(options, true);
+  const Tokenizer& tokenizer = RequireTokenizer(files);
+  TokenText text;
+  if (!options.text.empty()) text = ReadTokenText(options, files);
+  SweepSpec spec = SpecOf(options, files);
+  const int64_t length = OneLength(spec);
+  spec.perplexity = false;
+  const int64_t needed = MinPasskeyTokens(tokenizer, spec.passkey_options.bos);
+  if (length < needed) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a passkey prompt with this tokenizer needs at least {} tokens, the "
+                            "length is {}",
+                            needed, length));
+  }
+  const SweepTask task = SingleTask(options, files, spec, length);
+  const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
+  SweepInputs inputs;
+  inputs.decoder = decoder.get();
+  inputs.tokenizer = &tokenizer;
+  inputs.text = options.text.empty() ? nullptr : &text;
+  if (options.dry_run) return DryRun(options, task, spec, inputs);
+  inputs.model_hash = files.Hash();
+  const Cell cell = Compute(task, spec, inputs, nullptr);
+  if (options.json) {
+    fmt::print("{}\n", internal::ToJson(cell).dump(2));
+    return;
+  }
+  fmt::print("passkey        {:.0f}% of {} prompts of {} tokens\n", 100 * cell.passkey_accuracy,
+             cell.passkey_trials, cell.length);
+  for (size_t i = 0; i < cell.passkey_depths.size(); ++i) {
+    fmt::print("  depth {:<8} {:.0f}%\n", cell.passkey_depths[i], 100 * cell.passkey_by_depth[i]);
+  }
+  fmt::print("protocol       {}, seed {}, BOS {}, filler {}\n", cell.passkey_protocol, cell.seed,
+             cell.bos, options.text.empty() ? "built in" : "from the text");
+  PrintProvenance(options, cell);
+}
+
+}  // namespace
+
+void AddPerplexityCommand(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("perplexity", "One cell: perplexity at one length under one method");
+  AddOptions(*command, *options,
+             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kLengths, Opt::kMethods, Opt::kRopeScaling,
+              Opt::kFactors, Opt::kTrained, Opt::kProtocol, Opt::kAnchors, Opt::kSeed,
+              Opt::kPerToken, Opt::kAngles, Opt::kBos, Opt::kSpecial, Opt::kThreads,
+              Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
+  command->footer(
+      "Without --method: as-shipped.\n\nExample: ropewalk perplexity model.gguf --text book.txt "
+      "--length 512 --protocol half");
+  command->callback([options] { RunPerplexity(*options); });
+}
+
+void AddPasskeyCommand(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "passkey", "One cell: can the model find a number hidden in a prompt of one length?");
+  AddOptions(
+      *command, *options,
+      {Opt::kModel, Opt::kText, Opt::kLengths, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors,
+       Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials, Opt::kDepths, Opt::kAngles, Opt::kBos,
+       Opt::kSpecial, Opt::kThreads, Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
+  command->footer(
+      "Without --text the filler is a built-in sentence, without --method: as-shipped.\n\n"
+      "Example: ropewalk passkey model.gguf --length 16k --method yarn --factor 2");
+  command->callback([options] { RunPasskey(*options); });
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,71 @@
+// ropewalk info: what this program is, for bug reports.
+#include <dnnl.h>
+#include <fmt/format.h>
+#include <hwy/targets.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "ropewalk/base/threads.h"
+#include "ropewalk/eval/results.h"
+
+namespace ropewalk::cli {
+namespace {
+
+std::string OneDnnVersion() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
+}
+
+// Highway's targets are bits, the best one lowest; dispatch takes the best that the CPU has.
+std::string SimdTarget() {
+  const int64_t targets = hwy::SupportedTargets();
+  return hwy::TargetName(targets & -targets);
+}
+
+void Run(const Options& options) {
+  if (options.threads > 0) SetNumThreads(options.threads);
+  const nlohmann::ordered_json json = {
+      {"version", Version()},
+      {"build_type", ROPEWALK_BUILD_TYPE},
+      {"compiler", ROPEWALK_COMPILER},
+      {"simd_target", SimdTarget()},
+      {"threads", NumThreads()},
+      {"libraries",
+       {{"highway", ROPEWALK_HWY_VERSION},
+        {"onednn", OneDnnVersion()},
+        {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
+        {"fmt",
+         fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+        {"cli11", CLI11_VERSION},
+        {"sentencepiece", ROPEWALK_SENTENCEPIECE_VERSION},
+        {"pcre2", ROPEWALK_PCRE2_VERSION},
+        {"utf8proc", ROPEWALK_UTF8PROC_VERSION},
+        {"xxhash", ROPEWALK_XXHASH_VERSION}}}};
+  if (options.json) {
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_object()) {
+      fmt::print("{:13} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  for (const auto& [key, value] : json["libraries"].items()) {
+    fmt::print("  {:13} {}\n", key, value.get<std::string>());
+  }
+}
+
+}  // namespace
+
+void AddInfoCommand(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("info", "Version, build, SIMD target in use, threads, libraries");
+  AddOptions(*command, *options, {Opt::kThreads, Opt::kJson});
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace ropewalk::cli

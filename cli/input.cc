@@ -1,0 +1,183 @@
+#include "cli/input.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/progress.h"
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
+
+namespace ropewalk::cli {
+
+ModelFiles OpenModelFor(const Options& options, bool need_weights) {
+  if (options.threads > 0) SetNumThreads(options.threads);
+  OpenOptions open;
+  open.allow_unknown = options.allow_unknown;
+  open.need_weights = need_weights;
+  return OpenModel(options.model, open);
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw Error(ErrorCode::kIo, path + ": expected a file, it is a folder");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::kIo, path + ": no such file, or not readable");
+  text << file.rdbuf();
+  if (file.bad()) throw Error(ErrorCode::kIo, path + ": cannot be read");
+  return text.str();
+}
+
+std::vector<int32_t> ReadIds(const std::string& path) {
+  const std::string expected = path + ": expected a JSON array of token ids, such as [1, 403, 7]";
+  const auto json = nlohmann::json::parse(ReadFile(path), nullptr, false);
+  if (!json.is_array()) throw Error(ErrorCode::kInvalidFile, expected);
+  std::vector<int32_t> ids;
+  ids.reserve(json.size());
+  for (const auto& item : json) {
+    if (!item.is_number_integer() || item < 0 || item > std::numeric_limits<int32_t>::max()) {
+      throw Error(ErrorCode::kInvalidFile, expected + "; item " + std::to_string(ids.size()) +
+                                               " is " + item.dump().substr(0, 40));
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  if (ids.empty()) throw Error(ErrorCode::kInvalidFile, expected + "; the array is empty");
+  return ids;
+}
+
+const Tokenizer& RequireTokenizer(const ModelFiles& files) {
+  if (files.tokenizer != nullptr) return *files.tokenizer;
+  throw Error(ErrorCode::kUnsupported, files.path + " has no tokenizer that can be read (" +
+                                           files.tokenizer_error +
+                                           "); give token ids with --ids FILE");
+}
+
+TokenText ReadTokenText(const Options& options, const ModelFiles& files) {
+  if (options.text.empty() == options.ids.empty()) {
+    throw UsageError("give a text with --text FILE, or token ids with --ids FILE (one of the two)");
+  }
+  if (!options.ids.empty()) return TextOfIds(ReadIds(options.ids));
+  const Tokenizer& tokenizer = RequireTokenizer(files);
+  TokenText text = TokenizeText(tokenizer, ReadFile(options.text), {options.special});
+  if (text.ids.empty()) throw Error(ErrorCode::kInvalidFile, options.text + ": the text is empty");
+  return text;
+}
+
+bool WantsBos(const Options& options, const ModelFiles& files) {
+  const bool file_says = files.tokenizer != nullptr && files.tokenizer->adds_bos();
+  const bool wanted = options.bos.value_or(file_says);
+  if (wanted && (files.tokenizer == nullptr || !files.tokenizer->bos_id())) {
+    throw Error(ErrorCode::kUnsupported,
+                "--bos: " + files.path + " names no BOS token; use --no-bos");
+  }
+  return wanted;
+}
+
+std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
+                                   const std::vector<std::string>& defaults) {
+  const bool given = !options.methods.empty() || !options.rope_scaling.empty();
+  std::vector<SweepMethod> methods;
+  for (const std::string& name : given ? options.methods : defaults) {
+    SweepMethod method;
+    method.name = name;
+    if (name == "as-shipped") {
+      method.fixed = true;
+      method.plan = files.config.plan;
+    } else {
+      try {
+        FindMethod(name);
+      } catch (const Error& e) {
+        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped");
+      }
+    }
+    const bool twice = std::any_of(methods.begin(), methods.end(),
+                                   [&](const SweepMethod& m) { return m.name == name; });
+    if (!twice) methods.push_back(std::move(method));
+  }
+  for (const std::string& dictionary : options.rope_scaling) {
+    SweepMethod method;
+    const size_t number = methods.size() - (given ? options.methods.size() : defaults.size()) + 1;
+    method.name = options.rope_scaling.size() == 1 ? "custom" : "custom-" + std::to_string(number);
+    method.fixed = true;
+    method.plan =
+        ParseRopeDictionary(dictionary, "--rope-scaling", files.config.plan, options.allow_unknown);
+    method.dictionary = nlohmann::ordered_json::parse(dictionary).dump();
+    methods.push_back(std::move(method));
+  }
+  return methods;
+}
+
+SweepSpec SpecOf(const Options& options, const ModelFiles& files) {
+  SweepSpec spec;
+  for (const std::string& length : options.lengths) spec.lengths.push_back(ParseLength(length));
+  std::sort(spec.lengths.begin(), spec.lengths.end());
+  spec.factors = options.factors;
+  spec.trained_length =
+      options.trained.empty() ? files.config.plan.trained_length : ParseLength(options.trained);
+  try {
+    spec.protocol = Protocol::Parse(options.protocol);
+  } catch (const Error& e) {
+    throw UsageError(std::string("--") + e.what());
+  }
+  if (options.anchors) {
+    const bool aligned = spec.protocol.kind == Protocol::Kind::kAligned;
+    if (*options.anchors < (aligned ? 1 : 0)) {
+      throw UsageError("--anchors: expected at least 1, got " + std::to_string(*options.anchors));
+    }
+    spec.protocol.anchors = *options.anchors;
+  }
+  spec.protocol.seed = options.seed;
+  spec.protocol.bos = WantsBos(options, files);
+  if (files.tokenizer != nullptr) spec.bos_id = files.tokenizer->bos_id();
+  spec.passkey = !options.no_passkey && files.tokenizer != nullptr && options.ids.empty();
+  spec.passkey_options.trials = options.passkey_trials;
+  spec.passkey_options.depths = options.depths;
+  spec.passkey_options.seed = options.seed;
+  spec.passkey_options.bos = spec.protocol.bos;
+  spec.angles = options.angles == "exact" ? AnglePrecision::kExact : AnglePrecision::kFloat32;
+  return spec;
+}
+
+void SettleProtocol(const Options& options, int64_t shortest_length, SweepSpec& spec) {
+  if (options.protocol != "aligned") return;
+  spec.protocol.scored_per_anchor = std::clamp<int64_t>(shortest_length / 2, 1, 128);
+}
+
+SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,
+                     int64_t length) {
+  const std::vector<SweepMethod> methods = MethodsOf(options, files, {"as-shipped"});
+  if (methods.size() != 1 || options.factors.size() > 1) {
+    throw UsageError("this command computes one cell: give one method and one factor");
+  }
+  double factor = 1;
+  if (!options.factors.empty()) {
+    factor = options.factors[0];
+  } else if (spec.trained_length > 0) {
+    factor = std::max(1.0, static_cast<double>(length) / static_cast<double>(spec.trained_length));
+  } else if (!methods[0].fixed && methods[0].name != "none") {
+    throw UsageError(
+        "the model does not say at which length it was trained; give --trained N or "
+        "--factors F");
+  }
+  return MakeTask(methods[0], factor, length, spec.trained_length, files.config.plan);
+}
+
+std::string ModelName(const std::string& path) {
+  std::filesystem::path p = std::filesystem::weakly_canonical(path);
+  if (p.filename().empty()) p = p.parent_path();
+  return p.filename().string();
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,44 @@
+// From what the user typed to what eval needs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "ropewalk/eval/results.h"
+#include "ropewalk/model/model.h"
+
+namespace ropewalk::cli {
+
+// OpenModel, with its warnings and doubts on stderr.
+ModelFiles OpenModelFor(const Options& options, bool need_weights);
+
+// The whole file, or standard input for "-".
+std::string ReadFile(const std::string& path);
+std::vector<int32_t> ReadIds(const std::string& path);
+
+// --text or --ids; UsageError when neither or both are given.
+TokenText ReadTokenText(const Options& options, const ModelFiles& files);
+// Throws Error that tells why there is no tokenizer and what to do.
+const Tokenizer& RequireTokenizer(const ModelFiles& files);
+
+bool WantsBos(const Options& options, const ModelFiles& files);
+
+// The methods of --methods and --rope-scaling; `defaults` where neither was given.
+std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
+                                   const std::vector<std::string>& defaults);
+// Lengths (sorted), factors, protocol, angles and passkey; methods are left empty. The K of a plain
+// `aligned` is settled by SettleProtocol.
+SweepSpec SpecOf(const Options& options, const ModelFiles& files);
+// Plain `aligned` scores 128 tokens an anchor, or half the shortest length where that is less.
+void SettleProtocol(const Options& options, int64_t shortest_length, SweepSpec& spec);
+
+// One method at one length, for the commands that compute a single cell.
+SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,
+                     int64_t length);
+
+// The name to show for a model: its last path component.
+std::string ModelName(const std::string& path);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,151 @@
+#include "cli/options.h"
+
+#include <charconv>
+
+namespace ropewalk::cli {
+namespace {
+
+void AddOne(CLI::App& c, Options& o, Opt which) {
+  switch (which) {
+    case Opt::kModel:
+      c.add_option("MODEL", o.model,
+                   "Hugging Face folder, .gguf file, or llama2.c .bin beside its tokenizer.bin")
+          ->required();
+      return;
+    case Opt::kText:
+      c.add_option("--text", o.text, "Text file to measure on, UTF-8; - for standard input");
+      return;
+    case Opt::kIds:
+      c.add_option("--ids", o.ids,
+                   "JSON array of token ids instead of a text, for any tokenizer; - for stdin");
+      return;
+    case Opt::kSpecial:
+      c.add_flag("--special", o.special, "Special tokens written out in the text are special");
+      return;
+    case Opt::kMethods:
+      c.add_option("--methods,--method", o.methods,
+                   "none, linear, ntk, dynamic, by-parts, by-parts-repo, yarn, llama3, as-shipped "
+                   "(what the file itself says), separated by commas")
+          ->delimiter(',');
+      return;
+    case Opt::kRopeScaling:
+      c.add_option("--rope-scaling", o.rope_scaling,
+                   "A Hugging Face rope_scaling dictionary (JSON) as one more method; repeatable")
+          ->type_name("JSON")
+          ->expected(1)
+          ->take_all();
+      return;
+    case Opt::kLengths:
+      c.add_option("--lengths,--length", o.lengths,
+                   "Lengths in tokens, such as 8192 or 8k, separated by commas")
+          ->delimiter(',');
+      return;
+    case Opt::kFactors:
+      c.add_option("--factors,--factor", o.factors,
+                   "Factors for every method; without it each length beyond the trained one gets "
+                   "length / trained")
+          ->delimiter(',');
+      return;
+    case Opt::kTrained:
+      c.add_option("--trained", o.trained,
+                   "Length the model was trained at; without it what the file says");
+      return;
+    case Opt::kProtocol:
+      c.add_option("--protocol", o.protocol,
+                   "Which tokens are scored. aligned:K: the same K tokens behind each anchor at "
+                   "every length (K is 128, or half the shortest length where that is less); "
+                   "windows: all but the first of each window; half: the second half of each, as "
+                   "llama.cpp does")
+          ->capture_default_str();
+      return;
+    case Opt::kAnchors:
+      c.add_option("--anchors", o.anchors,
+                   "Anchors of aligned (8), or the most windows of the others (all)");
+      return;
+    case Opt::kSeed:
+      c.add_option("--seed", o.seed, "Places anchors, passkeys and filler")->capture_default_str();
+      return;
+    case Opt::kPasskeyTrials:
+      c.add_option("--passkey-trials", o.passkey_trials, "Passkey prompts at each depth")
+          ->capture_default_str()
+          ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+      return;
+    case Opt::kDepths:
+      c.add_option("--depths", o.depths,
+                   "Where the passkey stands: 0 at the beginning, 1 before the question")
+          ->delimiter(',')
+          ->capture_default_str()
+          ->check(CLI::Range(0.0, 1.0));
+      return;
+    case Opt::kNoPasskey:
+      c.add_flag("--no-passkey", o.no_passkey, "Perplexity only");
+      return;
+    case Opt::kAngles:
+      c.add_option("--angles", o.angles,
+                   "exact, or float32: the rounding of Hugging Face transformers")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"exact", "float32"}));
+      return;
+    case Opt::kBos:
+      c.add_flag("--bos,!--no-bos", o.bos,
+                 "Begin every window with BOS, or with none; without either what the file says");
+      return;
+    case Opt::kThreads:
+      c.add_option("--threads", o.threads, "Threads; without it all cores (or OMP_NUM_THREADS)")
+          ->check(CLI::Range(1, 4096));
+      return;
+    case Opt::kAllowUnknown:
+      c.add_flag("--allow-unknown", o.allow_unknown,
+                 "Unknown keys of position settings are warnings, not errors");
+      return;
+    case Opt::kJson:
+      c.add_flag("--json", o.json, "Result as JSON (docs/results-format.md)");
+      return;
+    case Opt::kDryRun:
+      c.add_flag("--dry-run", o.dry_run, "Say what would be done: cells, tokens, memory, time");
+      return;
+    case Opt::kOutput:
+      c.add_option("-o,--output", o.output,
+                   "Folder for results.jsonl and report.html; the same "
+                   "folder again resumes")
+          ->capture_default_str();
+      return;
+    case Opt::kPerToken:
+      c.add_option("--per-token", o.per_token,
+                   "File for one JSON row a scored token: window, position, id, nll");
+      return;
+    case Opt::kPrompt:
+      c.add_option("--prompt", o.prompt, "Text to go on from");
+      return;
+    case Opt::kMaxTokens:
+      c.add_option("--max-tokens", o.max_tokens, "Stop after so many tokens")
+          ->capture_default_str()
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      return;
+    case Opt::kPieces:
+      c.add_flag("--pieces", o.pieces, "Show each id with the piece of text it stands for");
+      return;
+    case Opt::kDecode:
+      c.add_flag("--decode", o.decode, "The other way: ids (--ids FILE or stdin) to text");
+      return;
+  }
+}
+
+}  // namespace
+
+void AddOptions(CLI::App& command, Options& options, std::initializer_list<Opt> which) {
+  for (const Opt opt : which) AddOne(command, options, opt);
+}
+
+int64_t ParseLength(const std::string& text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [p, error] = std::from_chars(text.data(), end, value);
+  const bool kilo = p + 1 == end && (*p == 'k' || *p == 'K');
+  if (error != std::errc() || (p != end && !kilo) || value < 1 || value > (int64_t{1} << 30)) {
+    throw UsageError("expected a length in tokens such as 8192 or 8k, got '" + text + "'");
+  }
+  return kilo ? value * 1024 : value;
+}
+
+}  // namespace ropewalk::cli

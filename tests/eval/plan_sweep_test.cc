@@ -1,0 +1,121 @@
+// Which cells a sweep has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ropewalk/base/error.h"
+#include "tests/eval/tiny_model.h"
+
+namespace ropewalk {
+namespace {
+
+using test::Tiny;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+SweepSpec Spec(const std::vector<std::string>& methods, std::vector<int64_t> lengths) {
+  SweepSpec spec;
+  for (const std::string& name : methods) {
+    SweepMethod method;
+    method.name = name;
+    spec.methods.push_back(method);
+  }
+  spec.lengths = std::move(lengths);
+  spec.trained_length = test::kTinyTrained;
+  return spec;
+}
+
+std::vector<std::string> Names(const std::vector<SweepTask>& tasks) {
+  std::vector<std::string> names;
+  for (const SweepTask& t : tasks) {
+    names.push_back(t.method + " x" + std::to_string(static_cast<int>(t.factor)) + " " +
+                    std::to_string(t.length));
+  }
+  return names;
+}
+
+std::string MessageOf(const SweepSpec& spec) {
+  try {
+    PlanSweep(spec, Tiny().files.config.plan);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(PlanSweep, EachFactorAtItsLengthAndWhereItCosts) {
+  const auto tasks =
+      PlanSweep(Spec({"none", "yarn"}, {32, 64, 128, 256}), Tiny().files.config.plan);
+  EXPECT_THAT(Names(tasks), ElementsAre("none x1 32", "yarn x2 32", "yarn x4 32", "none x1 64",
+                                        "yarn x2 64", "yarn x4 64", "none x1 128", "yarn x2 128",
+                                        "none x1 256", "yarn x4 256"));
+  for (const SweepTask& t : tasks) {
+    EXPECT_EQ(t.plan_hash, Resolve(t.plan, t.length).hash);
+    EXPECT_EQ(t.shares, -1);
+  }
+}
+
+TEST(PlanSweep, AddsTheTrainedLengthAndHalfOfIt) {
+  EXPECT_THAT(Names(PlanSweep(Spec({"none", "yarn"}, {256}), Tiny().files.config.plan)),
+              ElementsAre("none x1 32", "yarn x4 32", "none x1 64", "yarn x4 64", "none x1 256",
+                          "yarn x4 256"));
+  // A length below was given: no other is added.
+  EXPECT_THAT(Names(PlanSweep(Spec({"yarn"}, {16, 256}), Tiny().files.config.plan)),
+              ElementsAre("yarn x4 16", "yarn x4 64", "yarn x4 256"));
+  // Without a method that takes factors there is no cost to show.
+  EXPECT_THAT(Names(PlanSweep(Spec({"none"}, {256}), Tiny().files.config.plan)),
+              ElementsAre("none x1 256"));
+}
+
+TEST(PlanSweep, FactorsGivenAreScoredAtEveryLength) {
+  SweepSpec spec = Spec({"linear"}, {64, 128});
+  spec.factors = {2, 4};
+  EXPECT_THAT(Names(PlanSweep(spec, Tiny().files.config.plan)),
+              ElementsAre("linear x2 64", "linear x4 64", "linear x2 128", "linear x4 128"));
+}
+
+TEST(PlanSweep, EqualPlansAreComputedOnce) {
+  // Dynamic NTK is no scaling up to the trained length; linear by 1 is none anywhere.
+  SweepSpec spec = Spec({"none", "dynamic", "dynamic"}, {64, 256});
+  auto tasks = PlanSweep(spec, Tiny().files.config.plan);
+  EXPECT_THAT(Names(tasks), ElementsAre("none x1 32", "dynamic x4 32", "none x1 64",
+                                        "dynamic x4 64", "none x1 256", "dynamic x4 256"));
+  EXPECT_EQ(tasks[1].shares, 0);
+  EXPECT_EQ(tasks[3].shares, 2);
+  EXPECT_EQ(tasks[5].shares, -1);
+  spec = Spec({"none", "linear"}, {64, 256});
+  spec.factors = {1};
+  tasks = PlanSweep(spec, Tiny().files.config.plan);
+  EXPECT_EQ(tasks[1].shares, 0);
+  EXPECT_EQ(tasks[3].shares, 2);
+}
+
+TEST(PlanSweep, FixedMethodsRunEverywhereWithTheirOwnFactor) {
+  SweepSpec spec = Spec({"none"}, {64, 256});
+  SweepMethod custom;
+  custom.name = "custom";
+  custom.fixed = true;
+  custom.plan = WithScaling(Tiny().files.config.plan, FindMethod("linear").make(3), 64);
+  custom.dictionary = "{\"rope_type\":\"linear\",\"factor\":3}";
+  spec.methods.push_back(custom);
+  const auto tasks = PlanSweep(spec, Tiny().files.config.plan);
+  EXPECT_THAT(Names(tasks),
+              ElementsAre("none x1 64", "custom x3 64", "none x1 256", "custom x3 256"));
+  EXPECT_EQ(tasks[1].scaling, custom.dictionary);
+}
+
+TEST(PlanSweep, Refusals) {
+  EXPECT_THAT(MessageOf(Spec({"yarn"}, {64})), HasSubstr("nothing to do"));
+  EXPECT_THAT(MessageOf(Spec({}, {64})), HasSubstr("at least one method"));
+  EXPECT_THAT(MessageOf(Spec({"none"}, {})), HasSubstr("one length"));
+  EXPECT_THAT(MessageOf(Spec({"none"}, {3})), HasSubstr("got 3"));
+  EXPECT_THAT(MessageOf(Spec({"bogus"}, {256})), HasSubstr("bogus"));
+  SweepSpec spec = Spec({"yarn"}, {256});
+  spec.trained_length = 0;
+  EXPECT_THAT(MessageOf(spec), HasSubstr("--trained"));
+  spec = Spec({"yarn"}, {256});
+  spec.factors = {0.5};
+  EXPECT_THAT(MessageOf(spec), HasSubstr("0.5"));
+}
+
+}  // namespace
+}  // namespace ropewalk

@@ -1,0 +1,357 @@
+// The sweep on disk: rows, resume, refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "ropewalk/base/error.h"
+#include "src/eval/cell_json.h"
+#include "src/eval/results_file.h"
+#include "tests/eval/tiny_model.h"
+
+namespace ropewalk {
+namespace {
+
+using test::RandomText;
+using test::TempFolder;
+using test::Tiny;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Slurp(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+void Write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+std::string WithoutSeconds(std::string text) {
+  for (size_t at = text.find("\"seconds\":"); at != std::string::npos;
+       at = text.find("\"seconds\":", at + 1)) {
+    text.replace(at + 10, text.find(',', at) - at - 10, "0");
+  }
+  return text;
+}
+
+// A sweep of six cells, two of which share a plan with another.
+struct SmallSweep {
+  test::ByteTokenizer tokenizer;
+  TokenText text = RandomText(700, 3);
+  SweepSpec spec;
+  std::vector<SweepTask> tasks;
+  SweepInputs inputs;
+  SweepHeader header;
+  int computed = 0, resumed = 0;
+  std::vector<std::string> messages;
+
+  SmallSweep() {
+    for (const char* name : {"none", "dynamic"}) {
+      SweepMethod method;
+      method.name = name;
+      spec.methods.push_back(method);
+    }
+    spec.lengths = {256};
+    spec.trained_length = test::kTinyTrained;
+    spec.protocol = Protocol::Parse("aligned:8");
+    spec.protocol.anchors = 3;
+    spec.passkey_options.trials = 1;
+    spec.passkey_options.depths = {0.25, 0.75};
+    inputs.decoder = Tiny().decoder.get();
+    inputs.tokenizer = &tokenizer;
+    inputs.text = &text;
+    inputs.model_hash = "m";
+    Settle();
+  }
+  void Settle() {
+    tasks = PlanSweep(spec, Tiny().files.config.plan);
+    header.common = CommonFields(spec, inputs, tasks.back().length);
+    header.model_path = "here/m\xff";  // no UTF-8
+    header.command = "ropewalk sweep";
+  }
+  std::vector<Cell> Run(const std::string& folder) {
+    computed = resumed = 0;
+    messages.clear();
+    SweepEvents events;
+    events.message = [&](const std::string& line) { messages.push_back(line); };
+    events.finished = [&](size_t, const Cell&, bool again) { ++(again ? resumed : computed); };
+    return RunSweep(tasks, spec, inputs, header, folder, events);
+  }
+  std::string MessageOf(const std::string& folder) {
+    try {
+      Run(folder);
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.code() == ErrorCode::kMismatch || e.code() == ErrorCode::kIo ||
+                  e.code() == ErrorCode::kInvalidFile);
+      return e.what();
+    }
+    return "no error";
+  }
+};
+
+TEST(Cell, JsonKeepsEveryField) {
+  Cell cell;
+  // Every field another value, through JSON itself, so that a forgotten one shows.
+  nlohmann::ordered_json json = internal::ToJson(cell);
+  int n = 1;
+  for (auto& [key, value] : json.items()) {
+    if (value.is_string()) {
+      value = "s" + std::to_string(n++);
+    } else if (value.is_boolean()) {
+      value = true;
+    } else if (value.is_array()) {
+      value = {n, n + 1};
+      n += 2;
+    } else {
+      value = n++;
+    }
+  }
+  const nlohmann::ordered_json again = internal::ToJson(internal::CellFromJson(json));
+  for (const auto& [key, value] : json.items()) {
+    if (key == "identity") continue;
+    EXPECT_EQ(again.at(key), value) << key;
+    nlohmann::ordered_json without = json;
+    without.erase(key);
+    EXPECT_THROW(internal::CellFromJson(without), nlohmann::json::exception) << key;
+  }
+}
+
+TEST(Cell, IdentityIsEverythingThatDecidesTheNumbers) {
+  const nlohmann::ordered_json base = internal::ToJson(Cell());
+  const std::string identity = Cell().Identity();
+  const std::set<std::string> results = {
+      "shared_with", "perplexity",       "mean_nll",       "standard_error",   "bits_per_byte",
+      "windows",     "scored_tokens",    "window_nll",     "bucket_edges",     "bucket_nll",
+      "has_passkey", "passkey_accuracy", "passkey_depths", "passkey_by_depth", "passkey_trials",
+      "seconds",     "rope_base",        "rotary_dim",     "amplitude",        "inv_freq",
+      "identity"};
+  for (const auto& [key, value] : base.items()) {
+    nlohmann::ordered_json changed = base;
+    if (value.is_string()) {
+      changed[key] = "other";
+    } else if (value.is_boolean()) {
+      changed[key] = true;
+    } else if (value.is_array()) {
+      changed[key] = {5};
+    } else {
+      changed[key] = 12345;
+    }
+    EXPECT_EQ(internal::CellFromJson(changed).Identity() == identity, results.contains(key)) << key;
+  }
+}
+
+TEST(Cell, NotANumberIsNull) {
+  Cell cell;
+  cell.standard_error = std::nan("");
+  cell.bucket_nll = {1.5, std::nan("")};
+  const std::string line = internal::Line(internal::ToJson(cell));
+  EXPECT_THAT(line, HasSubstr("\"standard_error\":null"));
+  const Cell again = internal::CellFromJson(nlohmann::ordered_json::parse(line));
+  EXPECT_TRUE(std::isnan(again.standard_error));
+  EXPECT_TRUE(std::isnan(again.bucket_nll[1]));
+}
+
+TEST(RunSweep, RowsCarryWhatWasMeasured) {
+  SmallSweep sweep;
+  TempFolder folder;
+  const std::vector<Cell> cells = sweep.Run(folder / "a/b");  // made on the way
+  ASSERT_EQ(cells.size(), 6u);
+  EXPECT_EQ(sweep.computed, 6);
+  const SweepResults read = ReadResults(folder / "a/b");
+  ASSERT_EQ(read.cells.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(internal::ToJson(read.cells[i]), internal::ToJson(cells[i]));
+    EXPECT_EQ(cells[i].windows, 3);
+    EXPECT_EQ(cells[i].scored_tokens, 24);
+    // 32 and 64 bytes hold no passkey prompt.
+    EXPECT_EQ(cells[i].has_passkey, cells[i].length == 256);
+    EXPECT_EQ(cells[i].bucket_nll.empty(), cells[i].length != 256);
+    EXPECT_EQ(cells[i].inv_freq.size(), 8u);
+    EXPECT_EQ(cells[i].plan_hash, sweep.tasks[i].plan_hash);
+  }
+  // dynamic at 32 and 64 is none: one computation, a row each.
+  EXPECT_EQ(cells[1].shared_with, cells[0].Identity());
+  EXPECT_EQ(cells[1].mean_nll, cells[0].mean_nll);
+  EXPECT_NE(cells[1].Identity(), cells[0].Identity());
+  EXPECT_TRUE(cells[5].shared_with.empty());
+  EXPECT_NE(cells[5].mean_nll, cells[4].mean_nll);
+  EXPECT_EQ(read.header.command, "ropewalk sweep");
+  EXPECT_EQ(read.header.model_path, "here/m\xef\xbf\xbd");
+  EXPECT_EQ(read.dropped_bytes, 0);
+}
+
+TEST(RunSweep, EqualRunsGiveEqualRowsButForSeconds) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder / "a");
+  sweep.Run(folder / "b");
+  EXPECT_EQ(WithoutSeconds(Slurp(folder / "a/results.jsonl")),
+            WithoutSeconds(Slurp(folder / "b/results.jsonl")));
+}
+
+TEST(RunSweep, ResumesAfterACutAtEveryByteOfALine) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl";
+  const std::string whole = Slurp(path);
+  // The last line, and the header.
+  const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
+  const size_t header = whole.find('\n') + 1;
+  for (size_t cut = 0; cut <= whole.size(); cut += cut < header || cut >= last ? 1 : last - cut) {
+    if (cut > 3 && cut + 3 < header && cut % 50 != 0) continue;  // all of these are no JSON
+    Write(path, whole.substr(0, cut));
+    sweep.Run(folder.path());
+    EXPECT_EQ(sweep.computed, cut < header ? 6 : cut == whole.size() ? 0 : 1) << cut;
+    EXPECT_EQ(sweep.messages.size(),
+              cut != 0 && cut != header && cut != last && cut != whole.size())
+        << cut;
+    ASSERT_EQ(WithoutSeconds(Slurp(path)), WithoutSeconds(whole)) << cut;
+    // A reader in between sees whole rows and how much was dropped.
+    Write(path, whole.substr(0, cut));
+    if (cut >= header) {
+      const SweepResults read = ReadResults(folder.path());
+      EXPECT_EQ(read.cells.size(), cut == whole.size() ? 6u : 5u);
+      EXPECT_EQ(read.dropped_bytes, static_cast<int64_t>(cut == whole.size() ? 0 : cut - last));
+    }
+  }
+}
+
+TEST(RunSweep, ALastLineWithoutItsBytesIsDropped) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl", whole = Slurp(path);
+  const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
+  Write(path, whole.substr(0, last) + std::string(100, '\0') + "\n");
+  sweep.Run(folder.path());
+  EXPECT_EQ(sweep.computed, 1);
+  EXPECT_EQ(WithoutSeconds(Slurp(path)), WithoutSeconds(whole));
+}
+
+TEST(RunSweep, MoreMethodsAreAddedToWhatIsThere) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  SweepMethod yarn;
+  yarn.name = "yarn";
+  sweep.spec.methods.insert(sweep.spec.methods.begin(), yarn);
+  sweep.Settle();
+  EXPECT_EQ(sweep.Run(folder.path()).size(), 9u);
+  EXPECT_EQ(sweep.computed, 3);
+  EXPECT_EQ(sweep.resumed, 6);
+  EXPECT_EQ(ReadResults(folder.path()).cells.size(), 9u);
+}
+
+TEST(RunSweep, ResultsOfSomethingElseAreRefusedWithBothValues) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string before = Slurp(folder / "results.jsonl");
+  SmallSweep other;
+  other.inputs.model_hash = "other";
+  other.Settle();
+  EXPECT_THAT(other.MessageOf(folder.path()),
+              AllOf(HasSubstr("model_hash there m, here other"), HasSubstr("-o")));
+  other = SmallSweep();
+  other.inputs.decoder = Tiny().decoder.get();
+  other.inputs.tokenizer = &other.tokenizer;
+  other.inputs.text = &other.text;
+  other.text = RandomText(701, 3);
+  other.spec.protocol.anchors = 4;
+  other.Settle();
+  EXPECT_THAT(other.MessageOf(folder.path()),
+              AllOf(HasSubstr("text_hash there"), HasSubstr("anchors there 3, here 4")));
+  EXPECT_EQ(Slurp(folder / "results.jsonl"), before);
+}
+
+TEST(RunSweep, DamagedFilesNameTheLine) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl", whole = Slurp(path);
+  const size_t header = whole.find('\n') + 1;
+  Write(path, whole.substr(0, header) + "rubbish\n" + whole.substr(header));
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 2: no JSON"));
+  Write(path, whole.substr(0, header) + "{\"method\":7}\n" + whole.substr(header));
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 2"));
+  Write(path, "{\"a\":1}\n");
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: expected the header"));
+  Write(path, "{\"format\":\"ropewalk-sweep\",\"schema\":99}\n");
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("schema 1, found 99"));
+  Write(path, std::string(1000000, '[') + "\n" + whole);
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: no JSON"));
+  EXPECT_THROW(ReadResults(folder / "nothing"), Error);
+}
+
+TEST(RunSweep, TwoAtOnceDoNotMix) {
+  SmallSweep sweep;
+  TempFolder folder;
+  const internal::ResultsFile held(folder.path());
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("another ropewalk is writing"));
+}
+
+TEST(RunSweep, AFullDiskKeepsTheRowsBefore) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder / "whole");
+  const std::string whole = Slurp(folder / "whole/results.jsonl");
+  // Room for the header, two rows and a half.
+  size_t end = 0;
+  for (int i = 0; i < 3; ++i) end = whole.find('\n', end) + 1;
+  struct rlimit old {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  struct rlimit small = old;
+  small.rlim_cur = end + 200;
+  ::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string message = sweep.MessageOf(folder / "small");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_THAT(message, AllOf(HasSubstr("cannot write"), HasSubstr("rows before are whole")));
+  EXPECT_EQ(WithoutSeconds(Slurp(folder / "small/results.jsonl")),
+            WithoutSeconds(whole.substr(0, end)));
+  sweep.Run(folder / "small");
+  EXPECT_EQ(sweep.resumed, 2);
+  EXPECT_EQ(WithoutSeconds(Slurp(folder / "small/results.jsonl")), WithoutSeconds(whole));
+}
+
+TEST(RunSweep, AFolderThatCannotBeMadeIsAnError) {
+  SmallSweep sweep;
+  TempFolder folder;
+  Write(folder / "file", "x");
+  EXPECT_THAT(sweep.MessageOf(folder / "file/below"), HasSubstr("cannot create the folder"));
+}
+
+TEST(RunSweep, InterruptKeepsWhatIsFinished) {
+  SmallSweep sweep;
+  TempFolder folder;
+  SweepEvents events;
+  events.progress = [](size_t index, int64_t, int64_t) { return index < 4; };
+  EXPECT_THROW(RunSweep(sweep.tasks, sweep.spec, sweep.inputs, sweep.header, folder.path(), events),
+               Interrupted);
+  EXPECT_EQ(ReadResults(folder.path()).cells.size(), 4u);
+  sweep.Run(folder.path());
+  EXPECT_EQ(sweep.resumed, 4);
+  EXPECT_EQ(sweep.computed, 2);
+}
+
+TEST(CostOf, CountsTheTokensThatAreRun) {
+  SmallSweep sweep;
+  for (const SweepTask& task : sweep.tasks) {
+    int64_t last = 0;
+    RunCell(task, sweep.spec, sweep.inputs, sweep.header.common, [&](int64_t done, int64_t all) {
+      last = done;
+      EXPECT_EQ(all, CostOf(task, sweep.spec, sweep.inputs, 256).tokens);
+      return true;
+    });
+    EXPECT_EQ(last, CostOf(task, sweep.spec, sweep.inputs, 256).tokens);
+  }
+}
+
+}  // namespace
+}  // namespace ropewalk
