@@ -29,6 +29,7 @@ class PositionCursor {
   int64_t token() const { return token_; }
   int64_t position() const { return position_; }
 
+  // There must be a next token.
   void Next() {
     ++index_;
     if (++token_ == tokens_) token_ = 0, ++batch_;
@@ -37,25 +38,18 @@ class PositionCursor {
 
  private:
   void Update() {
-    // One past the last token is where a walk ends; there is nothing to look up.
     switch (positions_.kind()) {
       case Positions::Kind::kStart:
         position_ = positions_.start() + token_;
         return;
       case Positions::Kind::kEach32:
-        if (At() < positions_.size()) {
-          position_ = static_cast<const int32_t*>(positions_.data())[At()];
-        }
+        position_ = static_cast<const int32_t*>(positions_.data())[At()];
         return;
       case Positions::Kind::kEach64:
-        if (At() < positions_.size()) {
-          position_ = static_cast<const int64_t*>(positions_.data())[At()];
-        }
+        position_ = static_cast<const int64_t*>(positions_.data())[At()];
         return;
       case Positions::Kind::kStarts:
-        if (batch_ < positions_.size()) {
-          position_ = static_cast<const int64_t*>(positions_.data())[batch_] + token_;
-        }
+        position_ = static_cast<const int64_t*>(positions_.data())[batch_] + token_;
         return;
       case Positions::Kind::kPacked: {
         const int64_t* boundaries = static_cast<const int64_t*>(positions_.data());

@@ -37,8 +37,8 @@ struct RotateParams {
 // Pairs for which the kernel's rearranged row fits its own stack frame.
 inline constexpr int64_t kStackPairs = 256;
 
-// Tokens begin .. end - 1 of batch * tokens. `scratch`: 4 * pairs doubles, 64-byte aligned, used
-// when pairs > kStackPairs; else may be null.
+// Tokens begin .. end - 1 of batch * tokens, at least one. `scratch`: 4 * pairs doubles, 64-byte
+// aligned, used when pairs > kStackPairs; else may be null.
 void RotateTokens(const RotateParams& params, int64_t begin, int64_t end, double* scratch) noexcept;
 
 bool HasNativeBf16();    // the CPU has avx512_bf16 and the chosen target is AVX-512
