@@ -83,20 +83,29 @@ void Check(const AttentionArgs& args) {
   }
 }
 
-// How a call is cut. Depends on shapes alone, never on threads: so do the bits of the result.
+// How a call is cut. Spans depend on shapes alone and tiles change no bit, so a result's bits do
+// not depend on the number of threads.
 struct Schedule {
   int64_t tile_tokens, tiles, spans, span_keys, jobs;
 };
 
-Schedule Plan(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys) {
+Schedule Plan(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys, int64_t threads) {
   Schedule s;
-  s.tile_tokens = std::max<int64_t>(1, kTileRows / group);
-  s.tiles = (tokens + s.tile_tokens - 1) / s.tile_tokens;
-  s.jobs = s.tiles * kv_heads;
+  const auto cut = [&](int64_t rows) {
+    s.tile_tokens = std::max<int64_t>(1, rows / group);
+    s.tiles = (tokens + s.tile_tokens - 1) / s.tile_tokens;
+    s.jobs = s.tiles * kv_heads;
+  };
+  cut(kTileRows);
   s.spans = std::min((kEnoughJobs + s.jobs - 1) / s.jobs, (keys + kMinSpanKeys - 1) / kMinSpanKeys);
   const int64_t span = (keys + s.spans - 1) / s.spans;
   s.span_keys = (span + kTileKeys - 1) / kTileKeys * kTileKeys;
   s.spans = (keys + s.span_keys - 1) / s.span_keys;
+  // Smaller tiles read keys more often, but idle threads cost more.
+  for (int64_t rows = kTileRows / 2; rows >= kTileRows / 4 && s.jobs * s.spans < 4 * threads;
+       rows /= 2) {
+    cut(rows);
+  }
   s.jobs *= s.spans;
   return s;
 }
@@ -118,6 +127,8 @@ AttentionTile MakeTile(const AttentionArgs& args, const Schedule& s, int64_t til
   t.values = AttentionAccess::Values(cache, kv_head);
   t.head_dim = cache.head_dim();
   t.value_stride = AttentionAccess::ValueStride(t.head_dim);
+  t.panel_width = AttentionAccess::PanelWidth(t.head_dim);
+  t.capacity = cache.capacity_tokens();
   t.tokens = std::min(s.tile_tokens, tokens - token);
   t.group = group;
   t.first_position = cache.tokens() - tokens + token;
@@ -165,7 +176,7 @@ void Attention(const AttentionArgs& args) {
   if (tokens == 0) return;
   const KvCache& cache = *args.cache;
   const int64_t kv_heads = cache.kv_heads(), group = args.q.shape[1] / kv_heads;
-  const Schedule s = Plan(tokens, group, kv_heads, cache.tokens());
+  const Schedule s = Plan(tokens, group, kv_heads, cache.tokens(), NumThreads());
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
   const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + 2;
   // A million multiplications take some 10 us; below that waking threads costs more than it saves.

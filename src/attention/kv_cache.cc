@@ -96,10 +96,15 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
       for (int64_t t = begin; t < end; ++t) to[t] = k_from[(t - first) * k.strides[0] + i];
     }
     const float* v_from = static_cast<const float*>(v.data) + head * v.strides[1];
-    for (int64_t t = begin; t < end; ++t) {
-      float* to = values + t * value_stride;
-      std::copy_n(v_from + (t - first) * v.strides[0], head_dim_, to);
-      std::fill(to + head_dim_, to + value_stride, 0.0f);
+    const int64_t panel_width = AttentionAccess::PanelWidth(head_dim_);
+    for (int64_t i = 0; i < value_stride; i += panel_width) {
+      const int64_t width = std::min(panel_width, value_stride - i);
+      const int64_t filled = std::min(width, head_dim_ - i);
+      for (int64_t t = begin; t < end; ++t) {
+        float* to = values + i * capacity_ + t * width;
+        std::copy_n(v_from + (t - first) * v.strides[0] + i, filled, to);
+        std::fill(to + filled, to + width, 0.0f);
+      }
     }
   }
   tokens_ = last;

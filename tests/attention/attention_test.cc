@@ -81,6 +81,21 @@ TEST(Attention, SurvivesHugeScores) {
   }
 }
 
+// Two keys with values 0 and 1 and scores 0 and -x: the result is e^-x / (1 + e^-x). Weights are
+// right to 2 ULP; the score's own rounding, of relative 2^-23 or so, moves them by x times that.
+TEST(Attention, WeightsAreExponentials) {
+  for (int i = 0; i <= 8700; ++i) {
+    AttentionProblem p(1, 1, 1, 2, 1);
+    p.q[0] = 1.0f;
+    p.scale = 1.0f;
+    p.k = {-0.01f * static_cast<float>(i), 0.0f};
+    p.v = {1.0f, 0.0f};
+    const double weight = std::exp(double{p.k[0]});
+    const double expected = weight / (1 + weight);
+    ASSERT_NEAR(RunAttention(p)[0], expected, expected * (5e-7 - 2.5e-7 * p.k[0])) << p.k[0];
+  }
+}
+
 // All keys the same: every weight is 1 / n whatever the score, and the result is the mean.
 TEST(Attention, EqualScoresOfAnySizeGiveTheMean) {
   for (const float score : {0.0f, 1e4f, -1e4f, 1e30f, -1e30f}) {

@@ -43,7 +43,8 @@ struct Problem {
     return sum;
   }
   // n rounded sums of n terms err by at most sqrt(n) 2^-24 sum |x w| with high probability (Higham
-  // & Mary 2019, SIAM J. Sci. Comput. 41); |x w| is 0.32 on average. Then half an ULP of a result below 16.
+  // & Mary 2019, SIAM J. Sci. Comput. 41); |x w| is 0.32 on average. Then half an ULP of a result
+  // below 16.
   double Tolerance() const {
     return std::pow(in + 1.0, 1.5) * 0.32 * std::exp2(-24) + std::exp2(-21);
   }
@@ -74,17 +75,19 @@ void Check(const Problem& p, const Linear& linear, int64_t rows, int64_t extra, 
 
 TEST(Linear, EqualsTheReference) {
   for (const auto& [out, in] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 1}, {3, 5}, {64, 64}, {172, 64}, {65, 129}, {576, 192}, {100, 577}}) {
+           {1, 1}, {3, 5}, {64, 64}, {172, 64}, {65, 129}, {100, 577}}) {
     for (const bool with_bias : {false, true}) {
       const Problem p(out, in, with_bias);
       const Linear linear = p.Make();
       EXPECT_EQ(linear.out_features(), out);
       EXPECT_EQ(linear.in_features(), in);
       EXPECT_GE(linear.bytes(), out * in * 4);
-      for (const int64_t rows : {1, 2, 7, 33, 128, 513}) {
+      for (const int64_t rows : {1, 7, 513}) {
         Check(p, linear, rows, 0, false);
         Check(p, linear, rows, 5, true);
       }
+      Check(p, linear, 2, 0, true);
+      Check(p, linear, 130, 5, false);
     }
   }
 }
