@@ -66,6 +66,14 @@ void JsonNode::Unsupported(const std::string& what) const {
 
 namespace {
 
+// Words and what is neither word nor space. A word is Unicode's (UTS 18), which is not what \w is
+// in a pattern: the original takes this one from another regex library.
+#define WORD_CLASS                                                   \
+  R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9})" \
+  R"(\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})"
+constexpr char kWordsAndSymbols[] = "[" WORD_CLASS "]+|[^" WORD_CLASS R"(\s]+)";
+#undef WORD_CLASS
+
 Regex ReadPattern(const JsonNode& node) {
   node.Only({"String", "Regex"});
   if (node.Has("String")) {
@@ -195,7 +203,7 @@ void ReadPreTokenizer(const JsonNode& node, std::vector<WordStep>* steps) {
   } else if (type == "Whitespace") {
     node.Only({"type"});
     steps->push_back(
-        SplitStep{Regex(R"(\w+|[^\w\s]+)", node.Where()), SplitBehavior::kRemoved, true});
+        SplitStep{Regex(kWordsAndSymbols, node.Where()), SplitBehavior::kRemoved, true});
   } else if (type == "Metaspace") {
     node.Only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
     steps->push_back(

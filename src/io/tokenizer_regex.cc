@@ -24,7 +24,9 @@ constexpr uint32_t kHeapKibibytes = 512 * 1024;
 // White_Space. PCRE2's \s also has U+180E, which left that property with Unicode 6.3.
 constexpr char kSpaces[] =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr char kWord[] = R"(\p{L}\p{M}\p{N}\p{Pc})";
+// Oniguruma's \w: also the numbers of Latin-1, and letters in circles and squares.
+constexpr char kWord[] =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\xb2\xb3\xb9\xbc-\xbe\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 constexpr char kHex[] = "0-9A-Fa-f";
 
 class Translator {
@@ -105,6 +107,11 @@ class Translator {
     } else if (std::strchr("pPx", next) && Peek(2) == '{') {  // its braces are no repetition
       const std::size_t end = in_.find('}', at_);
       if (end == std::string_view::npos) Refuse("an unfinished '{'");
+      std::size_t name = 3;
+      if (Peek(name) == '^') ++name;
+      Copy(name);
+      // A script by its name alone would be its extensions in PCRE2, as \p{Han} with the comma 、.
+      if (next != 'x' && end - at_ > 2) out_ += "sc:";
       Copy(end + 1 - at_);
     } else {
       Copy(2);

@@ -1,0 +1,139 @@
+// Ids equal those of PyPI's tokenizers and sentencepiece (tests/golden/tokenizer_make.py).
+#include <gmock/gmock.h>
+
+#include "tests/tokenizer/support.h"
+
+namespace ropewalk {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+const std::vector<std::string>& Texts() {
+  static const auto texts = ReadGolden("texts.json")["texts"].get<std::vector<std::string>>();
+  return texts;
+}
+
+void ExpectGolden(const Tokenizer& tokenizer, const json& golden) {
+  const auto& texts = Texts();
+  ASSERT_GT(texts.size(), 150u);
+  ASSERT_EQ(golden["ids"].size(), texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const Ids expected = golden["ids"][i].get<Ids>();
+    EXPECT_EQ(tokenizer.Encode(texts[i]), expected) << "text " << i << ": " << json(texts[i]);
+    if (golden.contains("decoded")) {
+      const auto decoded = golden["decoded"][i].get<std::string>();
+      // The original replaces bytes that are no text; here they are the bytes themselves.
+      EXPECT_EQ(ValidUtf8(tokenizer.Decode(expected)), decoded)
+          << "text " << i << ": " << json(texts[i]);
+    }
+    if (!golden.contains("special")) continue;
+    const auto special = golden["special"].find(std::to_string(i));
+    EXPECT_EQ(tokenizer.Encode(texts[i], {.special = true}),
+              special == golden["special"].end() ? expected : special->get<Ids>())
+        << "with special tokens, text " << i << ": " << json(texts[i]);
+  }
+}
+
+class Tiny : public testing::TestWithParam<const char*> {};
+TEST_P(Tiny, IdsEqualTheOriginals) {
+  const std::string name = GetParam();
+  const auto tokenizer =
+      LoadTokenizerFolder((std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / name).string());
+  ExpectGolden(*tokenizer, ReadGolden(name + "/golden.json"));
+}
+INSTANTIATE_TEST_SUITE_P(All, Tiny,
+                         testing::Values("gpt2", "added", "llama3", "qwen2", "gpt4o", "smollm",
+                                         "falcon", "deepseek_coder", "behaviors", "whitespace",
+                                         "nfkd", "llama2", "metaspace_first", "metaspace_always",
+                                         "metaspace_never", "unknown", "spm_bpe", "spm_unigram"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Llama2c, IdsEqualTheOriginals) {
+  const json golden = ReadGolden("llama2c/golden.json");
+  const auto tokenizer =
+      LoadTokenizerLlama2c(std::string(ROPEWALK_TOKENIZER_GOLDENS) + "/llama2c/tokenizer.bin",
+                           golden["vocab_size"].get<int64_t>());
+  ExpectGolden(*tokenizer, golden);
+  for (const std::string& text : Texts()) {
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text) << json(text);
+  }
+}
+
+TEST(Llama2c, IdsOfStories260KEqualTheOriginals) {
+  if (TestData().empty()) GTEST_SKIP() << "set ROPEWALK_TEST_DATA to run this";
+  const auto path = (TestData() / "stories260K/tokenizer.bin").string();
+  const auto tokenizer = LoadTokenizerLlama2c(path, 512);
+  EXPECT_EQ(tokenizer->vocab_size(), 512);
+  EXPECT_EQ(tokenizer->bos_id(), 1);
+  EXPECT_TRUE(tokenizer->adds_bos());
+  ExpectGolden(*tokenizer, ReadGolden("stories260K.json"));
+}
+
+class ByteLevel : public testing::TestWithParam<const char*> {};
+TEST_P(ByteLevel, DecodeInvertsEncode) {
+  const auto tokenizer = LoadTokenizerFolder(
+      (std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / GetParam()).string());
+  for (const std::string& text : Texts()) {
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text) << json(text);
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text, {.special = true})), text) << json(text);
+  }
+  // Every code point, so that every byte sequence of UTF-8 occurs.
+  std::string text;
+  for (char32_t c = 1; c < 0x20000; c += 7) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    text += static_cast<char>(0xF0 | c >> 18);
+    text += static_cast<char>(0x80 | (c >> 12 & 0x3F));
+    text += static_cast<char>(0x80 | (c >> 6 & 0x3F));
+    text += static_cast<char>(0x80 | (c & 0x3F));
+  }
+  text = ValidUtf8(text);  // what was an overlong form is U+FFFD now
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text);
+}
+INSTANTIATE_TEST_SUITE_P(All, ByteLevel,
+                         testing::Values("gpt2", "llama3", "gpt4o", "smollm", "falcon",
+                                         "deepseek_coder"),
+                         [](const auto& info) { return std::string(info.param); });
+
+struct RealFile {
+  const char* name;
+  const char* kind;
+  int32_t bos, eos;
+  bool adds_bos;
+};
+class Real : public testing::TestWithParam<RealFile> {};
+TEST_P(Real, IdsEqualTheOriginals) {
+  if (TestData().empty()) GTEST_SKIP() << "set ROPEWALK_TEST_DATA to run this";
+  const RealFile& file = GetParam();
+  const auto path = TestData() / "gguf_vocab" / (std::string("ggml-vocab-") + file.name + ".gguf");
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const auto tokenizer = LoadTokenizerGguf(OpenGguf(path.string()));
+  EXPECT_EQ(tokenizer->kind(), file.kind);
+  EXPECT_EQ(tokenizer->bos_id(), file.bos);
+  EXPECT_EQ(tokenizer->eos_id(), file.eos);
+  EXPECT_EQ(tokenizer->adds_bos(), file.adds_bos);
+  ExpectGolden(*tokenizer, ReadGolden(std::string(file.name) + ".json"));
+}
+INSTANTIATE_TEST_SUITE_P(All, Real,
+                         testing::Values(RealFile{"deepseek-coder", "byte-level BPE (GGUF)", 32013,
+                                                  32014, true},
+                                         RealFile{"gpt-neox", "byte-level BPE (GGUF)", 0, 0, false},
+                                         RealFile{"mpt", "byte-level BPE (GGUF)", 0, 0, false},
+                                         RealFile{"llama-spm", "SentencePiece (GGUF)", 1, 2, true},
+                                         RealFile{"phi-3", "SentencePiece (GGUF)", 1, 32000, true}),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Real, WordPieceIsRefusedByName) {
+  if (TestData().empty()) GTEST_SKIP() << "set ROPEWALK_TEST_DATA to run this";
+  const auto gguf = OpenGguf((TestData() / "gguf_vocab/ggml-vocab-bert-bge.gguf").string());
+  EXPECT_THAT(MessageOf([&] { LoadTokenizerGguf(gguf); }),
+              testing::AllOf(testing::HasSubstr("tokenizer.ggml.model"),
+                             testing::HasSubstr("'bert'"), testing::HasSubstr("--ids")));
+}
+
+}  // namespace
+}  // namespace ropewalk

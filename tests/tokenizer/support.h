@@ -1,0 +1,74 @@
+// Files that tokenizer tests read and write.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/io/tokenizer.h"
+
+namespace ropewalk {
+
+#ifndef ROPEWALK_TOKENIZER_GOLDENS
+#define ROPEWALK_TOKENIZER_GOLDENS ROPEWALK_SOURCE_DIR "/tests/golden/tokenizer"
+#endif
+
+inline std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error("cannot read " + path.string());
+  std::stringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+inline nlohmann::json ReadGolden(const std::string& name) {
+  return nlohmann::json::parse(ReadFile(std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / name));
+}
+
+// The folder of data that is not in the repository, or empty.
+inline std::filesystem::path TestData() {
+  const char* path = std::getenv("ROPEWALK_TEST_DATA");
+  return path == nullptr ? "" : path;
+}
+
+// A folder that goes away.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ropewalk_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return (path_ / name).string();
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The message of the Error that `action` throws; empty, and a failed test, when it throws none.
+inline std::string MessageOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return "";
+}
+
+}  // namespace ropewalk
