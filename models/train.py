@@ -6,8 +6,9 @@
 Every batch depends on the seed and the step alone. Two stages: windows of 64 tokens in which a
 third each is text, repeated segments and passkey prompts (without them the passkey is not
 learned), then windows of 256 tokens, a quarter of them passkey. The learning rate is constant
-and falls linearly to zero at the end (warm up, stay, decay). The length of the run can be
-given in steps, or in minutes for a busy machine; the log says which steps were used.
+and falls linearly to zero at the end (warm up, stay, decay). On a busy machine the length of the
+run can be given in minutes instead of steps; loss.csv says which steps and rates that gave. With
+--state the run can be stopped and continued.
 """
 
 import argparse
@@ -131,7 +132,7 @@ class Watch:
         return loss.item(), hit.item()
 
 
-def export(model, tokenizer, out, log, final):
+def export(model, tokenizer, out, log):
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"), pretty=False)
     (out / "tokenizer_config.json").write_text(json.dumps({
@@ -141,14 +142,12 @@ def export(model, tokenizer, out, log, final):
     (out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     with torch.no_grad():
         tensors = {n: t.detach().to(torch.bfloat16).contiguous() for n, t in model.tensors().items()}
-    save_file(tensors, str(out / "model.safetensors.new"), metadata={"format": "pt"})
-    (out / "model.safetensors.new").replace(out / "model.safetensors")
-    if final:
-        with open(out / "loss.csv", "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["stage", "step", "minutes", "learning_rate", "train_loss",
-                             "watched_loss", "watched_passkey"])
-            writer.writerows(log)
+    save_file(tensors, str(out / "model.safetensors"), metadata={"format": "pt"})
+    with open(out / "loss.csv", "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["stage", "step", "minutes", "learning_rate", "train_loss",
+                         "watched_loss", "watched_passkey"])
+        writer.writerows(log)
 
 
 def main():
@@ -161,12 +160,11 @@ def main():
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--steps1", type=int, default=1300, help="steps of 48 x 64 tokens")
     parser.add_argument("--steps2", type=int, default=3000, help="steps of 24 x 256 tokens")
-    parser.add_argument("--decay", type=int, default=1000, help="how many of them decay")
-    parser.add_argument("--minutes", type=float, default=1e9,
-                        help="shorten stage 2 (its decay in proportion) to end by then")
-    parser.add_argument("--bf16", action="store_true", help="autocast")
+    parser.add_argument("--decay", type=float, default=0.33, help="share of stage 2 that decays")
+    parser.add_argument("--minutes", type=float, help="end stage 2 by then, whatever its steps")
     parser.add_argument("--compile", action="store_true", help="torch.compile (needs a compiler)")
-    parser.add_argument("--export-every", type=int, default=0, help="steps of stage 2")
+    parser.add_argument("--state", type=pathlib.Path,
+                        help="written every 100 steps of stage 2; continued when it exists")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -185,33 +183,34 @@ def main():
     print(f"{sum(p.numel() for p in parameters)} parameters, "
           f"{sum(len(p) for p in data.parts)} training tokens", flush=True)
 
-    log, begin, losses = [], time.monotonic(), []
-    decay_from, steps2 = args.steps2 - args.decay, args.steps2
+    log, losses, before, first = [], [], 0.0, 0
+    if args.state and args.state.exists():
+        state = torch.load(args.state)
+        log, before, first = state["log"], state["minutes"], state["step"]
+        model.load_state_dict(state["model"])
+        if state["optimizer"]:
+            optimizer.load_state_dict(state["optimizer"])
+    begin = time.monotonic()
+    elapsed = lambda: before + (time.monotonic() - begin) / 60
     for stage, rows, tokens in ((1, 48, 64), (2, 24, 256)):
+        if stage == 1 and first > 0:
+            continue
         angles = cos_sin(plain_frequencies(), tokens)
-        step, stage_begin = 0, time.monotonic()
-        while step < (args.steps1 if stage == 1 else steps2):
-            minutes = (time.monotonic() - begin) / 60
-            if stage == 2 and step < decay_from and step >= 20 and args.minutes < 1e9:
-                # Decay takes the same share of stage 2 as asked, whatever a step costs now.
-                pace = (time.monotonic() - stage_begin) / step
-                total = step + (args.minutes - minutes) * 60 / pace
-                if step >= total * (1 - args.decay / args.steps2):
-                    decay_from, steps2 = step, int(total)
-                    print(f"decay from step {decay_from}, end at {steps2}", flush=True)
-            lr = args.lr
-            if stage == 1:
-                lr *= min(1.0, (step + 1) / 100)
-            elif step >= decay_from:
-                lr *= (steps2 - step) / (steps2 - decay_from)
+        step, stage_begin, done = first, (elapsed() if first == 0 else state["begin"]), False
+        while not done:
+            if stage == 1 or args.minutes is None:
+                progress = step / (args.steps1 if stage == 1 else args.steps2)
+            else:
+                progress = (elapsed() - stage_begin) / (args.minutes - stage_begin)
+            warm = min(1.0, (step + 1) / 100) if stage == 1 else min(1.0, (step - first + 1) / 20)
+            tail = 1.0 if stage == 1 else min(1.0, max(0.0, 1 - progress) / args.decay)
+            lr = args.lr * warm * tail
             for group in optimizer.param_groups:
                 group["lr"] = lr
 
             ids, weights = data.batch(stage, step, rows, tokens)
-            with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
-                logits = run(ids[:, :-1], *angles)
-            nll = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(),
-                                  reduction="none")
+            logits = run(ids[:, :-1], *angles)
+            nll = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
             weights = weights.flatten()
             loss = (nll * weights).sum() / weights.sum()
             optimizer.zero_grad(set_to_none=True)
@@ -221,17 +220,20 @@ def main():
             losses.append(loss.item())
             step += 1
 
-            last = step == (args.steps1 if stage == 1 else steps2)
-            if step % 100 == 0 or last:
+            by_steps = stage == 1 or args.minutes is None
+            limit = args.steps1 if stage == 1 else args.steps2
+            done = step >= limit if by_steps else elapsed() >= args.minutes
+            if step % 100 == 0 or done:
                 watched, hits = watch(model)
-                row = [stage, step, round((time.monotonic() - begin) / 60, 2), f"{lr:.2e}",
-                       round(float(np.mean(losses)), 4), round(watched, 4), round(hits, 4)]
+                log.append([stage, step, round(elapsed(), 2), f"{lr:.2e}",
+                            round(float(np.mean(losses)), 4), round(watched, 4), round(hits, 4)])
                 losses = []
-                log.append(row)
-                print(*row, flush=True)
-            if stage == 2 and args.export_every and step % args.export_every == 0:
-                export(model, tokenizer, args.out, log, False)
-    export(model, tokenizer, args.out, log, True)
+                print(*log[-1], flush=True)
+                if stage == 2 and args.state:
+                    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                                "step": step, "minutes": elapsed(), "begin": stage_begin,
+                                "log": log}, args.state)
+    export(model, tokenizer, args.out, log)
 
 
 if __name__ == "__main__":
