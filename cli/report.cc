@@ -182,10 +182,7 @@ Grid MakeGrid(const std::vector<Cell>& cells) {
     for (size_t m = 0; m < grid.methods.size(); ++m) {
       const int64_t index = PickCell(cells, grid.methods[m], length);
       grid.cells[m].push_back(index);
-      if (index < 0 || internal::MethodLabel(grid.methods[m], 7) !=
-                           fmt::format("{} (factor 7)", grid.methods[m])) {
-        continue;  // only named methods take a factor
-      }
+      if (index < 0 || !internal::TakesFactor(grid.methods[m])) continue;
       if (column.factor == 0) column.factor = cells[index].factor;
       uniform = uniform && cells[index].factor == column.factor;
     }

@@ -26,7 +26,7 @@ function el(tag, props, ...children) {
   return node;
 }
 const number = (v) => typeof v === "number" && Number.isFinite(v);
-const grouped = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+const grouped = (n) => (Math.abs(n) < 10000 ? String(n) : String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f"));
 function ppl(v) {
   if (!number(v)) return "–";
   return v < 10 ? v.toFixed(2) : v < 1000 ? v.toFixed(1) : grouped(Math.round(v));
@@ -48,16 +48,16 @@ const STYLES = {
 };
 const SPARE = [["#8c3b3b", "#ff9b9b", [4, 4], "rect"], ["#00707a", "#58e0ec", [8, 2], "circle"],
                ["#6b5300", "#e0c060", [2, 2], "star"], ["#444c9c", "#a9b0ff", [6, 6], "rectRot"]];
-const spareOf = {};
+const styles = new Map(Object.entries(STYLES));
 function style(method) {
-  if (!STYLES[method] && !(method in spareOf)) {
-    spareOf[method] = SPARE[Object.keys(spareOf).length % SPARE.length];
+  if (!styles.has(method)) {
+    styles.set(method, SPARE[(styles.size - Object.keys(STYLES).length) % SPARE.length]);
   }
-  const s = Object.hasOwn(STYLES, method) ? STYLES[method] : spareOf[method];
+  const s = styles.get(method);
   return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
 }
-const titles = Object.fromEntries(data.methods.map((m) => [m.name, m.title]));
-const isNamed = (method) => Object.hasOwn(titles, method);
+const titles = new Map(data.methods.map((m) => [m.name, m.title]));
+const isNamed = (method) => titles.has(method);
 const withFactor = (method, factor) =>
   method === "none" ? "no scaling" : isNamed(method) ? `${method}, factor ${short(factor)}` : method;
 
@@ -66,8 +66,7 @@ function translucent(hex, alpha) {
   return `rgba(${n >> 16}, ${(n >> 8) & 255}, ${n & 255}, ${alpha})`;
 }
 
-function swatch(method) {
-  const s = style(method);
+function swatch(method, s = style(method)) {
   const ns = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(ns, "svg");
   svg.setAttribute("width", "30"); svg.setAttribute("height", "10");
@@ -84,13 +83,13 @@ function swatch(method) {
 
 function table(head, rows, options = {}) {
   const t = el("table", {class: options.class || ""});
-  if (options.caption) t.append(el("caption", {}, options.caption));
   if (head) t.append(el("thead", {}, el("tr", {}, head.map((h) => el("th", {scope: "col"}, h)))));
   t.append(el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, i) => {
     if (cell instanceof HTMLTableCellElement) return cell;
     return i === 0 ? el("th", {scope: "row"}, cell) : el("td", {}, cell);
   })))));
-  return el("div", {class: "scroll"}, t);
+  const scroll = el("div", {class: "scroll"}, t);
+  return options.caption ? el("div", {}, el("p", {class: "small soft"}, options.caption), scroll) : scroll;
 }
 const behind = (...content) => el("details", {}, el("summary", {}, "The numbers as a table"), ...content);
 
@@ -119,12 +118,30 @@ function codeBlock(text) {
 const drawn = [];  // {canvas, make, chart}, made again when the theme changes
 function chartBox(label, make) {
   const canvas = el("canvas", {role: "img", "aria-label": label});
-  drawn.push({canvas, make, chart: null});
-  return el("div", {class: "chart"}, canvas);
+  const legend = el("div", {class: "legend"});
+  const entry = {canvas, make, legend, hidden: new Set(), chart: null};
+  drawn.push(entry);
+  entry.box = el("div", {}, el("div", {class: "chart"}, canvas), legend);
+  return entry;
 }
 function draw(entry) {
   if (entry.chart) entry.chart.destroy();
-  entry.chart = new Chart(entry.canvas, entry.make());
+  const config = entry.make();
+  entry.chart = new Chart(entry.canvas, config);
+  const {datasets} = config.data;
+  const apply = () => {
+    datasets.forEach((d, i) => entry.chart.setDatasetVisibility(i, !entry.hidden.has(d.label)));
+    entry.chart.update();
+  };
+  entry.legend.replaceChildren(...datasets.filter((d) => !d.isBand).map((d) => {
+    const button = el("button", {type: "button", "aria-pressed": String(!entry.hidden.has(d.label)), onclick: () => {
+      if (!entry.hidden.delete(d.label)) entry.hidden.add(d.label);
+      button.setAttribute("aria-pressed", String(!entry.hidden.has(d.label)));
+      apply();
+    }}, swatch(d.label, {color: d.borderColor, dash: d.borderDash}), d.label);
+    return button;
+  }));
+  if (entry.hidden.size) apply();
 }
 const cssVar = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
@@ -218,21 +235,7 @@ function chartConfig(datasets, scales, lines, tooltipTitle, tooltipLabel) {
       interaction: {mode: "nearest", axis: "x", intersect: false}, scales,
       plugins: {
         marks: {lines},
-        legend: {
-          position: "bottom",
-          labels: {
-            color: cssVar("--text"), usePointStyle: false, boxWidth: 34, boxHeight: 0, padding: 12,
-            filter: (item, d) => !d.datasets[item.datasetIndex].isBand,
-          },
-          onClick: (_event, item, legend) => {
-            const chart = legend.chart;
-            const show = !chart.isDatasetVisible(item.datasetIndex);
-            chart.data.datasets.forEach((d, i) => {
-              if (d.label === item.text) chart.setDatasetVisibility(i, show);
-            });
-            chart.update();
-          },
-        },
+        legend: {display: false},
         tooltip: {
           filter: (item) => !item.dataset.isBand,
           itemSort: (a, b) => b.parsed.y - a.parsed.y,
@@ -254,7 +257,8 @@ function columnTitle(column) {
 }
 const noneAt = (sweep, length) => sweep.cells.find((c) => c.method === "none" && c.length === length);
 
-// Cells of one line: the factor matched to each length ("matched"), or one factor throughout.
+// Cells of one line: the factor matched to each length ("matched"; up to the trained length that is no
+// scaling), or one factor throughout.
 function seriesCells(sweep, method, factor) {
   const trained = sweep.header.trained_length;
   if (!isNamed(method) || method === "none") {
@@ -275,7 +279,6 @@ function fact(value, label) {
 }
 
 function settings(list) {
-  if (!list.length) return null;
   const tabs = el("div", {class: "tabs", role: "tablist"});
   const panel = el("div", {role: "tabpanel"});
   list.forEach((s, i) => {
@@ -294,7 +297,7 @@ function settings(list) {
   return el("div", {}, tabs, panel);
 }
 
-function answerCard(sweep, r) {
+function answerCard(sweep, r, open) {
   const trained = sweep.header.trained_length;
   const none = noneAt(sweep, r.length);
   const facts = el("div", {class: "facts"});
@@ -311,7 +314,8 @@ function answerCard(sweep, r) {
     el("div", {class: "target"},
       el("span", {class: "use" + (r.method === null ? " none" : "")}, heading),
       el("span", {class: "soft"}, `for ${grouped(r.length)} tokens, ${short(r.length / trained)} times the trained length`)),
-    facts, el("p", {}, r.text), settings(r.settings));
+    facts, el("p", {}, r.text),
+    r.settings.length ? el("details", open ? {open: ""} : {}, el("summary", {}, "Settings to paste"), settings(r.settings)) : null);
 }
 
 function answer(sweep) {
@@ -319,7 +323,8 @@ function answer(sweep) {
   if (!sweep.recommendations.length) {
     out.push(el("p", {}, "No length beyond the trained one was measured, so there is nothing to recommend."));
   }
-  for (const r of sweep.recommendations) out.push(answerCard(sweep, r));
+  const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
+  for (const r of sweep.recommendations) out.push(answerCard(sweep, r, r === open));
   return out;
 }
 
@@ -336,14 +341,15 @@ function reach(sweep) {
         text += ` ± ${(100 * cost.standard_error).toFixed(1)}` + (cost.outside_noise ? "" : " (noise)");
       }
     }
-    const reached = u.longest_usable === 0 ? "not even there"
-      : grouped(u.longest_usable) + (u.longest_usable === longest ? " (the longest measured)" : "");
+    const reached = u.longest_usable === 0 ? "nowhere" : grouped(u.longest_usable) +
+      (u.longest_usable === longest ? " or more" : u.longest_usable === trained ? " (no gain)" : "");
     return [[swatch(u.method), u.method], reached,
-            u.method === "none" || !isNamed(u.method) ? "–" : short(u.factor), text];
+            u.method === "none" || !isNamed(u.method) || u.factor === 1 ? "–" : short(u.factor), text];
   });
   return [el("h2", {}, "How far each method goes"), el("div", {class: "card"},
-    table(["method", "usable up to (tokens)", "with factor", `perplexity it costs at ${grouped(trained)}`], rows),
-    el("p", {class: "small soft"}, sweep.rule))];
+    table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
+    el("p", {class: "small soft"}, sweep.rule + ` The cost is in perplexity at ${grouped(trained)} tokens, with that ` +
+      "factor left on, against no scaling."))];
 }
 
 function bigTable(sweep) {
@@ -352,14 +358,14 @@ function bigTable(sweep) {
     const cell = gridCell(sweep, m, c);
     return cell && number(cell.perplexity) ? cell.perplexity : Infinity;
   })));
-  const rows = methods.map((method, m) => [[swatch(method), method], ...columns.map((_, c) => {
+  const rows = methods.map((method, m) => [[swatch(method), titles.has(method) ? el("span", {title: titles.get(method)}, method) : method], ...columns.map((_, c) => {
     const cell = gridCell(sweep, m, c);
     if (!cell) return el("td", {}, "–");
     const isBest = cell.perplexity === best[c];
     return el("td", {class: isBest ? "best" : "", title: cell.scaling || ""},
       el("span", {class: "big"}, ppl(cell.perplexity)),
       number(cell.standard_error)
-        ? el("span", {class: "minor"}, `± ${fixed(cell.perplexity * cell.standard_error, 2)}`) : null,
+        ? el("span", {class: "error"}, ` ± ${ppl(cell.perplexity * cell.standard_error)}`) : null,
       number(cell.bits_per_byte) ? el("span", {class: "minor"}, `${cell.bits_per_byte.toFixed(3)} bits/byte`) : null,
       cell.has_passkey ? el("span", {class: "minor"}, `passkey ${cell.passkey_accuracy.toFixed(2)}`) : null);
   })]);
@@ -385,7 +391,7 @@ function perplexityChart(sweep) {
   let factor = "matched";
   const pick = el("select", {"aria-label": "factor", onchange: () => {
     factor = pick.value === "matched" ? "matched" : Number(pick.value);
-    draw(drawn.find((d) => d.canvas === canvas));
+    draw(entry);
   }}, el("option", {value: "matched"}, "factor matched to each length"),
     factors.map((f) => el("option", {value: String(f)}, `factor ${short(f)} at every length`)));
   const make = () => {
@@ -398,9 +404,11 @@ function perplexityChart(sweep) {
         all.push(c.perplexity * Math.exp(se), c.perplexity * Math.exp(-se));
         return {x: c.length, y: c.perplexity, low: c.perplexity * Math.exp(-se),
                 high: c.perplexity * Math.exp(se), cell: c};
-      });
+      }).filter((p) => p.cell.method === method || p.x === trained);  // all lines leave the trained length
       if (!points.length) continue;
-      datasets.push(lineDataset(method, points, s), ...band(points, s, method));
+      const own = points.filter((p) => p.cell.method === method);
+      datasets.push(lineDataset(method, points, s, {
+        pointRadius: points.map((p) => (p.cell.method === method ? 4 : 0))}), ...band(own, s, method));
     }
     const xs = [...lengths].sort((a, b) => a - b);
     return chartConfig(datasets,
@@ -409,16 +417,15 @@ function perplexityChart(sweep) {
       (item) => `${grouped(item.raw.x)} tokens`,
       (item) => `${withFactor(item.dataset.label, item.raw.cell.factor)}: ${ppl(item.raw.y)}`);
   };
-  const box = chartBox("Perplexity against length for each method", make);
-  const canvas = box.firstChild;
+  const entry = chartBox("Perplexity against length for each method", make);
   const {methods, columns} = sweep.grid;
-  return [el("h2", {}, "Perplexity against length"), el("div", {class: "card"}, pick, box,
+  return [el("h2", {}, "Perplexity against length"), el("div", {class: "card"}, pick, entry.box,
     el("p", {class: "small soft"}, "Both axes are logarithmic; bands are ± one standard error. Click a name to hide it."),
     behind(table(["method", ...columns.map((c) => grouped(c.length))], methods.map((method) => {
       const cells = seriesCells(sweep, method, "matched");
       return [method, ...columns.map((column) => {
         const c = cells.find((x) => x.length === column.length);
-        return c ? `${ppl(c.perplexity)} ± ${fixed(c.perplexity * c.standard_error, 2)}` : "–";
+        return c ? `${ppl(c.perplexity)} ± ${ppl(c.perplexity * c.standard_error)}` : "–";
       })];
     }), {caption: "Factor matched to each length; up to the trained length that is none."})))];
 }
@@ -456,7 +463,7 @@ function positionChart(sweep) {
   };
   const edges = series[0].cell.bucket_edges;
   return [el("h2", {}, `Loss by position, at ${grouped(length)} tokens`), el("div", {class: "card"},
-    chartBox("Loss by position for each method", make),
+    chartBox("Loss by position for each method", make).box,
     el("p", {class: "small soft"}, "Where a line rises, the method stops working. Lower is better."),
     behind(table(["positions", ...series.map((s) => s.method)],
       series[0].cell.bucket_nll.map((_, i) => [`${grouped(edges[i])} – ${grouped(edges[i + 1] - 1)}`,
@@ -493,7 +500,7 @@ function passkeyMaps(sweep) {
   const trials = sweep.cells.find((c) => c.has_passkey).passkey_trials;
   return [el("h2", {}, "Passkey: is what stands far back still found?"),
     el("p", {class: "small soft"}, `Share of ${trials} prompts a cell in which every digit of a hidden number comes ` +
-      "out right, by length in tokens and by how deep the number is hidden (0 % is the start). Dark is found. " +
+      "out right, by length in tokens and by how deep the number is hidden (0 % is the start). Strong colour is found. " +
       "Factors as in the table above."),
     el("div", {class: "heatmaps"}, maps)];
 }
@@ -521,7 +528,7 @@ function frequencyChart(sweep) {
       (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${short(item.raw.y)} tokens`);
   };
   return [el("h2", {}, `Frequencies of each method, at ${grouped(length)} tokens`), el("div", {class: "card"},
-    chartBox("Wavelength of each pair for each method", make),
+    chartBox("Wavelength of each pair for each method", make).box,
     el("p", {class: "small soft"}, "Each pair of dimensions turns once in so many tokens. A pair whose wavelength is " +
       "longer than the trained length never made a full turn in training: beyond it, unscaled, it reaches angles that " +
       "the model has never seen. Methods differ in which pairs they stretch."),
@@ -617,7 +624,7 @@ function comparison(sweeps) {
   };
   return [el("h2", {}, "Side by side"), el("div", {class: "card"},
     table(["sweep", ...lengths.map(grouped)], rows, {caption: `The recommended method and its ${unit} at each length.`}),
-    chartBox("Best method and no scaling of each sweep", make),
+    chartBox("Best method and no scaling of each sweep", make).box,
     el("p", {class: "small soft"}, bytes ? "Bits per byte compare across tokenizers; texts must be the same."
       : "Perplexities compare only where text and tokenizer are the same."))];
 }
@@ -632,7 +639,7 @@ function themeButton() {
 }
 function refresh() {
   applyTheme();
-  document.querySelectorAll("svg.swatch line").forEach((line) =>
+  document.querySelectorAll("th svg.swatch line, h3 svg.swatch line").forEach((line) =>
     line.setAttribute("stroke", style(line.parentNode.dataset.method).color));
   drawn.forEach(draw);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "ropewalk/rotary/spec.h"
@@ -44,13 +45,17 @@ const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, 
   return nullptr;
 }
 
+bool TakesFactor(const std::string& method) {
+  if (method == "none") return false;
+  const auto& methods = Methods();
+  return std::any_of(methods.begin(), methods.end(),
+                     [&](const MethodInfo& m) { return method == m.name; });
+}
+
 std::string MethodLabel(const std::string& method, double factor) {
   if (method == "none") return "no scaling";
   if (method == "as-shipped") return "the model as shipped";
-  for (const MethodInfo& m : Methods()) {
-    if (method == m.name) return fmt::format("{} (factor {:.4g})", method, factor);
-  }
-  return method;  // a dictionary given by the user carries its factor itself
+  return TakesFactor(method) ? fmt::format("{} with factor {:.4g}", method, factor) : method;
 }
 
 std::string PerplexityText(double perplexity) {
@@ -114,6 +119,27 @@ std::string UsabilityRule(const std::vector<Cell>& cells) {
   return rule + " A method is usable up to the longest length before the first that fails.";
 }
 
+namespace {
+
+// By length from the trained one on: the method's usable cell of lowest perplexity, else its best.
+std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
+                                            const std::string& method, const Cell* baseline) {
+  std::map<int64_t, const Cell*> best;
+  for (const Cell& c : cells) {
+    if (c.method != method || c.length < c.trained_length) continue;
+    const Cell*& slot = best[c.length];
+    const bool usable = IsUsable(c, baseline);
+    const bool slot_usable = slot != nullptr && IsUsable(*slot, baseline);
+    if (slot == nullptr || (usable && !slot_usable) ||
+        (usable == slot_usable && BetterPerplexity(&c, slot))) {
+      slot = &c;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
 std::vector<Reach> Reaches(const std::vector<Cell>& cells) {
   const Cell* baseline = Baseline(cells);
   std::vector<Reach> out;
@@ -122,18 +148,13 @@ std::vector<Reach> Reaches(const std::vector<Cell>& cells) {
     if (!seen.insert(first.method).second) continue;
     Reach reach;
     reach.method = first.method;
-    std::map<int64_t, const Cell*> best;  // by length: usable before unusable, then perplexity
-    for (const Cell& c : cells) {
-      if (c.method != first.method || c.length < c.trained_length) continue;
-      const Cell*& slot = best[c.length];
-      const bool usable = IsUsable(c, baseline);
-      const bool slot_usable = slot != nullptr && IsUsable(*slot, baseline);
-      if (slot == nullptr || usable > slot_usable ||
-          (usable == slot_usable && BetterPerplexity(&c, slot))) {
-        slot = &c;
-      }
+    const bool takes_factor = TakesFactor(reach.method);
+    // With factor 1, which is no scaling, every method reaches as far as the model itself.
+    if (takes_factor && baseline != nullptr && IsUsable(*baseline, baseline)) {
+      reach.longest_usable = first.trained_length;
     }
-    for (const auto& [length, cell] : best) {
+    for (const auto& [length, cell] : BestByLength(cells, reach.method, baseline)) {
+      if (takes_factor && length == first.trained_length) continue;
       if (!IsUsable(*cell, baseline)) break;
       reach.longest_usable = length;
       reach.factor = cell->factor;
@@ -222,28 +243,28 @@ std::string LeadText(const Verdict& v) {
   }
   if (v.runner_up == nullptr) return out + " There is no other method to compare it with.";
   const std::string runner =
-      fmt::format("{} (perplexity {})", MethodLabel(v.runner_up->method, v.runner_up->factor),
+      fmt::format("{}, perplexity {}", MethodLabel(v.runner_up->method, v.runner_up->factor),
                   PerplexityText(v.runner_up->perplexity));
   const PairedDifference d = Compare(*v.runner_up, *v.nearest);
   if (d.mean < 0) {
-    return out + fmt::format(" {} has a lower perplexity but is not usable.", runner);
+    return out + fmt::format(" The next ({}) has a lower perplexity but is not usable.", runner);
   }
   if (std::isnan(d.standard_error)) {
     return out +
            fmt::format(
-               " Next comes {}; from one window nobody can tell whether that lead is chance, so "
+               " The next is {}; from one window nobody can tell whether that lead is chance, so "
                "measure more windows before relying on it.",
                runner);
   }
   if (d.outside_noise) {
     return out +
-           fmt::format(" Its lead over the next, {}, is outside the noise ({} over {} windows).",
+           fmt::format(" Its lead over the next ({}) is outside the noise: {} over {} windows.",
                        runner, Nats(d), d.windows);
   }
-  return out + fmt::format(
-                   " The next, {}, cannot be told apart from it ({} over {} windows): either will "
-                   "do.",
-                   runner, Nats(d), d.windows);
+  return out +
+         fmt::format(
+             " The next ({}) cannot be told apart from it, {} over {} windows: either will do.",
+             runner, Nats(d), d.windows);
 }
 
 std::string PasskeyText(const Verdict& v) {

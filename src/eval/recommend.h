@@ -56,7 +56,9 @@ std::vector<Reach> Reaches(const std::vector<Cell>& cells);  // in order of firs
 
 const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
                      int64_t length);
-std::string MethodLabel(const std::string& method, double factor);  // "yarn (factor 4)"
+// A named method that scales; not "none", "as-shipped" or a dictionary, which carries its own.
+bool TakesFactor(const std::string& method);
+std::string MethodLabel(const std::string& method, double factor);  // "yarn with factor 4"
 std::string PerplexityText(double perplexity);                      // "26.7", "9.81", "1204"
 
 }  // namespace ropewalk::internal
