@@ -142,7 +142,8 @@ void Decode(const BlockQ6_K& b, float* out) {
       for (int l = 0; l < 32; ++l) {
         const int value =
             ((low[l] >> (quarter / 2 * 4)) & 15) | (((high[l] >> (quarter * 2)) & 3) << 4);
-        const float scale = d * b.scales[half * 8 + quarter * 2 + l / 16];
+        const int part = l / 16;
+        const float scale = d * b.scales[half * 8 + quarter * 2 + part];
         out[half * 128 + quarter * 32 + l] = scale * (value - 32);
       }
     }

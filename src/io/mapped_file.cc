@@ -63,10 +63,12 @@ MappedFile::~MappedFile() {
 namespace internal {
 
 void ReleasePages(const void* data, std::size_t bytes) {
-  static const std::uintptr_t page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(data) % page;
+  const std::size_t front = past == 0 ? 0 : page - past;  // of a page that others may still read
+  if (bytes < front + page) return;
+  ::madvise(const_cast<char*>(static_cast<const char*>(data)) + front,
+            (bytes - front) / page * page, MADV_DONTNEED);
 }
 
 }  // namespace internal

@@ -91,7 +91,9 @@ bool Contains(const List& list, const std::string& key) {
 }
 
 void SortKeys(const JsonObject& top, bool allow_unknown, ModelConfig& c) {
-  for (const auto& [key, value] : top.value().items()) {
+  for (const auto& item : top.value().items()) {
+    const std::string& key = item.key();
+    const nlohmann::json& value = item.value();
     if (Contains(kConsumed, key)) continue;
     if (Contains(kHarmless, key)) {
       c.harmless_keys.push_back(key);
