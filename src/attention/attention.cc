@@ -23,6 +23,7 @@ using internal::kTileRows;
 // that every thread has work; partial results are merged in a fixed order.
 constexpr int64_t kMinSpanKeys = 512;
 constexpr int64_t kEnoughJobs = 32;
+constexpr int64_t kSmallestTileRows = kTileRows / 4;
 
 [[noreturn]] void Refuse(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "Attention: " + message);
@@ -96,15 +97,15 @@ Schedule Plan(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys, int
     s.tiles = (tokens + s.tile_tokens - 1) / s.tile_tokens;
     s.jobs = s.tiles * kv_heads;
   };
-  cut(kTileRows);
+  cut(kSmallestTileRows);
   s.spans = std::min((kEnoughJobs + s.jobs - 1) / s.jobs, (keys + kMinSpanKeys - 1) / kMinSpanKeys);
   const int64_t span = (keys + s.spans - 1) / s.spans;
   s.span_keys = (span + kTileKeys - 1) / kTileKeys * kTileKeys;
   s.spans = (keys + s.span_keys - 1) / s.span_keys;
   // Smaller tiles read keys more often, but idle threads cost more.
-  for (int64_t rows = kTileRows / 2; rows >= kTileRows / 4 && s.jobs * s.spans < 4 * threads;
-       rows /= 2) {
+  for (int64_t rows = kTileRows; rows >= kSmallestTileRows; rows /= 2) {
     cut(rows);
+    if (s.jobs * s.spans >= 4 * threads) break;
   }
   s.jobs *= s.spans;
   return s;

@@ -192,14 +192,25 @@ class TileRun {
     return g;
   }
 
+  // to = from * factor, [head_dim]. `to` may be `from`.
+  void Scale(const float* from, V factor, float* to) const {
+    const D d;
+    int64_t i = 0;
+    for (; i + kLanes <= t_.head_dim; i += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factor), d, to + i);
+    }
+    for (; i < t_.head_dim; ++i) to[i] = from[i] * hn::GetLane(factor);
+  }
+
   void Begin() {
     // exp(x) = 2^(x log2 e): both factors go into q once.
-    const float scale = static_cast<float>(t_.scale * 1.4426950408889634);
-    for (int64_t r = 0; r < rows_; ++r) {
-      const float* from = t_.q + r / t_.group * t_.q_token_stride + r % t_.group * t_.q_head_stride;
-      float* to = q_ + r * t_.value_stride;
-      for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = from[i] * scale;
-      maxima_[r] = kNoScore;
+    const V scale = hn::Set(D(), static_cast<float>(t_.scale * 1.4426950408889634));
+    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
+      const float* q = t_.q + token * t_.q_token_stride;
+      for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        Scale(q + h * t_.q_head_stride, scale, q_ + r * t_.value_stride);
+        maxima_[r] = kNoScore;
+      }
     }
     std::memset(sums_, 0, sizeof(float) * rows_ * t_.value_stride);
     std::memset(weights_, 0, sizeof(float) * rows_ * AttentionAccess::kMaxLanes);
@@ -324,11 +335,12 @@ class TileRun {
   }
 
   void WriteOut() {
-    for (int64_t r = 0; r < rows_; ++r) {
-      const float factor = 1.0f / SumOfWeights(r);
-      const float* from = sums_ + r * t_.value_stride;
-      float* to = t_.out + r / t_.group * t_.out_token_stride + r % t_.group * t_.out_head_stride;
-      for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = from[i] * factor;
+    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
+      float* out = t_.out + token * t_.out_token_stride;
+      for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        const V factor = hn::Set(D(), 1.0f / SumOfWeights(r));
+        Scale(sums_ + r * t_.value_stride, factor, out + h * t_.out_head_stride);
+      }
     }
   }
 

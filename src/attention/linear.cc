@@ -1,6 +1,7 @@
 #include "ropewalk/attention/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <dnnl.hpp>
 #include <mutex>
 #include <string>
@@ -17,12 +18,13 @@ namespace {
 using dnnl::memory;
 constexpr auto kFloat = memory::data_type::f32;
 
-// Weights are packed in bands of output features: oneDNN reorders a whole tensor at once, and a
-// plain copy of a band is all that exists beside the packed one.
+// Weights are packed in bands of output features: beside the packed weights only one plain band
+// exists.
 constexpr int64_t kBandBytes = int64_t{32} << 20;
-constexpr int64_t kBandMultiple = 64;  // features; oneDNN pads to blocks of up to 64
+constexpr int64_t kBandMultiple = 64;  // features; blocks of packed weights have up to 64
 constexpr int64_t kSourceRows = 64;    // rows asked from the source at a time
-constexpr int64_t kPackingRows = 512;  // rows of x that the layout is chosen for
+constexpr int64_t kLayoutRows = 512;   // rows of x that the layout is chosen for
+constexpr int64_t kCopyRows = 512;     // rows of strided input or output that are copied at a time
 constexpr size_t kCachedPrimitives = 16;
 
 const dnnl::engine& Engine() {
@@ -35,8 +37,8 @@ dnnl::stream& Stream() {
   return stream;
 }
 
-memory::desc Rows(int64_t rows, int64_t columns, int64_t stride) {
-  return memory::desc({rows, columns}, kFloat, memory::dims{stride, 1});
+memory::desc Dense(int64_t rows, int64_t columns) {
+  return memory::desc({rows, columns}, kFloat, memory::format_tag::ab);
 }
 
 // The one place where oneDNN 2 and 3 differ.
@@ -60,29 +62,34 @@ dnnl::matmul::primitive_desc Describe(const memory::desc& x, const memory::desc&
 #endif
 }
 
-struct Band {
-  int64_t first, rows;
-  memory::desc weight_desc;
-  AlignedBuffer<float> weight;
-};
-
-struct Shape {
-  int64_t rows, x_stride, y_stride;
-  bool accumulate;
-  bool operator==(const Shape&) const = default;
-};
-
+// A primitive for one number of rows.
 struct Plan {
-  Shape shape;
-  std::vector<std::pair<dnnl::matmul, dnnl::matmul::primitive_desc>> bands;
-  size_t scratch_bytes = 0;
+  int64_t rows;
+  bool accumulate;
+  dnnl::matmul::primitive_desc desc;
+  dnnl::matmul primitive;
 };
 
-float* Scratch(size_t bytes) {
-  thread_local AlignedBuffer<float> buffer;
-  const size_t floats = (bytes + sizeof(float) - 1) / sizeof(float);
+// Memory of a thread that lasts from call to call; one buffer a purpose.
+float* Scratch(int purpose, size_t floats) {
+  thread_local std::array<AlignedBuffer<float>, 3> buffers;
+  AlignedBuffer<float>& buffer = buffers[static_cast<size_t>(purpose)];
   if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
   return buffer.data();
+}
+
+void CopyRows(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
+              int64_t to_stride, bool add) {
+#pragma omp parallel for schedule(static) if (rows * columns >= 1 << 16)
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* source = from + r * from_stride;
+    float* target = to + r * to_stride;
+    if (add) {
+      for (int64_t i = 0; i < columns; ++i) target[i] += source[i];
+    } else {
+      std::copy_n(source, columns, target);
+    }
+  }
 }
 
 [[noreturn]] void Refuse(const std::string& message) {
@@ -93,68 +100,74 @@ float* Scratch(size_t bytes) {
 
 struct Linear::Impl {
   int64_t out = 0, in = 0;
-  std::vector<Band> bands;
-  AlignedBuffer<float> bias;  // [out] or empty
+  memory::desc weight_desc;
+  AlignedBuffer<float> weight;  // packed
+  AlignedBuffer<float> bias;    // [out] or empty
   mutable std::mutex mutex;
-  mutable std::vector<std::shared_ptr<const Plan>> plans;  // most recently used last
+  mutable std::vector<Plan> plans;  // most recently used last
 
+  Plan Make(int64_t rows, bool accumulate, const memory::desc& weights) const;
+  Plan Find(int64_t rows, bool accumulate) const;
   void Pack(const RowSource& source);
-  std::shared_ptr<const Plan> Find(const Shape& shape) const;
-  std::shared_ptr<const Plan> Make(const Shape& shape) const;
+  void ApplyDense(const float* x, int64_t rows, float* y, bool accumulate) const;
 };
 
+Plan Linear::Impl::Make(int64_t rows, bool accumulate, const memory::desc& weights) const {
+  const memory::desc bias_desc = Dense(1, out);
+  auto desc = Describe(Dense(rows, in), weights, bias.size() != 0 ? &bias_desc : nullptr,
+                       Dense(rows, out), accumulate);
+  dnnl::matmul primitive(desc);
+  return {rows, accumulate, std::move(desc), std::move(primitive)};
+}
+
+Plan Linear::Impl::Find(int64_t rows, bool accumulate) const {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) {
+    return p.rows == rows && p.accumulate == accumulate;
+  });
+  if (found != plans.end()) {
+    std::rotate(found, found + 1, plans.end());
+  } else {
+    if (plans.size() == kCachedPrimitives) plans.erase(plans.begin());
+    plans.push_back(Make(rows, accumulate, weight_desc));
+  }
+  return plans.back();  // handles, counted
+}
+
 void Linear::Impl::Pack(const RowSource& source) {
+  weight_desc =
+      Make(kLayoutRows, false, {{in, out}, kFloat, memory::format_tag::any}).desc.weights_desc();
+  // Zeros, because packing a band leaves the padding of its blocks alone.
+  weight = AlignedBuffer<float>((weight_desc.get_size() + sizeof(float) - 1) / sizeof(float), 0.0f);
   const int64_t fit = kBandBytes / static_cast<int64_t>(sizeof(float)) / in;
-  const int64_t most = std::max(kBandMultiple, fit / kBandMultiple * kBandMultiple);
-  const int64_t count = (out + most - 1) / most;
-  const int64_t size =
-      ((out + count - 1) / count + kBandMultiple - 1) / kBandMultiple * kBandMultiple;
+  const int64_t size = std::max(kBandMultiple, fit / kBandMultiple * kBandMultiple);
   AlignedBuffer<float> plain(static_cast<size_t>(std::min(size, out) * in));
   for (int64_t first = 0; first < out; first += size) {
     const int64_t rows = std::min(size, out - first);
     for (int64_t r = 0; r < rows; r += kSourceRows) {
       source(first + r, std::min(kSourceRows, rows - r), plain.data() + r * in);
     }
-    const memory::desc any({in, rows}, kFloat, memory::format_tag::any);
-    const memory::desc bias_desc({1, rows}, kFloat, memory::dims{rows, 1});
-    const auto pd =
-        Describe(Rows(kPackingRows, in, in), any, bias.size() != 0 ? &bias_desc : nullptr,
-                 Rows(kPackingRows, rows, out), /*accumulate=*/false);
-    Band band{first, rows, pd.weights_desc(), {}};
-    band.weight = AlignedBuffer<float>((band.weight_desc.get_size() + 3) / sizeof(float));
-    memory from({{in, rows}, kFloat, memory::dims{1, in}}, Engine(), plain.data());
-    memory to(band.weight_desc, Engine(), band.weight.data());
+    memory from({{in, rows}, kFloat, memory::format_tag::ba}, Engine(), plain.data());
+    memory to(weight_desc.submemory_desc({in, rows}, {0, first}), Engine(), weight.data());
     dnnl::reorder(from, to).execute(Stream(), from, to);
     Stream().wait();
-    bands.push_back(std::move(band));
   }
 }
 
-std::shared_ptr<const Plan> Linear::Impl::Make(const Shape& s) const {
-  auto plan = std::make_shared<Plan>();
-  plan->shape = s;
-  for (const Band& band : bands) {
-    const memory::desc bias_desc({1, band.rows}, kFloat, memory::dims{band.rows, 1});
-    auto pd = Describe(Rows(s.rows, in, s.x_stride), band.weight_desc,
-                       bias.size() != 0 ? &bias_desc : nullptr, Rows(s.rows, band.rows, s.y_stride),
-                       s.accumulate);
-    plan->scratch_bytes = std::max(plan->scratch_bytes, pd.scratchpad_desc().get_size());
-    plan->bands.emplace_back(dnnl::matmul(pd), pd);
-  }
-  return plan;
-}
-
-std::shared_ptr<const Plan> Linear::Impl::Find(const Shape& shape) const {
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found =
-      std::find_if(plans.begin(), plans.end(), [&](const auto& p) { return p->shape == shape; });
-  if (found != plans.end()) {
-    std::rotate(found, found + 1, plans.end());
-  } else {
-    if (plans.size() == kCachedPrimitives) plans.erase(plans.begin());
-    plans.push_back(Make(shape));
-  }
-  return plans.back();
+void Linear::Impl::ApplyDense(const float* x, int64_t rows, float* y, bool accumulate) const {
+  const Plan plan = Find(rows, accumulate);
+  const auto view = [](const memory::desc& desc, const float* data) {
+    return memory(desc, Engine(), const_cast<float*>(data));
+  };
+  const memory::desc scratch = plan.desc.scratchpad_desc();
+  std::unordered_map<int, memory> args = {
+      {DNNL_ARG_SRC, view(Dense(rows, in), x)},
+      {DNNL_ARG_WEIGHTS, view(weight_desc, weight.data())},
+      {DNNL_ARG_DST, view(Dense(rows, out), y)},
+      {DNNL_ARG_SCRATCHPAD, view(scratch, Scratch(0, scratch.get_size() / sizeof(float) + 1))}};
+  if (bias.size() != 0) args.emplace(DNNL_ARG_BIAS, view(Dense(1, out), bias.data()));
+  plan.primitive.execute(Stream(), args);
+  Stream().wait();
 }
 
 Linear::Linear() = default;
@@ -188,9 +201,7 @@ int64_t Linear::in_features() const { return impl_ ? impl_->in : 0; }
 
 int64_t Linear::bytes() const {
   if (!impl_) return 0;
-  size_t floats = impl_->bias.size();
-  for (const Band& band : impl_->bands) floats += band.weight.size();
-  return static_cast<int64_t>(floats * sizeof(float));
+  return static_cast<int64_t>((impl_->weight.size() + impl_->bias.size()) * sizeof(float));
 }
 
 void Linear::Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
@@ -204,30 +215,24 @@ void Linear::Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int
            std::to_string(rows) + " rows and strides " + std::to_string(x_stride) + " and " +
            std::to_string(y_stride) + (x == nullptr || y == nullptr ? " and a null pointer" : ""));
   }
-  // The stride of a single row is never used; equal strides find the same primitive.
-  if (rows == 1) x_stride = m.in, y_stride = m.out;
+  // oneDNN 2.6 takes strided rows too, but with packed weights only by its reference code, some
+  // hundred times slower: copy what is strided. A single row never is.
+  const bool copy_x = x_stride != m.in && rows > 1, copy_y = y_stride != m.out && rows > 1;
+  const int64_t step = copy_x || copy_y ? kCopyRows : rows;
   try {
-    const auto plan = m.Find({rows, x_stride, y_stride, accumulate});
-    float* scratch = Scratch(plan->scratch_bytes);
-    for (size_t i = 0; i < m.bands.size(); ++i) {
-      const Band& band = m.bands[i];
-      const auto& [primitive, pd] = plan->bands[i];
-      const auto view = [](const memory::desc& desc, const float* data) {
-        return memory(desc, Engine(), const_cast<float*>(data));
-      };
-      std::unordered_map<int, memory> args = {
-          {DNNL_ARG_SRC, view(pd.src_desc(), x)},
-          {DNNL_ARG_WEIGHTS, view(band.weight_desc, band.weight.data())},
-          {DNNL_ARG_DST, view(pd.dst_desc(), y + band.first)},
-          {DNNL_ARG_SCRATCHPAD, view(pd.scratchpad_desc(), scratch)}};
-      if (m.bias.size() != 0) {
-        args.emplace(DNNL_ARG_BIAS,
-                     memory({{1, band.rows}, kFloat, memory::dims{band.rows, 1}}, Engine(),
-                            const_cast<float*>(m.bias.data() + band.first)));
+    for (int64_t r = 0; r < rows; r += step) {
+      const int64_t count = std::min(step, rows - r);
+      const float* from = x + r * x_stride;
+      float* to = y + r * y_stride;
+      if (copy_x) {
+        float* dense = Scratch(1, static_cast<size_t>(count * m.in));
+        CopyRows(from, x_stride, count, m.in, dense, m.in, /*add=*/false);
+        from = dense;
       }
-      primitive.execute(Stream(), args);
+      if (copy_y) to = Scratch(2, static_cast<size_t>(count * m.out));
+      m.ApplyDense(from, count, to, accumulate && !copy_y);
+      if (copy_y) CopyRows(to, m.out, count, m.out, y + r * y_stride, y_stride, accumulate);
     }
-    Stream().wait();
   } catch (const dnnl::error& e) {
     throw Error(ErrorCode::kUnsupported, std::string("Linear: oneDNN: ") + e.what());
   }

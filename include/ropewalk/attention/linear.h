@@ -23,7 +23,7 @@ class Linear {
   int64_t bytes() const;
 
   // x [rows, in] with row stride x_stride (elements), y [rows, out] with row stride y_stride.
-  // With `accumulate`, y += instead of y =.
+  // With `accumulate`, y += instead of y =. Rows without gaps are faster: others are copied.
   void Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
              bool accumulate = false) const;
 
