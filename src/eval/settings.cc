@@ -222,7 +222,7 @@ std::string Join(const std::string& a, const std::string& b) {
 
 // Served length: YaRN's factor times trained length may be more than what was asked for.
 int64_t ServedLength(const Json& rope, const SettingsTarget& t) {
-  if (!rope.is_object() || rope.value("rope_type", "") != "yarn") return t.target_length;
+  if (!rope.is_object() || rope.value("rope_type", Json()) != Json("yarn")) return t.target_length;
   return std::max<int64_t>(t.target_length,
                            std::llround(rope["factor"].get<double>() * t.trained_length));
 }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Opens the report in a headless Chromium and checks what a reader would see.
+#   scripts/check_report.sh [BUILD_DIR] [PAGE.html ...]     pictures: SHOTS=DIR
+# Without a Chromium it says so and succeeds, as the rest of the tests do not need one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build}
+shift || true
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+  command -v "$name" >/dev/null && browser=$name && break
+done
+if [ -z "$browser" ]; then
+  echo "check_report: skipped, no Chromium here (Debian: apt-get install chromium)"
+  exit 0
+fi
+make_report=$(find "$build" -name make_report -type f -perm -u+x | head -n 1)
+if [ -z "$make_report" ]; then
+  echo "check_report: $build holds no make_report; build the tests first (make build)" >&2
+  exit 1
+fi
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+for kind in one two hostile; do "$make_report" "$pages/$kind.html" "$kind" >/dev/null; done
+python3 tests/report/check_report.py "$browser" ${SHOTS:+--shots "$SHOTS"} "$pages"/*.html "$@"

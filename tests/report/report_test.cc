@@ -1,0 +1,216 @@
+// The report as text, CSV, Markdown, JSON and HTML; what a browser shows is checked by
+// scripts/check_report.sh.
+#include "cli/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/report_html.h"
+#include "ropewalk/base/error.h"
+#include "src/eval/cell_json.h"
+#include "tests/report/synthetic.h"
+
+namespace ropewalk::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ropewalk::testing::MakeCell;
+using ropewalk::testing::MakeSweep;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::ordered_json;
+
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("ropewalk-report-" + std::to_string(getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string Write(const std::string& name, const SweepResults& results) const {
+    fs::create_directories(path_ / name);
+    std::ofstream out(path_ / name / "results.jsonl");
+    out << internal::Line(internal::ToJson(results.header)) << "\n";
+    for (const Cell& c : results.cells) out << internal::Line(internal::ToJson(c)) << "\n";
+    return (path_ / name).string();
+  }
+  fs::path path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string ReadFile(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();
+  return out.str();
+}
+
+size_t Count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Grid, MatchesFactorsToLengths) {
+  const std::vector<Cell> cells = {
+      MakeCell({"none", 1, 256, 20}),   MakeCell({"none", 1, 512, 30}),
+      MakeCell({"yarn", 2, 256, 20.1}), MakeCell({"yarn", 4, 256, 20.2}),
+      MakeCell({"yarn", 2, 512, 21}),   MakeCell({"yarn", 4, 512, 22}),
+      MakeCell({"yarn", 2, 768, 40}),   MakeCell({"yarn", 4, 768, 23}),
+      MakeCell({"yarn", 2, 2048, 90}),  MakeCell({"yarn", 4, 2048, 60})};
+  const Grid grid = MakeGrid(cells);
+  ASSERT_EQ(grid.methods, (std::vector<std::string>{"none", "yarn"}));
+  ASSERT_EQ(grid.columns.size(), 4u);
+  // 256: what the largest factor costs; 512: factor 2; 768: 4 reaches it; 2048: the largest there
+  // is.
+  EXPECT_EQ(grid.cells[1], (std::vector<int64_t>{3, 4, 7, 9}));
+  EXPECT_EQ(grid.cells[0], (std::vector<int64_t>{0, 1, -1, -1}));
+  EXPECT_EQ(grid.columns[1].factor, 2);
+}
+
+TEST(Summary, IsAlignedAndComplete) {
+  const std::string text = SummaryText(MakeSweepReport("s", MakeSweep("m")));
+  const std::vector<std::string> lines = Lines(text);
+  EXPECT_THAT(lines[0], StartsWith("method"));
+  EXPECT_THAT(lines[0], HasSubstr("2048 (x8)"));
+  for (size_t i = 1; i <= 8; ++i) EXPECT_EQ(lines[i].size(), lines[0].size()) << lines[i];
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 110u) << line;
+  EXPECT_THAT(text, HasSubstr("use llama3 with factor 8"));
+  EXPECT_THAT(text, HasSubstr("Usable means"));
+}
+
+TEST(Summary, SaysThatThereIsNothingToSay) {
+  SweepResults results;
+  EXPECT_THAT(SummaryText(MakeSweepReport("s", results)), HasSubstr("No cell is finished"));
+  results.cells = {MakeCell({"none", 1, 256, 20, 20})};
+  EXPECT_THAT(SummaryText(MakeSweepReport("s", results)), HasSubstr("nothing to recommend"));
+}
+
+TEST(Csv, OneLineACellAndQuoting) {
+  SweepResults results;
+  results.cells = {MakeCell({"none", 1, 256, 20, 20, 0, 1}), MakeCell({"yarn", 4, 1024, 21})};
+  results.cells[1].scaling = "a \"b\", c\nd";
+  const std::string csv = Csv({MakeSweepReport("x,y", results)});
+  EXPECT_THAT(csv, StartsWith("sweep,method,factor,length,perplexity,"));
+  EXPECT_THAT(csv, HasSubstr("\n\"x,y\",none,1,256,20,"));
+  EXPECT_THAT(csv, HasSubstr(",\"a \"\"b\"\", c\nd\"\n"));
+  EXPECT_THAT(csv, Not(HasSubstr("nan")));  // no standard error from one window: empty
+  const std::vector<std::string> lines = Lines(csv);
+  EXPECT_EQ(std::count(lines[0].begin(), lines[0].end(), ','),
+            std::count(lines[1].begin(), lines[1].end(), ',') - 1);  // one inside the label
+}
+
+TEST(Markdown, TableAndNothingThatActsAsMarkup) {
+  SweepResults results = MakeSweep("a|b *c* <script>");
+  results.cells[5].method = "evil | [x](y)";
+  const std::string text = Markdown({MakeSweepReport("s_1", results)});
+  EXPECT_THAT(text, HasSubstr("## s\\_1"));
+  EXPECT_THAT(text, HasSubstr("a\\|b \\*c\\* \\<script\\>"));
+  EXPECT_THAT(text, HasSubstr("| evil \\| \\[x\\](y) |"));
+  EXPECT_THAT(text, HasSubstr("|---|---:|---:|---:|---:|---:|\n"));
+  EXPECT_THAT(text, HasSubstr("| none | 27.4, 1.00 | 25.9, 1.00 |"));
+}
+
+TEST(Json, HoldsAnswerAndCells) {
+  const Json json = ReportJson({MakeSweepReport("s", MakeSweep("m"))});
+  EXPECT_EQ(json.at("format"), "ropewalk-report");
+  const Json& sweep = json.at("sweeps").at(0);
+  EXPECT_EQ(sweep.at("cells").size(), 68u);
+  EXPECT_EQ(sweep.at("recommendations").size(), 3u);
+  EXPECT_EQ(sweep.at("recommendations").at(2).at("settings").size(), 5u);
+  EXPECT_EQ(sweep.at("usable").size(), 8u);
+}
+
+TEST(Escape, Html) {
+  EXPECT_EQ(EscapeHtml("<a href=\"x\" id='y'>&amp;"),
+            "&lt;a href=&quot;x&quot; id=&#39;y&#39;&gt;&amp;amp;");
+  EXPECT_EQ(EscapeHtml(std::string("a\0b", 3)),
+            "a\xEF\xBF\xBD"
+            "b");
+}
+
+TEST(Escape, ScriptJsonStaysTheSameValue) {
+  const Json json = {{"</script>", "<!-- <script> & ]]>"}};
+  const std::string escaped = EscapeScriptJson(json.dump());
+  EXPECT_EQ(escaped.find_first_of("<>&"), std::string::npos);
+  EXPECT_EQ(Json::parse(escaped), json);
+}
+
+std::string DataOf(const std::string& html) {
+  const std::string open = "id=\"data\">";
+  const size_t begin = html.find(open) + open.size();
+  return html.substr(begin, html.find("</script>", begin) - begin);
+}
+
+TEST(Html, HostileNamesStayText) {
+  const std::string evil = "</script><script>alert(1)</script><img src=x onerror='a'>\"{{js}}\xff";
+  SweepResults results = MakeSweep(evil);
+  results.header.command = results.header.text_path = evil;
+  results.header.notes = {evil};
+  for (Cell& c : results.cells) c.scaling = evil;
+  results.cells[3].method = evil;
+  const std::string good = Html({MakeSweepReport("s", MakeSweep("m"))});
+  const std::string bad = Html({MakeSweepReport(evil, results)});
+  for (const char* tag : {"<script", "</script", "<img", "<!--", "<body", "<style"}) {
+    EXPECT_EQ(Count(bad, tag), Count(good, tag)) << tag;
+  }
+  const Json data = Json::parse(DataOf(bad));
+  EXPECT_EQ(data.at("sweeps").at(0).at("header").at("model_name"),
+            evil.substr(0, evil.size() - 1) + "\xEF\xBF\xBD");
+}
+
+TEST(Html, LoadsNothing) {
+  const std::string html = Html({MakeSweepReport("s", MakeSweep("m"))});
+  EXPECT_THAT(html, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(html, HasSubstr("default-src 'none'"));
+  for (const char* load : {"src=", "href=", "@import", "url(", "<link", "<iframe"}) {
+    EXPECT_EQ(Count(html, load), 0u) << load;
+  }
+  EXPECT_EQ(html.find("{{"), std::string::npos);
+  EXPECT_THAT(html, HasSubstr("THE SOFTWARE IS PROVIDED \"AS IS\""));  // Chart.js' licence
+}
+
+TEST(WriteReport, OneAndSeveralFolders) {
+  const Folder folder;
+  const std::string a = folder.Write("a", MakeSweep("first"));
+  const std::string b = folder.Write("b", MakeSweep("second"));
+  EXPECT_EQ(WriteReport({a}, ""), a + "/report.html");
+  EXPECT_THAT(ReadFile(a + "/report.html"), HasSubstr("<title>first - Ropewalk</title>"));
+  const std::string out = (folder.path() / "both.html").string();
+  EXPECT_EQ(WriteReport({a, b + "/"}, out), out);
+  const Json data = Json::parse(DataOf(ReadFile(out)));
+  EXPECT_EQ(data.at("sweeps").at(0).at("label"), "a");
+  EXPECT_EQ(data.at("sweeps").at(1).at("label"), "b");
+  EXPECT_FALSE(fs::exists(out + ".part"));
+  // A folder compared with itself, or two of one name, are told apart by their paths.
+  EXPECT_EQ(LoadSweeps({a, a})[1].label, a);
+}
+
+TEST(WriteReport, Errors) {
+  const Folder folder;
+  EXPECT_THROW((void)WriteReport({(folder.path() / "nowhere").string()}, ""), Error);
+  SweepResults empty = MakeSweep("m");
+  empty.cells.clear();
+  const std::string dir = folder.Write("empty", empty);
+  EXPECT_THROW((void)WriteReport({dir}, ""), Error);
+  const std::string good = folder.Write("good", MakeSweep("m"));
+  EXPECT_THROW((void)WriteReport({good}, (folder.path() / "no" / "such.html").string()), Error);
+  EXPECT_THROW((void)WriteReport({good}, folder.path().string()), Error);
+}
+
+}  // namespace
+}  // namespace ropewalk::cli

@@ -1,0 +1,29 @@
+// Sweeps with known numbers, for tests of what is said about them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ropewalk/eval/results.h"
+
+namespace ropewalk::testing {
+
+// A cell trained at 256 tokens whose windows all have loss `nll`, with `spread` added to and taken
+// from every other one (the same way in every cell, so that paired differences have no noise), and
+// `noise` a different amount per method and window.
+struct CellSpec {
+  std::string method;
+  double factor = 1;
+  int64_t length = 256;
+  double perplexity = 20;
+  int64_t hits = -1;  // of 20 passkey trials; -1: not measured
+  double noise = 0;
+  int64_t windows = 8;
+};
+Cell MakeCell(const CellSpec& spec);
+
+// Eight methods at 128 to 2048 tokens, as a small trained model behaves.
+SweepResults MakeSweep(const std::string& model_name);
+
+}  // namespace ropewalk::testing
