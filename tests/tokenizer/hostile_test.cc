@@ -226,7 +226,7 @@ TEST(Hostile, TokenizerModel) {
 TEST(Hostile, DamagedTokenizerModel) {
   const std::string good = ReadFile(kGoldens + "/spm_unigram/tokenizer.model");
   int refused = 0, loaded = 0;
-  for (std::size_t i = 0; i < good.size(); i += 7) {
+  for (std::size_t i = 0; i < good.size(); i += 29) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
     if (i % 3 == 0) bad.resize(i);
@@ -241,8 +241,8 @@ TEST(Hostile, DamagedTokenizerModel) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 50);
-  EXPECT_GT(loaded, 50);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(loaded, 20);
 }
 
 std::string Llama2cBytes(int count, const std::function<void(int, float*, std::string*)>& change) {
