@@ -20,12 +20,14 @@ struct Decoder::Impl::Scratch {
         normed(tokens * m.config.hidden),
         qkv(tokens * (m.q_dim() + 2 * m.kv_dim())),
         attended(tokens * m.q_dim()),
-        gate_up(tokens * 2 * m.config.feed_forward) {}
-  AlignedBuffer<float> x;         // [tokens, hidden], the residual stream
-  AlignedBuffer<float> normed;    // [tokens, hidden]
-  AlignedBuffer<float> qkv;       // [tokens, (heads + 2 * kv_heads) * head_dim]
-  AlignedBuffer<float> attended;  // [tokens, heads * head_dim]
-  AlignedBuffer<float> gate_up;   // [tokens, 2 * feed_forward]
+        gate_up(tokens * 2 * m.config.feed_forward),
+        activated(tokens * m.config.feed_forward) {}
+  AlignedBuffer<float> x;          // [tokens, hidden], the residual stream
+  AlignedBuffer<float> normed;     // [tokens, hidden]
+  AlignedBuffer<float> qkv;        // [tokens, (heads + 2 * kv_heads) * head_dim]
+  AlignedBuffer<float> attended;   // [tokens, heads * head_dim]
+  AlignedBuffer<float> gate_up;    // [tokens, 2 * feed_forward]
+  AlignedBuffer<float> activated;  // [tokens, feed_forward]
 };
 
 namespace {
@@ -100,8 +102,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
 
     norm(layer.feed_forward_norm, first, rows);
     layer.gate_up.Apply(normed, rows, c.hidden, s.gate_up.data(), 2 * c.feed_forward);
-    internal::SiluMul(s.gate_up.data(), rows, c.feed_forward);
-    layer.down.Apply(s.gate_up.data(), rows, 2 * c.feed_forward, x, c.hidden, /*accumulate=*/true);
+    internal::SiluMul(s.gate_up.data(), rows, c.feed_forward, s.activated.data());
+    layer.down.Apply(s.activated.data(), rows, c.feed_forward, x, c.hidden, /*accumulate=*/true);
   }
   norm(final_norm, tokens - wanted_rows, wanted_rows);
 }
@@ -152,7 +154,7 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
                             tokens, sequence.tokens(), sequence.final_length()));
   }
   if (tokens == 0) return;
-  sequence.BuildTables();
+  sequence.GrowTables(sequence.tokens() + tokens);
 
   Impl::Scratch scratch(*impl_, std::min(tokens, kChunkTokens));
   for (int64_t t = 0; t < tokens; t += kChunkTokens) {

@@ -19,8 +19,8 @@ struct RmsNormArgs {
 };
 void RmsNorm(const RmsNormArgs& args);
 
-// gate_up [rows, 2 * n]: the first half of each row becomes silu(first half) * second half
-// (SwiGLU, Shazeer 2020, arXiv 2002.05202).
-void SiluMul(float* gate_up, int64_t rows, int64_t n);
+// out [rows, n] = silu(gate) * up, with gate_up [rows, 2 * n] holding gate, then up (SwiGLU,
+// Shazeer 2020, arXiv 2002.05202). Dense, because oneDNN's fast kernels take no strided input.
+void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out);
 
 }  // namespace ropewalk::internal

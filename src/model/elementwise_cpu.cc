@@ -40,7 +40,8 @@ void RmsNormVector(const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight
 
 // silu(g) * u = g * u / (1 + exp(-g)). -g is cut at 88: exp would overflow to inf there, where the
 // quotient is below 1e-36 * |u| either way.
-void SiluMulRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int64_t n) {
+void SiluMulRow(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int64_t n,
+                float* HWY_RESTRICT out) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto one = hn::Set(d, 1.0f);
@@ -50,13 +51,13 @@ void SiluMulRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int64_t 
   };
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(body(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, gate + i);
+    hn::StoreU(body(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
   }
   if (i < n) {
     HWY_ALIGN float g[HWY_MAX_BYTES / sizeof(float)] = {}, u[HWY_MAX_BYTES / sizeof(float)] = {};
     for (int64_t j = i; j < n; ++j) g[j - i] = gate[j], u[j - i] = up[j];
     hn::Store(body(hn::Load(d, g), hn::Load(d, u)), d, g);
-    for (int64_t j = i; j < n; ++j) gate[j] = g[j - i];
+    for (int64_t j = i; j < n; ++j) out[j] = g[j - i];
   }
 }
 
@@ -85,11 +86,12 @@ void RmsNorm(const RmsNormArgs& a) {
   }
 }
 
-void SiluMul(float* gate_up, int64_t rows, int64_t n) {
+void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out) {
   const bool parallel = rows * n >= kParallelElements;
 #pragma omp parallel for num_threads(NumThreads()) if (parallel) schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
-    HWY_DYNAMIC_DISPATCH(SiluMulRow)(gate_up + r * 2 * n, gate_up + r * 2 * n + n, n);
+    const float* gate = gate_up + r * 2 * n;
+    HWY_DYNAMIC_DISPATCH(SiluMulRow)(gate, gate + n, n, out + r * n);
   }
 }
 

@@ -38,7 +38,9 @@ template <class Name>
 std::string Join(Name name) {
   std::string s;
   for (const Family& f : kFamilies) {
-    if (name(f) != nullptr) s += (s.empty() ? "" : ", ") + std::string(name(f));
+    if (name(f) == nullptr) continue;
+    if (!s.empty()) s += ", ";
+    s += name(f);
   }
   return s;
 }

@@ -64,7 +64,9 @@ constexpr double kMaxFactor = 1e6;
 std::string TypeNames(unsigned bits) {
   std::string s;
   for (const TypeRow& t : kTypes) {
-    if ((t.bit & bits) != 0) s += (s.empty() ? "" : ", ") + std::string(t.name);
+    if ((t.bit & bits) == 0) continue;
+    if (!s.empty()) s += ", ";
+    s += t.name;
   }
   return s;
 }

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <new>
+#include <algorithm>
 
 #include "ropewalk/base/error.h"
 #include "src/model/decoder_impl.h"
@@ -40,29 +40,22 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   }
   CheckPlan(c, plan);
   resolved_ = Resolve(plan, final_length);
-  try {
-    caches_.reserve(c.layers);
-    for (int64_t l = 0; l < c.layers; ++l)
-      caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("Sequence: not enough memory for a KV cache of {} tokens ({:.1f} GiB); "
-                            "use a shorter length",
-                            final_length,
-                            2.0 * c.layers * c.kv_heads * c.head_dim * sizeof(float) *
-                                final_length / (int64_t{1} << 30)));
-  }
+  caches_.reserve(c.layers);
+  for (int64_t l = 0; l < c.layers; ++l) caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
 }
 
-// Tables are built at the first tokens, when the range of positions is known, and for all of it:
-// one row of 64 pairs is 512 bytes, 8 MiB at 16384 tokens.
-void Sequence::BuildTables() {
-  if (!tables_.empty() || resolved_.rotations.empty()) return;
-  std::vector<CosSinTable> tables;
-  for (const ResolvedRotation& r : resolved_.rotations) {
-    tables.emplace_back(r.frequencies, first_position_, final_length(), precision_);
+// Tables grow with the tokens, to the double at once, so that a long declared length costs nothing
+// until it is used; rows that exist keep their bits.
+void Sequence::GrowTables(int64_t tokens) {
+  if (tables_.empty()) {
+    for (const ResolvedRotation& r : resolved_.rotations) {
+      tables_.emplace_back(r.frequencies, first_position_, 0, precision_);
+    }
   }
-  tables_ = std::move(tables);
+  for (CosSinTable& table : tables_) {
+    if (table.count() >= tokens) continue;
+    table.Grow(std::min(final_length(), std::max(tokens, 2 * table.count())));
+  }
 }
 
 void Sequence::Truncate(int64_t tokens) {

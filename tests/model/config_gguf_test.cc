@@ -88,16 +88,16 @@ TEST(Gguf, LlamaEqualsItsHuggingFaceFolder) {
     EXPECT_EQ(Resolve(gguf.config.plan, length).hash, Resolve(hf.config.plan, length).hash);
   }
   const auto ids = tiny.Ids(50);
-  EXPECT_EQ(test::Run(*Decoder::Load(gguf), gguf.config.plan, ids),
-            test::Run(*Decoder::Load(hf), hf.config.plan, ids));
+  EXPECT_EQ(test::LogitsOf(*Decoder::Load(gguf), gguf.config.plan, ids),
+            test::LogitsOf(*Decoder::Load(hf), hf.config.plan, ids));
   EXPECT_NE(gguf.Hash(), hf.Hash());
   EXPECT_EQ(gguf.Hash(), OpenModel(folder / "model.gguf").Hash());
 
   // The control: unpermuted weights under the same name are another model.
   Header(tiny).Write(folder / "wrong.gguf", ToGguf(tiny.Weights(), tiny, false));
   const ModelFiles wrong = OpenModel(folder / "wrong.gguf");
-  EXPECT_GT(test::Difference(test::Run(*Decoder::Load(wrong), wrong.config.plan, ids),
-                             test::Run(*Decoder::Load(hf), hf.config.plan, ids)),
+  EXPECT_GT(test::Difference(test::LogitsOf(*Decoder::Load(wrong), wrong.config.plan, ids),
+                             test::LogitsOf(*Decoder::Load(hf), hf.config.plan, ids)),
             0.05);
 }
 
@@ -124,14 +124,15 @@ TEST(Gguf, Qwen2WithBiasesEqualsItsHuggingFaceFolder) {
   EXPECT_FALSE(gguf.config.permuted_qk);
   EXPECT_EQ(Resolve(gguf.config.plan, 64).hash, Resolve(hf.config.plan, 64).hash);
   const auto ids = tiny.Ids(50);
-  const auto logits = test::Run(*Decoder::Load(hf), hf.config.plan, ids);
-  EXPECT_EQ(test::Run(*Decoder::Load(gguf), gguf.config.plan, ids), logits);
+  const auto logits = test::LogitsOf(*Decoder::Load(hf), hf.config.plan, ids);
+  EXPECT_EQ(test::LogitsOf(*Decoder::Load(gguf), gguf.config.plan, ids), logits);
   // Biases matter.
   test::TempFolder plain;
   tiny.WriteFolder(plain.path());
   const ModelFiles without = OpenModel(plain.path());
-  EXPECT_GT(test::Difference(test::Run(*Decoder::Load(without), without.config.plan, ids), logits),
-            0.05);
+  EXPECT_GT(
+      test::Difference(test::LogitsOf(*Decoder::Load(without), without.config.plan, ids), logits),
+      0.05);
 }
 
 TEST(Gguf, ScalingKeys) {

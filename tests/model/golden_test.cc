@@ -48,11 +48,11 @@ std::vector<float> Ours(const Decoder& decoder, const PositionPlan& plan,
   std::vector<float> rows;
   for (const int64_t offset : cases["offsets"]) {
     // transformers takes the highest position for the length of length-dependent methods.
-    const auto logits = test::Run(decoder, plan, ids,
-                                  {.chunk = chunk,
-                                   .offset = offset,
-                                   .final_length = offset + static_cast<int64_t>(ids.size()),
-                                   .angles = angles});
+    const auto logits = test::LogitsOf(decoder, plan, ids,
+                                       {.chunk = chunk,
+                                        .offset = offset,
+                                        .final_length = offset + static_cast<int64_t>(ids.size()),
+                                        .angles = angles});
     for (const int64_t row : cases["rows"]) {
       rows.insert(rows.end(), logits.begin() + row * vocab, logits.begin() + (row + 1) * vocab);
     }
@@ -71,7 +71,7 @@ TEST(Golden, LogitsEqualTransformers) {
     const auto decoder = Decoder::Load(files);
     const auto expected = Expected(family, rope);
     ASSERT_EQ(expected.size(), cases["offsets"].size() * cases["rows"].size() * 64);
-    for (const int64_t chunk : {64, 11}) {
+    for (const int64_t chunk : {64, 11}) {  // whole, and in pieces
       const auto ours = Ours(*decoder, files.config.plan, cases, AnglePrecision::kFloat32, chunk);
       EXPECT_LE(Difference(ours, expected), kLimit) << "chunk " << chunk;
     }

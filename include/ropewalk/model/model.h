@@ -83,7 +83,7 @@ class Sequence {
 
  private:
   friend class Decoder;
-  void BuildTables();
+  void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one a distinct rotation
   std::vector<KvCache> caches_;      // one a layer
