@@ -139,9 +139,8 @@ void BenchRotate(const Output& output, PairLayout layout, int64_t bytes, int thr
     x[i] = FromDouble<T>(std::sin(0.7 * static_cast<double>(i)));
   }
   AlignedBuffer<float> stream(static_cast<std::size_t>(bytes) / sizeof(float), 1.0f);
-  const RotateArgs args{
-      &table, layout, Positions::From(0), TensorView::Of(x.data(), {tokens, kHeads, kHeadDim}), {},
-      {},     {}};
+  const RotateArgs args{&table, layout, Positions::From(0),
+                        TensorView::Of(x.data(), {tokens, kHeads, kHeadDim})};
   SetNumThreads(threads);
   CheckResult(args, x.data(), tokens, frequencies);
   const int64_t calls = std::max<int64_t>(1, (int64_t{1} << 22) / bytes);
@@ -175,13 +174,8 @@ void BenchOneToken(const Output& output, int rounds) {
   for (int r = 0; r < rounds; ++r) {
     samples.push_back(Sample(1000, [&] {
       position = (position + 1) % 4096;
-      Rotate({&table,
-              PairLayout::kHalf,
-              Positions::From(position),
-              TensorView::Of(x.data(), {1, kHeads, kHeadDim}),
-              {},
-              {},
-              {}});
+      Rotate({&table, PairLayout::kHalf, Positions::From(position),
+              TensorView::Of(x.data(), {1, kHeads, kHeadDim})});
     }));
   }
   const double us = 1e6 * Median(samples);

@@ -22,8 +22,8 @@ struct Frequencies {
 };
 
 // `length`: the declared final length of the sequence in tokens; only length-dependent methods look
-// at it. Throws Error for an odd rotary_dim, dims outside the head, a factor below 1, betas that are
-// swapped, divisors of the wrong count, a missing trained_length.
+// at it. Throws Error for an odd rotary_dim, dims outside the head, a factor below 1, betas that
+// are swapped, divisors of the wrong count, a missing trained_length.
 Frequencies Resolve(const RotarySpec& spec, int64_t length);
 
 }  // namespace ropewalk

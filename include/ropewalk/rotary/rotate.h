@@ -27,7 +27,7 @@ class Positions {
     return Positions(Kind::kStarts, starts.data(), static_cast<int64_t>(starts.size()), 0);
   }
   // Packed sequences: sequence s holds tokens boundaries[s] .. boundaries[s + 1] - 1 and starts at
-  // position 0. [sequences + 1], first 0, last = tokens, not decreasing.
+  // position 0. [sequences + 1], first 0, last = batch * tokens, not decreasing.
   static Positions Packed(std::span<const int64_t> boundaries) {
     return Positions(Kind::kPacked, boundaries.data(), static_cast<int64_t>(boundaries.size()), 0);
   }
@@ -58,10 +58,11 @@ struct RotateArgs {
   const CosSinTable* table = nullptr;  // rotary_dim = 2 * table->pairs()
   PairLayout layout;                   // required
   Positions positions;                 // required
-  TensorView q;      // [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], last stride 1
-  TensorView k;      // optional; same batch and tokens, its own heads, same head_dim and dtype
-  TensorView q_out;  // optional: where to write, same shape and dtype as q; in place when absent
-  TensorView k_out;
+  TensorView q;  // [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], last stride 1
+  TensorView k = {};  // optional; same batch and tokens, its own heads, same head_dim and dtype
+  TensorView q_out =
+      {};  // optional: where to write, same shape and dtype as q; in place when absent
+  TensorView k_out = {};
   int64_t first_dim = 0;  // first rotated element of a head
   Direction direction = Direction::kForward;
 };

@@ -61,10 +61,10 @@ struct YarnScaling {
   double factor = 1;
   double beta_fast = 32;
   double beta_slow = 1;
-  bool truncate = true;  // floor / ceil of the ramp's ends
-  std::optional<double> attention_factor;  // replaces the amplitude
-  std::optional<double> mscale;            // amplitude g(mscale) / g(mscale_all_dim), both needed
-  std::optional<double> mscale_all_dim;    // g(m) = 0.1 m ln s + 1
+  bool truncate = true;                         // floor / ceil of the ramp's ends
+  std::optional<double> attention_factor = {};  // replaces the amplitude
+  std::optional<double> mscale = {};  // amplitude g(mscale) / g(mscale_all_dim), both needed
+  std::optional<double> mscale_all_dim = {};  // g(m) = 0.1 m ln s + 1
 };
 
 // Llama 3.1 (Meta 2024): by-parts in wavelengths; equals ByParts with alpha = low_freq_factor.
@@ -74,18 +74,18 @@ struct Llama3Scaling {
   double high_freq_factor = 4;
 };
 
-// LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it: a divisor per pair, `long_factor`
-// when the declared length exceeds L.
+// LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it: a divisor per pair,
+// `long_factor` when the declared length exceeds L.
 struct LongRopeScaling {
-  std::vector<double> short_factor;  // [pairs]
-  std::vector<double> long_factor;   // [pairs]
-  std::optional<double> factor;      // for the amplitude sqrt(1 + ln s / ln L)
-  std::optional<double> attention_factor;  // replaces the amplitude
+  std::vector<double> short_factor = {};        // [pairs]
+  std::vector<double> long_factor = {};         // [pairs]
+  std::optional<double> factor = {};            // for the amplitude sqrt(1 + ln s / ln L)
+  std::optional<double> attention_factor = {};  // replaces the amplitude
 };
 
 // Divisors of f_i given outright (GGUF tensor `rope_freqs.weight`).
 struct ExplicitScaling {
-  std::vector<double> divisors;  // [pairs]
+  std::vector<double> divisors = {};  // [pairs]
 };
 
 using Scaling =
@@ -106,15 +106,17 @@ struct RotarySpec {
 
 // One list of the methods: the names that every command, result and chart uses.
 struct MethodInfo {
-  const char* name;         // "by-parts"
-  const char* title;        // "NTK-by-parts (paper)"
-  const char* source;       // paper or repository
-  bool length_dependent;    // frequencies depend on the declared final length of the sequence
+  const char* name;       // "by-parts"
+  const char* title;      // "NTK-by-parts (paper)"
+  const char* source;     // paper or repository
+  bool length_dependent;  // frequencies depend on the declared final length of the sequence
   Scaling (*make)(double factor);  // with the method's published defaults
 };
-const std::vector<MethodInfo>& Methods();  // none, linear, ntk, dynamic, by-parts, by-parts-repo, yarn, llama3
+const std::vector<MethodInfo>&
+Methods();  // none, linear, ntk, dynamic, by-parts, by-parts-repo, yarn, llama3
 const MethodInfo& FindMethod(const std::string& name);  // Error lists the names
-std::string Describe(const Scaling& scaling);           // "yarn(factor 4, beta_fast 32, beta_slow 1, truncate)"
+std::string Describe(
+    const Scaling& scaling);  // "yarn(factor 4, beta_fast 32, beta_slow 1, truncate)"
 bool IsLengthDependent(const Scaling& scaling);
 double FactorOf(const Scaling& scaling);  // 1 where the method has none
 

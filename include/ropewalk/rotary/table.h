@@ -11,8 +11,9 @@ namespace ropewalk {
 
 // Row layout: amplitude * cos of pair 0 .. pairs-1, then amplitude * sin of the same.
 //
-// kExact: error at most 0.5001 ULP where the value is at least 2^-14 in magnitude, 2^-40 absolute
-// below, for positions 0 .. 2^31 - 1 (tests hold it with MPFR). The bits of a row depend on
+// kExact: error at most 0.5001 ULP where the value is at least 2^-14 in magnitude; below, 2^-40
+// absolute or 0.501 ULP, whichever is larger (half an ULP just below 2^-14 is 2^-39). For positions
+// 0 .. 2^31 - 1 and amplitudes up to 2 (tests hold it with MPFR). The bits of a row depend on
 // frequencies, amplitude and position alone: not on the SIMD target, the range or growth.
 class CosSinTable {
  public:
@@ -29,9 +30,7 @@ class CosSinTable {
   int64_t pairs() const { return pairs_; }
   double amplitude() const { return frequencies_.amplitude; }
   AnglePrecision precision() const { return precision_; }
-  bool Contains(int64_t position) const {
-    return position >= first_ && position - first_ < count_;
-  }
+  bool Contains(int64_t position) const { return position >= first_ && position - first_ < count_; }
   // [2 * pairs]; the position must be contained.
   const float* Row(int64_t position) const {
     return rows_.data() + (position - first_) * 2 * pairs_;

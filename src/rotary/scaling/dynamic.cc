@@ -26,11 +26,8 @@ Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& s
   const float grown_f32 =
       static_cast<float>(s) * static_cast<float>(length) / static_cast<float>(trained) -
       static_cast<float>(s - 1);
-  const float exponent = static_cast<float>(d / (d - 2));
-  // torch.pow squares and cubes by multiplication.
-  const float power = exponent == 2.0f   ? grown_f32 * grown_f32
-                      : exponent == 3.0f ? grown_f32 * grown_f32 * grown_f32
-                                         : std::pow(grown_f32, exponent);
+  // torch.pow of a tensor of one element and a number goes through double.
+  const float power = static_cast<float>(std::pow(static_cast<double>(grown_f32), d / (d - 2)));
   out.inv_freq_f32 = TorchFrequencies(static_cast<float>(spec.base) * power, Pairs(spec));
   return out;
 }
