@@ -1,0 +1,141 @@
+#include "ropewalk/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "ropewalk/base/error.h"
+
+namespace ropewalk {
+namespace {
+
+using ::testing::HasSubstr;
+
+RotarySpec Spec(double base = 10000) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = 64;
+  spec.base = base;
+  spec.trained_length = 2048;
+  return spec;
+}
+
+// Gemma's pattern in small: local layers, a global one with another base, a NoPE layer.
+PositionPlan Mixed() {
+  PositionPlan plan;
+  plan.trained_length = 2048;
+  plan.configured_length = 8192;
+  for (const int layer : {0, 1, 2, 3, 4, 5}) {
+    LayerPlan l;
+    if (layer != 5) l.rotation = Spec(layer == 2 ? 1e6 : 10000);
+    if (layer != 2 && layer != 5) l.window_tokens = 512;
+    plan.layers.push_back(l);
+  }
+  plan.notes = {"weights permuted at load"};
+  return plan;
+}
+
+TEST(Plan, ResolveSharesEqualRotations) {
+  const ResolvedPlan r = Resolve(Mixed(), 4096);
+  EXPECT_EQ(r.length, 4096);
+  ASSERT_EQ(r.rotations.size(), 2u);
+  ASSERT_EQ(r.layers.size(), 6u);
+  const int expected[] = {0, 0, 1, 0, 0, -1};
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(r.layers[i].rotation, expected[i]) << i;
+  EXPECT_EQ(r.layers[0].window_tokens, 512);
+  EXPECT_EQ(r.layers[2].window_tokens, 0);
+  EXPECT_EQ(r.hash.size(), 32u);
+}
+
+TEST(Plan, WithScalingReplacesEveryRotation) {
+  const PositionPlan scaled = WithScaling(Mixed(), YarnScaling{4}, 1024);
+  EXPECT_EQ(scaled.trained_length, 1024);
+  for (std::size_t i = 0; i < 5; ++i) {
+    ASSERT_TRUE(scaled.layers[i].rotation);
+    EXPECT_TRUE(std::holds_alternative<YarnScaling>(scaled.layers[i].rotation->scaling));
+    EXPECT_EQ(scaled.layers[i].rotation->trained_length, 1024);
+    EXPECT_EQ(scaled.layers[i].window_tokens, Mixed().layers[i].window_tokens);
+  }
+  EXPECT_FALSE(scaled.layers[5].rotation);
+  EXPECT_EQ(WithScaling(Mixed(), NoScaling{}).trained_length, 2048);
+}
+
+TEST(Plan, HashIsOfWhatIsComputed) {
+  const std::string hash = Resolve(Mixed(), 4096).hash;
+  std::set<std::string> hashes = {hash};
+  const auto changed = [&](const std::function<void(PositionPlan&)>& change) {
+    PositionPlan plan = Mixed();
+    change(plan);
+    return Resolve(plan, 4096).hash;
+  };
+  // Not of names, notes, layouts, lengths that change nothing, or how the same numbers came about.
+  EXPECT_EQ(changed([](PositionPlan& p) { p.notes.clear(); }), hash);
+  EXPECT_EQ(changed([](PositionPlan& p) { p.configured_length = 0; }), hash);
+  EXPECT_EQ(Resolve(Mixed(), 100).hash, hash);
+  EXPECT_EQ(changed([](PositionPlan& p) {
+              for (LayerPlan& l : p.layers) {
+                if (l.rotation) l.rotation->layout = PairLayout::kInterleaved;
+              }
+            }),
+            hash);
+  EXPECT_EQ(changed([](PositionPlan& p) { p.layers[0].rotation->scaling = LinearScaling{1}; }),
+            hash);
+  // But of frequencies, amplitude, windows, and which layers have what.
+  EXPECT_TRUE(
+      hashes.insert(changed([](PositionPlan& p) { p.layers[0].rotation->base = 10001; })).second);
+  EXPECT_TRUE(hashes
+                  .insert(changed([](PositionPlan& p) {
+                    YarnScaling s;
+                    s.attention_factor = 1.5;
+                    p.layers[0].rotation->scaling = s;
+                  }))
+                  .second);
+  EXPECT_TRUE(
+      hashes.insert(changed([](PositionPlan& p) { p.layers[0].window_tokens = 513; })).second);
+  EXPECT_TRUE(hashes.insert(changed([](PositionPlan& p) { p.layers[0].rotation.reset(); })).second);
+  EXPECT_TRUE(hashes.insert(changed([](PositionPlan& p) { p.layers.pop_back(); })).second);
+  EXPECT_TRUE(
+      hashes.insert(changed([](PositionPlan& p) { std::swap(p.layers[2], p.layers[3]); })).second);
+}
+
+TEST(Plan, LengthDependentMethodsResolveForTheDeclaredLength) {
+  const PositionPlan plan = WithScaling(Mixed(), DynamicNtkScaling{2});
+  EXPECT_EQ(Resolve(plan, 100).hash, Resolve(plan, 2048).hash);
+  EXPECT_NE(Resolve(plan, 4096).hash, Resolve(plan, 2048).hash);
+}
+
+TEST(Plan, DescribeSaysWhatIsComputed) {
+  const std::string text = Describe(WithScaling(Mixed(), YarnScaling{4}), 8192);
+  EXPECT_THAT(text, HasSubstr("6 layers, resolved for 8192 tokens, trained at 2048"));
+  EXPECT_THAT(text, HasSubstr("configured for 8192"));
+  EXPECT_THAT(text, HasSubstr("layers 0-1: rotary, half pairs, 64 of 64 dims, base 10000"));
+  EXPECT_THAT(text, HasSubstr("yarn(factor 4"));
+  EXPECT_THAT(text, HasSubstr("layer 2: rotary"));
+  EXPECT_THAT(text, HasSubstr("base 1000000"));
+  EXPECT_THAT(text, HasSubstr("sliding window of 512 tokens"));
+  EXPECT_THAT(text, HasSubstr("layer 5: no position information (NoPE)"));
+  EXPECT_THAT(text, HasSubstr("cos and sin times 1.138629436"));
+  EXPECT_THAT(text, HasSubstr("wavelengths 6.28319 to"));
+  EXPECT_THAT(text, HasSubstr("note: weights permuted at load"));
+  EXPECT_THAT(text, HasSubstr("hash: "));
+}
+
+TEST(Plan, BadPlansAreErrors) {
+  PositionPlan plan = Mixed();
+  plan.layers[1].window_tokens = -1;
+  try {
+    Resolve(plan, 10);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("layer 1"));
+  }
+  plan = Mixed();
+  plan.layers[3].rotation->rotary_dim = 63;
+  EXPECT_THROW(Resolve(plan, 10), Error);
+  EXPECT_THROW(Resolve(Mixed(), 0), Error);
+  EXPECT_EQ(Resolve(PositionPlan(), 1).layers.size(), 0u);
+}
+
+}  // namespace
+}  // namespace ropewalk
