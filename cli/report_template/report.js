@@ -329,6 +329,7 @@ function answer(sweep) {
 }
 
 function reach(sweep) {
+  if (!sweep.recommendations.length) return [];
   const trained = sweep.header.trained_length;
   const longest = Math.max(...sweep.cells.map((c) => c.length));
   const rows = sweep.usable.map((u) => {
@@ -648,7 +649,7 @@ const page = document.getElementById("report");
 const many = data.sweeps.length > 1;
 const firstHeader = data.sweeps[0].header;
 page.append(el("header", {},
-  el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `How far does ${firstHeader.model_name} reach?`),
+  el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `${firstHeader.model_name}: how far it reaches`),
     many ? null : el("p", {class: "soft"}, `Trained at ${grouped(firstHeader.trained_length)} tokens; measured on ${firstHeader.text_path}.`)),
   themeButton()));
 if (many) page.append(...comparison(data.sweeps));

@@ -60,7 +60,7 @@ def problems_of(page, seen, width, theme):
     found = []
     if seen["requests"]:
         found.append(f"it requested {seen['requests']}")
-    if len(seen["drawn"]) < 3 or min(seen["drawn"]) < 5:
+    if len(seen["drawn"]) < 2 or min(seen["drawn"]) < 5:
         found.append(f"blank charts (colours in each: {seen['drawn']})")
     if seen["overflow"] > 0:
         found.append(f"{seen['overflow']} px wider than the window of {seen['width']}")
