@@ -104,7 +104,7 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
   for (const auto& [key, value] : rope.value().items()) {
     if (value.is_null()) continue;
     const auto row = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                  [&](const KeyRow& k) { return key == k.name; });
+                                  [&key = key](const KeyRow& k) { return key == k.name; });
     if (row != std::end(kKeys) && (row->harmless || (row->types & type.bit) != 0)) continue;
     std::string message;
     if (row != std::end(kKeys)) {
