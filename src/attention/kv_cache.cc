@@ -31,11 +31,12 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
 
 KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens)
     : kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens) {
-  constexpr int64_t kMostHeads = 1 << 16, kMostTokens = 1 << 30;
+  // The product, keys and values, stays below 2^62.
+  constexpr int64_t kMostHeads = 1 << 15, kMostTokens = 1 << 30;
   if (kv_heads < 1 || kv_heads > kMostHeads || head_dim < 1 || head_dim > kMostHeads ||
       capacity_tokens < 0 || capacity_tokens > kMostTokens) {
     Refuse(
-        "expected 1 to 65536 kv_heads, a head_dim of 1 to 65536 and a capacity of 0 to 2^30 "
+        "expected 1 to 32768 kv_heads, a head_dim of 1 to 32768 and a capacity of 0 to 2^30 "
         "tokens, got " +
         std::to_string(kv_heads) + ", " + std::to_string(head_dim) + ", " +
         std::to_string(capacity_tokens));
