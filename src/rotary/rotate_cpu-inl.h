@@ -293,7 +293,7 @@ HWY_INLINE hn::Vec<D16> MergeWords(D16 d16, hn::Vec<D16> into, hn::Vec<D16> from
 // rounding each float. A NaN comes from a bf16 input or is the CPU's default one, so its lower half
 // is zero and it stays what it is.
 template <class D>
-HWY_INLINE void StoreWords(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* p) {
+HWY_INLINE void StoreWords(D /*d*/, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::Repartition<uint16_t, D> d16;
   const auto e = hn::BitCast(d16, even);
