@@ -18,22 +18,24 @@ sweep: build
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	$(BUILD)/ropewalk sweep models --text $(BUILD)/heldout.txt -o $(BUILD)/sweep
 
-test:
-	scripts/deps.sh build test sweep
+test: build
+	scripts/deps.sh test sweep
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
 	cmake --build $(BUILD)
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-bench:
-	scripts/deps.sh build test bench
+bench: build
+	scripts/deps.sh test bench
 	$(CONFIGURE) -DROPEWALK_BUILD_BENCH=ON
 	cmake --build $(BUILD)
 	bench/run.sh $(BUILD)
 
 parity: build
-	scripts/deps.sh build parity
-	scripts/parity.sh
+	scripts/deps.sh test parity
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
+	cmake --build $(BUILD) --target logits_dump
+	scripts/parity.sh $(BUILD)
 
 # Address and undefined-behaviour sanitizers over the unit tests.
 sanitize:
