@@ -2,8 +2,9 @@
 //
 //   prefill_bench MODEL [--tokens 512,2048] [--rounds 5] [--threads 2]
 //
-// One round times a plain oneDNN GEMM of the model's own shapes (the ceiling) and the prefill with the
-// logits of every token, in turn, so that both see the same machine. Prints a JSON line a length.
+// One round times a plain oneDNN GEMM of the model's own shapes (the ceiling) and the prefill with
+// the logits of every token, in turn, so that both see the same machine. Prints a JSON line a
+// length.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -32,8 +33,8 @@ double Median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Floating-point operations of a prefill of n tokens: every linear layer and the head, and the causal
-// half of attention's two products.
+// Floating-point operations of a prefill of n tokens: every linear layer and the head, and the
+// causal half of attention's two products.
 double Flops(const ropewalk::ModelConfig& c, double n) {
   const double qkv = 2.0 * c.hidden * (c.heads + 2 * c.kv_heads) * c.head_dim;
   const double out = 2.0 * c.heads * c.head_dim * c.hidden;
@@ -48,8 +49,8 @@ class Ceiling {
   explicit Ceiling(const ropewalk::ModelConfig& c)
       : in_(c.hidden), out_(c.feed_forward), x_(kRows * in_, 0.5f), y_(kRows * out_) {
     linear_ = ropewalk::Linear(
-        out_, in_,
-        [this](int64_t, int64_t rows, float* w) { std::fill(w, w + rows * in_, 0.25f); }, nullptr);
+        out_, in_, [this](int64_t, int64_t rows, float* w) { std::fill(w, w + rows * in_, 0.25f); },
+        nullptr);
   }
   double GflopsPerSecond() {
     const int repeats = 30;
@@ -117,7 +118,8 @@ int main(int argc, char** argv) {
       for (auto& id : ids) id = static_cast<int32_t>(random() % config.vocab);
       PrefillSeconds(*decoder, ids, logits);  // warm up, and check before timing
       for (const float x : logits) {
-        if (!std::isfinite(x)) throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "logits: not finite");
+        if (!std::isfinite(x))
+          throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "logits: not finite");
       }
       std::vector<double> seconds, gemm, share;
       for (int r = 0; r < rounds; ++r) {

@@ -188,7 +188,7 @@ struct RunOptions {
 
 // [ids, vocab] logits.
 inline std::vector<float> LogitsOf(const Decoder& decoder, const PositionPlan& plan,
-                              const std::vector<int32_t>& ids, const RunOptions& o = {}) {
+                                   const std::vector<int32_t>& ids, const RunOptions& o = {}) {
   const int64_t n = static_cast<int64_t>(ids.size());
   Sequence sequence(decoder, plan, o.final_length > 0 ? o.final_length : n, o.angles);
   if (o.offset > 0) sequence.OffsetPositions(o.offset);

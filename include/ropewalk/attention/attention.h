@@ -1,5 +1,5 @@
-// Causal attention with online softmax in tiles (Milakov & Gimelshein 2018, arXiv 1805.02867; Dao et
-// al. 2022, arXiv 2205.14135): memory linear in tokens, no N x N matrix.
+// Causal attention with online softmax in tiles (Milakov & Gimelshein 2018, arXiv 1805.02867; Dao
+// et al. 2022, arXiv 2205.14135): memory linear in tokens, no N x N matrix.
 #pragma once
 
 #include <cstdint>

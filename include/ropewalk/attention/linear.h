@@ -10,8 +10,8 @@ namespace ropewalk {
 class Linear {
  public:
   Linear();
-  // Fills rows [first, first + rows) of the [out, in] weight; called with a few rows at a time so that
-  // no second float32 copy of the whole weight exists.
+  // Fills rows [first, first + rows) of the [out, in] weight; called with a few rows at a time so
+  // that no second float32 copy of the whole weight exists.
   using RowSource = std::function<void(int64_t first, int64_t rows, float* out)>;
   Linear(int64_t out_features, int64_t in_features, const RowSource& weight, const float* bias);
   ~Linear();

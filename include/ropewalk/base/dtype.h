@@ -12,8 +12,8 @@ namespace ropewalk {
 
 enum class DType : uint8_t { kF64, kF32, kF16, kBF16 };
 
-// IEEE binary16 and bfloat16 as bits. Conversions round to nearest, ties to even, keep subnormals and
-// infinities, and turn every NaN into a quiet NaN.
+// IEEE binary16 and bfloat16 as bits. Conversions round to nearest, ties to even, keep subnormals
+// and infinities, and turn every NaN into a quiet NaN.
 struct Float16 {
   uint16_t bits;
 };
@@ -30,9 +30,7 @@ constexpr BFloat16 ToBFloat16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-constexpr int64_t SizeOf(DType t) {
-  return t == DType::kF64 ? 8 : t == DType::kF32 ? 4 : 2;
-}
+constexpr int64_t SizeOf(DType t) { return t == DType::kF64 ? 8 : t == DType::kF32 ? 4 : 2; }
 constexpr const char* Name(DType t) {
   constexpr const char* kNames[] = {"f64", "f32", "f16", "bf16"};
   return kNames[static_cast<int>(t)];

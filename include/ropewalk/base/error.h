@@ -17,7 +17,8 @@ enum class ErrorCode {
 
 class Error : public std::runtime_error {
  public:
-  // `message` names the file, key, tensor or argument, what was expected and what came, and what to do.
+  // `message` names the file, key, tensor or argument, what was expected and what came, and what to
+  // do.
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const { return code_; }
 

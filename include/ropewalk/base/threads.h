@@ -1,5 +1,5 @@
-// How many threads the library may use. One number for OpenMP loops and for oneDNN, which shares the
-// runtime, so that cores are not fought over.
+// How many threads the library may use. One number for OpenMP loops and for oneDNN, which shares
+// the runtime, so that cores are not fought over.
 #pragma once
 
 namespace ropewalk {

@@ -22,7 +22,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Ids of the text alone: never adds BOS or EOS. Invalid UTF-8 becomes U+FFFD first.
-  virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const = 0;
+  virtual std::vector<int32_t> Encode(std::string_view text,
+                                      const EncodeOptions& options) const = 0;
   std::vector<int32_t> Encode(std::string_view text) const { return Encode(text, {}); }
   // Bytes of the ids; throws Error for an id outside the vocabulary.
   virtual std::string Decode(std::span<const int32_t> ids) const = 0;

@@ -14,11 +14,22 @@ namespace ropewalk {
 
 // Element or block types a weight file may hold. One table (WeightTypeInfo) says the rest.
 enum class WeightType : uint8_t {
-  kF64, kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
 };
 struct WeightTypeInfo {
-  const char* name;      // "Q4_1"
-  int block_elements;    // along a row; 1 for plain types
+  const char* name;    // "Q4_1"
+  int block_elements;  // along a row; 1 for plain types
   int block_bytes;
 };
 const WeightTypeInfo& Info(WeightType type);
@@ -85,9 +96,9 @@ std::map<std::string, Weight> OpenSafetensors(const std::string& path);  // one 
 // *.safetensors file.
 std::map<std::string, Weight> OpenSafetensorsFolder(const std::string& folder);
 
-// llama2.c legacy checkpoint ("run.c" format): int32 dim, hidden_dim, n_layers, n_heads, n_kv_heads,
-// vocab_size (negative: untied head), seq_len, then float32 tensors. The names given here are those
-// of a Hugging Face llama (model.layers.0.self_attn.q_proj.weight, ...).
+// llama2.c legacy checkpoint ("run.c" format): int32 dim, hidden_dim, n_layers, n_heads,
+// n_kv_heads, vocab_size (negative: untied head), seq_len, then float32 tensors. The names given
+// here are those of a Hugging Face llama (model.layers.0.self_attn.q_proj.weight, ...).
 struct Llama2cFile {
   std::shared_ptr<const MappedFile> file;
   int64_t dim = 0, hidden_dim = 0, layers = 0, heads = 0, kv_heads = 0, vocab_size = 0;
