@@ -30,7 +30,7 @@ std::string WeightTypes(const ModelFiles& files) {
 // What a reader would not expect of a plain LLaMA.
 std::vector<std::string> Unusual(const ModelFiles& files) {
   const ModelConfig& config = files.config;
-  std::vector<std::string> list = config.plan.notes;
+  std::vector<std::string> list;  // the plan's own notes are printed with it
   int64_t no_position = 0, windows = 0, partial = 0, scaled = 0;
   for (const LayerPlan& layer : config.plan.layers) {
     windows += layer.window_tokens > 0 ? 1 : 0;
@@ -87,6 +87,7 @@ nlohmann::ordered_json AsJson(const ModelFiles& files, const std::string& hash, 
                                  {"plan_hash", Resolve(c.plan, length).hash},
                                  {"plan_length", length},
                                  {"model_hash", hash},
+                                 {"notes", c.plan.notes},
                                  {"unusual", Unusual(files)},
                                  {"harmless_keys", c.harmless_keys}};
   if (files.tokenizer != nullptr) {
@@ -133,7 +134,7 @@ void Run(const Options& options) {
                id(files.tokenizer->eos_id()), files.tokenizer->hash());
   }
   if (!hash.empty()) fmt::print("model hash     {}\n", hash);
-  fmt::print("\nPositions, at {} tokens:\n{}\n", length, Describe(c.plan, length));
+  fmt::print("\nPositions, at {} tokens:\n{}", length, Describe(c.plan, length));
   const std::vector<std::string> unusual = Unusual(files);
   if (!unusual.empty()) fmt::print("\nUnusual:\n");
   for (const std::string& line : unusual) fmt::print("  - {}\n", line);

@@ -87,8 +87,9 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
           ->check(CLI::IsMember({"exact", "float32"}));
       return;
     case Opt::kBos:
-      c.add_flag("--bos,!--no-bos", o.bos,
-                 "Begin every window with BOS, or with none; without either what the file says");
+      c.add_flag_function(
+          "--bos,!--no-bos", [&o](int64_t count) { o.bos = count > 0; },
+          "Begin every window with BOS, or with none; without either what the file says");
       return;
     case Opt::kThreads:
       c.add_option("--threads", o.threads, "Threads; without it all cores (or OMP_NUM_THREADS)")

@@ -12,6 +12,7 @@
 #include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
 #include "src/eval/results_file.h"
+#include "src/eval/results_text.h"
 #include "tests/eval/tiny_model.h"
 
 namespace ropewalk {
@@ -165,7 +166,8 @@ TEST(RunSweep, RowsCarryWhatWasMeasured) {
   const SweepResults read = ReadResults(folder / "a/b");
   ASSERT_EQ(read.cells.size(), 6u);
   for (size_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(internal::ToJson(read.cells[i]), internal::ToJson(cells[i]));
+    EXPECT_EQ(internal::Line(internal::ToJson(read.cells[i])),
+              internal::Line(internal::ToJson(cells[i])));
     EXPECT_EQ(cells[i].windows, 3);
     EXPECT_EQ(cells[i].scored_tokens, 24);
     // 32 and 64 bytes hold no passkey prompt.
@@ -200,25 +202,25 @@ TEST(RunSweep, ResumesAfterACutAtEveryByteOfALine) {
   sweep.Run(folder.path());
   const std::string path = folder / "results.jsonl";
   const std::string whole = Slurp(path);
-  // The last line, and the header.
+  // Every byte of the last line and of the header is parsed; each 97th is resumed from.
   const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
   const size_t header = whole.find('\n') + 1;
-  for (size_t cut = 0; cut <= whole.size(); cut += cut < header || cut >= last ? 1 : last - cut) {
-    if (cut > 3 && cut + 3 < header && cut % 50 != 0) continue;  // all of these are no JSON
+  for (size_t cut = 0; cut <= whole.size(); ++cut) {
+    if (cut > header && cut < last) continue;
+    const auto parsed = internal::ParseResults(whole.substr(0, cut), "text");
+    const size_t rows = cut < last ? 0 : cut < whole.size() ? 5 : 6;
+    const size_t bytes = cut < header ? 0 : cut < last ? header : cut < whole.size() ? last : cut;
+    ASSERT_EQ(parsed.results.cells.size(), rows) << cut;
+    ASSERT_EQ(parsed.has_header, cut >= header) << cut;
+    ASSERT_EQ(parsed.whole_bytes, static_cast<int64_t>(bytes)) << cut;
+    ASSERT_EQ(parsed.results.dropped_bytes, static_cast<int64_t>(cut - bytes)) << cut;
+    if (cut % 97 != 0 && cut != header && cut != last && cut + 1 != whole.size()) continue;
     Write(path, whole.substr(0, cut));
     sweep.Run(folder.path());
-    EXPECT_EQ(sweep.computed, cut < header ? 6 : cut == whole.size() ? 0 : 1) << cut;
-    EXPECT_EQ(sweep.messages.size(),
-              cut != 0 && cut != header && cut != last && cut != whole.size())
-        << cut;
+    EXPECT_EQ(sweep.resumed, static_cast<int>(rows)) << cut;
+    EXPECT_EQ(sweep.computed, 6 - static_cast<int>(rows)) << cut;
+    EXPECT_EQ(sweep.messages.size(), cut == bytes ? 0u : 1u) << cut;
     ASSERT_EQ(WithoutSeconds(Slurp(path)), WithoutSeconds(whole)) << cut;
-    // A reader in between sees whole rows and how much was dropped.
-    Write(path, whole.substr(0, cut));
-    if (cut >= header) {
-      const SweepResults read = ReadResults(folder.path());
-      EXPECT_EQ(read.cells.size(), cut == whole.size() ? 6u : 5u);
-      EXPECT_EQ(read.dropped_bytes, static_cast<int64_t>(cut == whole.size() ? 0 : cut - last));
-    }
   }
 }
 

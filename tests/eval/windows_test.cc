@@ -73,7 +73,9 @@ TEST(Windows, AnchorsAreSpreadAndDoNotOverlap) {
   for (size_t i = 0; i < ends.size(); ++i) {
     EXPECT_GE(ends[i], 1024);
     EXPECT_LE(ends[i], 5000);
-    if (i > 0) EXPECT_GE(ends[i], ends[i - 1] + 16);
+    if (i > 0) {
+      EXPECT_GE(ends[i], ends[i - 1] + 16);
+    }
     // One in each eighth of the room.
     const int64_t room = 5000 - 1024 - 7 * 16 + 1;
     const int64_t offset = ends[i] - 1024 - static_cast<int64_t>(i) * 16;
