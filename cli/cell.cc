@@ -23,12 +23,13 @@ int64_t OneLength(const SweepSpec& spec) {
 Cell Compute(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
              std::vector<ScoredToken>* tokens) {
   const Cell common = CommonFields(spec, inputs, task.length);
-  ProgressLine progress(CostOf(task, spec, inputs, task.length).flops);
+  const double work = CostOf(task, spec, inputs, task.length).flops;
+  ProgressLine progress(work);
   InterruptScope scope;
   return RunCell(
       task, spec, inputs, common,
       [&](int64_t done, int64_t all) {
-        progress.Update(task.method, done, all, CostOf(task, spec, inputs, task.length).flops);
+        progress.Update(task.method, done, all, work);
         return !IsInterrupted();
       },
       tokens);

@@ -97,10 +97,7 @@ int RunGuarded(int argc, char** argv) {
 
 const std::string& CommandLine() { return CommandLineText(); }
 
-}  // namespace ropewalk::cli
-
-int main(int argc, char** argv) {
-  using namespace ropewalk::cli;
+int Main(int argc, char** argv) {
   InstallInterruptHandler();
   CommandLineText() = "ropewalk";
   for (int i = 1; i < argc; ++i) CommandLineText() += " " + Quoted(argv[i]);
@@ -111,3 +108,7 @@ int main(int argc, char** argv) {
   }
   return code;
 }
+
+}  // namespace ropewalk::cli
+
+int main(int argc, char** argv) { return ropewalk::cli::Main(argc, argv); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 
 namespace ropewalk::cli {
@@ -50,7 +51,7 @@ void Message(const std::string& line) {
 }
 
 std::string Duration(double seconds) {
-  const int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
+  const int64_t s = std::llround(std::max(0.0, seconds));
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
