@@ -150,7 +150,7 @@ void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& input
   // float32: keys and values of every layer, one table of cos and sin; and what a chunk needs.
   const int64_t cache =
       sweep.longest * (2 * config.layers * config.kv_heads + 1) * config.head_dim * 4;
-  const int64_t scratch = int64_t{64} << 20;
+  const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
   const int64_t memory = inputs.decoder->weight_bytes() + cache + scratch;
   if (options.json) {
     const nlohmann::ordered_json json = {{"cells", cells},
