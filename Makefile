@@ -23,7 +23,7 @@ test: build
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
 	cmake --build $(BUILD)
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
-	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
 
 bench: build
 	scripts/deps.sh test bench
@@ -43,7 +43,7 @@ sanitize:
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DROPEWALK_SANITIZE=address,undefined $(CMAKE_ARGS)
 	cmake --build $(BUILD)/sanitize
-	ctest --test-dir $(BUILD)/sanitize --output-on-failure --no-tests=error
+	ctest --test-dir $(BUILD)/sanitize -j2 --output-on-failure --no-tests=error
 
 fuzz:
 	scripts/deps.sh build test ci
