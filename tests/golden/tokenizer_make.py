@@ -218,7 +218,7 @@ def tiny_sentencepiece(where):
             "spm_bpe": dict(model_type="bpe", vocab_size=900, byte_fallback=True, normalization_rule_name="identity",
                             remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True,
                             user_defined_symbols=["<mask>"], control_symbols=["<|im_end|>"]),
-            "spm_unigram": dict(model_type="unigram", vocab_size=600, normalization_rule_tsv=str(rules))}.items():
+            "spm_unigram": dict(model_type="unigram", vocab_size=600, normalization_rule_tsv=os.path.relpath(rules))}.items():
         model = io.BytesIO()
         spm.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **common, **options)
         (where / name).mkdir(exist_ok=True)
