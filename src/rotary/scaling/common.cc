@@ -62,6 +62,7 @@ std::vector<float> TorchRamp(double low, double high, int64_t pairs) {
 
 std::vector<float> RoundedFrequencies(const std::vector<DoubleDouble>& exact) {
   std::vector<float> f;
+  f.reserve(exact.size());
   for (const DoubleDouble& x : exact) f.push_back(static_cast<float>(x.hi));
   return f;
 }
