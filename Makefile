@@ -38,7 +38,7 @@ parity: build
 	scripts/parity.sh $(BUILD)
 
 # Address and undefined-behaviour sanitizers over the unit tests of the folders proven clean so far.
-SANITIZED ?= base|rotary|plan|attention|io|tokenizer
+SANITIZED ?= base|rotary|plan|attention|io|tokenizer|model|eval
 sanitize:
 	scripts/deps.sh build test sweep ci
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release \
