@@ -11,6 +11,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "src/attention/attention_cpu.h"
+#include "src/base/parallel.h"
 
 namespace ropewalk {
 namespace {
@@ -180,16 +181,16 @@ void Attention(const AttentionArgs& args) {
   const Schedule s = Plan(tokens, group, kv_heads, cache.tokens(), NumThreads());
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
   const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + 2;
-  // A million multiplications take some 10 us; below that waking threads costs more than it saves.
-  const bool small = max_rows * s.tiles * kv_heads * cache.tokens() * cache.head_dim() < 1 << 20;
-  const int threads = small ? 1 : static_cast<int>(std::min<int64_t>(NumThreads(), s.jobs));
+  // Two multiplications for each, at some 50 a nanosecond.
+  const int64_t work_ns = max_rows * s.tiles * kv_heads * cache.tokens() * cache.head_dim() / 25;
+  const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), s.jobs));
   const int64_t scratch_floats = internal::ScratchFloats(max_rows, cache.head_dim());
   AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
   AlignedBuffer<float> partials(static_cast<size_t>(s.spans > 1 ? s.jobs * max_rows * record : 0));
 
   // Jobs are independent, so handing them out as threads become free changes no bit; the last tiles
   // see most keys and go first.
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t job = 0; job < s.jobs; ++job) {
     const int64_t span = job % s.spans, kv_head = job / s.spans % kv_heads;
     const int64_t tile = s.tiles - 1 - job / s.spans / kv_heads;

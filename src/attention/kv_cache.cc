@@ -5,6 +5,7 @@
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
 #include "src/attention/attention_cpu.h"
+#include "src/base/parallel.h"
 
 namespace ropewalk {
 namespace {
@@ -79,7 +80,8 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
   const int64_t first_block = first / kBlock, last_block = (last - 1) / kBlock;
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim_);
   const int64_t jobs = kv_heads_ * (last_block - first_block + 1);
-#pragma omp parallel for schedule(static) if (count >= kBlock)
+  const int threads = internal::ThreadsFor(count * kv_heads_ * head_dim_);  // 1 ns a pair of k, v
+#pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t job = 0; job < jobs; ++job) {
     const int64_t head = job % kv_heads_, block = first_block + job / kv_heads_;
     float* keys = const_cast<float*>(AttentionAccess::Keys(*this, head)) +

@@ -11,6 +11,8 @@
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
+#include "src/base/parallel.h"
 
 namespace ropewalk {
 namespace {
@@ -62,10 +64,11 @@ dnnl::matmul::primitive_desc Describe(const memory::desc& x, const memory::desc&
 #endif
 }
 
-// A primitive for one number of rows.
+// A primitive for one number of rows and of threads: oneDNN cuts the work when it makes one.
 struct Plan {
   int64_t rows;
   bool accumulate;
+  int threads;
   dnnl::matmul::primitive_desc desc;
   dnnl::matmul primitive;
 };
@@ -80,7 +83,8 @@ float* Scratch(int purpose, size_t floats) {
 
 void CopyRows(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
               int64_t to_stride, bool add) {
-#pragma omp parallel for schedule(static) if (rows * columns >= 1 << 16)
+  const int threads = internal::ThreadsFor(rows * columns / 2);
+#pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t r = 0; r < rows; ++r) {
     const float* source = from + r * from_stride;
     float* target = to + r * to_stride;
@@ -117,13 +121,13 @@ Plan Linear::Impl::Make(int64_t rows, bool accumulate, const memory::desc& weigh
   auto desc = Describe(Dense(rows, in), weights, bias.size() != 0 ? &bias_desc : nullptr,
                        Dense(rows, out), accumulate);
   dnnl::matmul primitive(desc);
-  return {rows, accumulate, std::move(desc), std::move(primitive)};
+  return {rows, accumulate, NumThreads(), std::move(desc), std::move(primitive)};
 }
 
 Plan Linear::Impl::Find(int64_t rows, bool accumulate) const {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) {
-    return p.rows == rows && p.accumulate == accumulate;
+    return p.rows == rows && p.accumulate == accumulate && p.threads == NumThreads();
   });
   if (found != plans.end()) {
     std::rotate(found, found + 1, plans.end());
@@ -142,6 +146,7 @@ void Linear::Impl::Pack(const RowSource& source) {
   const int64_t fit = kBandBytes / static_cast<int64_t>(sizeof(float)) / in;
   const int64_t size = std::max(kBandMultiple, fit / kBandMultiple * kBandMultiple);
   AlignedBuffer<float> plain(static_cast<size_t>(std::min(size, out) * in));
+  const internal::ScopedNumThreads limit(internal::ThreadsFor(out * in));  // for the reorders
   for (int64_t first = 0; first < out; first += size) {
     const int64_t rows = std::min(size, out - first);
     for (int64_t r = 0; r < rows; r += kSourceRows) {
@@ -155,6 +160,10 @@ void Linear::Impl::Pack(const RowSource& source) {
 }
 
 void Linear::Impl::ApplyDense(const float* x, int64_t rows, float* y, bool accumulate) const {
+  // Some 50 multiplications a nanosecond, but with few rows the time goes into reading the weights:
+  // 5 a nanosecond.
+  const internal::ScopedNumThreads limit(
+      internal::ThreadsFor(out * in * std::max<int64_t>(rows, 10) / 50));
   const Plan plan = Find(rows, accumulate);
   const auto view = [](const memory::desc& desc, const float* data) {
     return memory(desc, Engine(), const_cast<float*>(data));

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/error.h"
+#include "src/base/parallel.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -53,7 +54,8 @@ void ScoreTokens(const Decoder& decoder, Sequence& sequence, std::span<const int
     for (int64_t row = 0; row < rows; row += rows_at_once) {
       const int64_t n = std::min(rows_at_once, rows - row);
       decoder.Logits(hidden.data() + row * hidden_size, n, logits.data());
-#pragma omp parallel for schedule(static)
+      const int threads = ThreadsFor(n * vocab * 2);  // 2 ns an exponential
+#pragma omp parallel for schedule(static) num_threads(threads)
       for (int64_t i = 0; i < n; ++i) {
         const int64_t position = first + row + i + 1;
         scores[i] = ScoreRow(logits.data() + i * vocab, vocab, position, ids[position]);

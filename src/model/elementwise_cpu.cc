@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "ropewalk/base/threads.h"
+#include "src/base/parallel.h"
 #include "src/model/elementwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -70,14 +70,9 @@ namespace ropewalk::internal {
 HWY_EXPORT(RmsNormVector);
 HWY_EXPORT(SiluMulRow);
 
-namespace {
-// Below this many elements a parallel region (some 2 us) costs more than it saves.
-constexpr int64_t kParallelElements = 1 << 14;
-}  // namespace
-
 void RmsNorm(const RmsNormArgs& a) {
-  const bool parallel = a.rows * a.groups * a.n >= kParallelElements;
-#pragma omp parallel for num_threads(NumThreads()) if (parallel) schedule(static)
+  const int threads = ThreadsFor(a.rows * a.groups * a.n / 4);  // 0.25 ns an element
+#pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t g = 0; g < a.groups; ++g) {
       HWY_DYNAMIC_DISPATCH(RmsNormVector)
@@ -87,8 +82,8 @@ void RmsNorm(const RmsNormArgs& a) {
 }
 
 void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out) {
-  const bool parallel = rows * n >= kParallelElements;
-#pragma omp parallel for num_threads(NumThreads()) if (parallel) schedule(static)
+  const int threads = ThreadsFor(rows * n / 2);  // 0.5 ns an element
+#pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
     const float* gate = gate_up + r * 2 * n;
     HWY_DYNAMIC_DISPATCH(SiluMulRow)(gate, gate + n, n, out + r * n);

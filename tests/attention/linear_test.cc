@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
 
 namespace ropewalk {
 namespace {
@@ -127,6 +129,31 @@ TEST(Linear, SameBitsForTheSameRows) {
   }
   linear.Apply(x.data(), 20, 300, again.data(), 200);
   EXPECT_EQ(first, again);
+}
+
+// Small products run on one thread, so their bits do not depend on the number; large ones keep
+// theirs for equal numbers, whatever number came between.
+TEST(Linear, BitsAndTheNumberOfThreads) {
+  const int before = NumThreads();
+  for (const auto& [rows, size] : std::vector<std::pair<int64_t, int64_t>>{{1, 192}, {300, 600}}) {
+    const Problem p(size, size, true);
+    const Linear linear = p.Make();
+    const auto x = p.X(rows, p.in);
+    std::vector<std::vector<float>> y;
+    for (const int threads : {1, 3, 2, 1, 3}) {
+      SetNumThreads(threads);
+      y.emplace_back(static_cast<size_t>(rows * size));
+      linear.Apply(x.data(), rows, size, y.back().data(), size);
+      EXPECT_EQ(NumThreads(), threads) << "left changed";
+    }
+    EXPECT_EQ(y[0], y[3]);
+    EXPECT_EQ(y[1], y[4]);
+    if (rows == 1) {
+      EXPECT_EQ(y[0], y[1]);
+      EXPECT_EQ(y[0], y[2]);
+    }
+  }
+  SetNumThreads(before);
 }
 
 TEST(Linear, ManyThreadsMayApply) {

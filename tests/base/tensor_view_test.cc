@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "ropewalk/base/buffer.h"
-#include "ropewalk/base/threads.h"
 
 namespace ropewalk {
 namespace {
@@ -53,17 +52,6 @@ TEST(AlignedBuffer, AlignsFillsAndRefusesAbsurdSizes) {
   EXPECT_THROW(AlignedBuffer<double>(SIZE_MAX), std::bad_alloc);
   const AlignedBuffer<float> moved = std::move(b);
   EXPECT_EQ(moved.span().size(), 7u);
-}
-
-TEST(Threads, CountsAndRefuses) {
-  const int before = NumThreads();
-  SetNumThreads(3);
-  EXPECT_EQ(NumThreads(), 3);
-  EXPECT_THROW(SetNumThreads(0), Error);
-  EXPECT_THROW(SetNumThreads(-1), Error);
-  EXPECT_THROW(SetNumThreads(1 << 20), Error);
-  EXPECT_EQ(NumThreads(), 3);
-  SetNumThreads(before);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -12,13 +11,22 @@ namespace ropewalk {
 
 inline constexpr std::size_t kAlignment = 64;
 
+namespace internal {
+// count * item_bytes bytes, null for none; std::bad_alloc when there are not so many. Blocks of a
+// megabyte or more are mapped and go back to the system when they are freed: on the heap the caches
+// of sequences of growing length would leave holes that no later one fits in.
+void* AllocateAligned(std::size_t count, std::size_t item_bytes);
+void FreeAligned(void* data, std::size_t bytes) noexcept;
+}  // namespace internal
+
 // Fixed-size array of trivial T, not initialised unless asked.
 template <class T>
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t size)
-      : data_(static_cast<T*>(Allocate(size, sizeof(T)))), size_(size) {}
+      : data_(static_cast<T*>(internal::AllocateAligned(size, sizeof(T))), Free{size * sizeof(T)}),
+        size_(size) {}
   AlignedBuffer(std::size_t size, T value) : AlignedBuffer(size) {
     for (std::size_t i = 0; i < size; ++i) data_.get()[i] = value;
   }
@@ -35,16 +43,9 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(T* p) const { std::free(p); }
+    std::size_t bytes = 0;
+    void operator()(T* p) const { internal::FreeAligned(p, bytes); }
   };
-  static void* Allocate(std::size_t count, std::size_t item_bytes) {
-    if (count == 0) return nullptr;
-    if (count > (PTRDIFF_MAX - kAlignment) / item_bytes) throw std::bad_alloc();
-    const std::size_t bytes = (count * item_bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* p = std::aligned_alloc(kAlignment, bytes);
-    if (p == nullptr) throw std::bad_alloc();
-    return p;
-  }
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;
 };

@@ -4,7 +4,8 @@
 
 namespace ropewalk {
 
-// At least 1; throws Error otherwise. Results are bit-identical for equal thread counts.
+// At least 1; throws Error otherwise. Results are bit-identical for equal thread counts. It is a
+// limit: work too small to gain from threads runs on one.
 void SetNumThreads(int threads);
 int NumThreads();
 

@@ -1,0 +1,31 @@
+// The one policy on when work is worth more than one thread.
+#pragma once
+
+#include <cstdint>
+
+namespace ropewalk::internal {
+
+// A parallel region costs some 2 us when its threads are awake and idle, and a time slice of the
+// scheduler (milliseconds) when another program has the core that one of them needs. A region must
+// therefore be worth it: below this, one thread. Small models then decode without a single region,
+// whatever the machine is busy with, and lose at most this time an operation when it is not.
+inline constexpr int64_t kWorthThreadsNs = 50'000;
+
+// Threads for work that takes one thread about `work_ns`: 1 below `worth_ns` and inside a parallel
+// region, else NumThreads(). Depends on nothing else, so that equal calls with an equal number of
+// threads run alike.
+int ThreadsFor(int64_t work_ns, int64_t worth_ns = kWorthThreadsNs);
+
+// While it lives, NumThreads() of the calling thread is `threads`: for libraries that ask OpenMP.
+class ScopedNumThreads {
+ public:
+  explicit ScopedNumThreads(int threads);
+  ~ScopedNumThreads();
+  ScopedNumThreads(const ScopedNumThreads&) = delete;
+  ScopedNumThreads& operator=(const ScopedNumThreads&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace ropewalk::internal

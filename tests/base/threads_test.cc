@@ -1,0 +1,68 @@
+#include "ropewalk/base/threads.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "ropewalk/base/error.h"
+#include "src/base/parallel.h"
+
+namespace ropewalk {
+namespace {
+
+class Threads : public ::testing::Test {
+ protected:
+  void SetUp() override { SetNumThreads(3); }
+  void TearDown() override { SetNumThreads(before_); }
+  const int before_ = NumThreads();
+};
+
+TEST_F(Threads, CountsAndRefuses) {
+  EXPECT_EQ(NumThreads(), 3);
+  EXPECT_THROW(SetNumThreads(0), Error);
+  EXPECT_THROW(SetNumThreads(-1), Error);
+  EXPECT_THROW(SetNumThreads(1 << 20), Error);
+  EXPECT_EQ(NumThreads(), 3);
+}
+
+TEST_F(Threads, TinyWorkGetsOne) {
+  using internal::kWorthThreadsNs;
+  using internal::ThreadsFor;
+  for (const int64_t tiny : {int64_t{0}, int64_t{1}, kWorthThreadsNs - 1}) {
+    EXPECT_EQ(ThreadsFor(tiny), 1) << tiny;
+  }
+  for (const int64_t large : {kWorthThreadsNs, INT64_MAX}) EXPECT_EQ(ThreadsFor(large), 3) << large;
+  EXPECT_EQ(ThreadsFor(999, 1000), 1);
+  EXPECT_EQ(ThreadsFor(1000, 1000), 3);
+}
+
+TEST_F(Threads, NoRegionInsideARegion) {
+  int inside[2] = {0, 0};
+#pragma omp parallel for num_threads(2)
+  for (int i = 0; i < 2; ++i) inside[i] = internal::ThreadsFor(INT64_MAX);
+  EXPECT_EQ(inside[0], 1);
+  EXPECT_EQ(inside[1], 1);
+}
+
+TEST_F(Threads, AScopeEndsWithTheNumberItFound) {
+  {
+    const internal::ScopedNumThreads one(1);
+    EXPECT_EQ(NumThreads(), 1);
+    {
+      const internal::ScopedNumThreads two(2);
+      EXPECT_EQ(NumThreads(), 2);
+    }
+    EXPECT_EQ(NumThreads(), 1);
+  }
+  EXPECT_EQ(NumThreads(), 3);
+  try {
+    const internal::ScopedNumThreads one(1);
+    throw std::runtime_error("out of the scope");
+  } catch (const std::runtime_error&) {
+    EXPECT_EQ(NumThreads(), 3);
+  }
+}
+
+}  // namespace
+}  // namespace ropewalk
