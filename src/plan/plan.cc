@@ -1,8 +1,10 @@
 #include "ropewalk/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numbers>
 
@@ -25,7 +27,23 @@ bool SameRotation(const ResolvedRotation& a, const ResolvedRotation& b) {
          SameBits(a.frequencies.inv_freq, b.frequencies.inv_freq) &&
          a.frequencies.inv_freq_f32 == b.frequencies.inv_freq_f32 &&
          a.frequencies.amplitude == b.frequencies.amplitude &&
-         a.frequencies.softmax_multiplier == b.frequencies.softmax_multiplier;
+         a.frequencies.softmax_multiplier == b.frequencies.softmax_multiplier &&
+         a.frequencies.axis == b.frequencies.axis && a.frequencies.axes == b.frequencies.axes &&
+         a.frequencies.log_decay == b.frequencies.log_decay &&
+         a.frequencies.decay_centre == b.frequencies.decay_centre &&
+         a.spec.rotated_heads == b.spec.rotated_heads;
+}
+
+bool SameTemperature(const std::optional<QueryTemperature>& a,
+                     const std::optional<QueryTemperature>& b) {
+  if (!a || !b) return !a && !b;
+  return a->kind == b->kind && a->beta == b->beta && a->period == b->period &&
+         a->offset == b->offset;
+}
+
+bool SameLayer(const ResolvedLayer& a, const ResolvedLayer& b) {
+  return a.rotation == b.rotation && a.window_tokens == b.window_tokens &&
+         a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature);
 }
 
 // The exact frequencies rounded to float32, so that a file that stores divisors in float32 hashes
@@ -38,6 +56,34 @@ void HashRotation(const ResolvedRotation& rotation, Hasher& hasher) {
   }
   hasher.UpdateValue(static_cast<float>(rotation.frequencies.amplitude));
   hasher.UpdateValue(static_cast<float>(rotation.frequencies.softmax_multiplier));
+  // What few models have is hashed where it is there, so that the others keep their hash. A letter
+  // marks each, which keeps one from passing for another.
+  if (!rotation.frequencies.axis.empty()) {
+    hasher.UpdateValue('a');
+    for (const uint8_t axis : rotation.frequencies.axis) hasher.UpdateValue(axis);
+  }
+  if (!rotation.frequencies.log_decay.empty()) {
+    hasher.UpdateValue('x');
+    for (const double decay : rotation.frequencies.log_decay) hasher.UpdateValue(decay);
+  }
+  if (rotation.spec.rotated_heads > 0) {
+    hasher.UpdateValue('h');
+    hasher.UpdateValue(rotation.spec.rotated_heads);
+  }
+}
+
+void HashLayerRest(const ResolvedLayer& layer, Hasher& hasher) {
+  if (layer.chunk_tokens > 0) {
+    hasher.UpdateValue('c');
+    hasher.UpdateValue(layer.chunk_tokens);
+  }
+  if (layer.temperature) {
+    hasher.UpdateValue('t');
+    hasher.UpdateValue(static_cast<uint8_t>(layer.temperature->kind));
+    hasher.UpdateValue(static_cast<float>(layer.temperature->beta));
+    hasher.UpdateValue(layer.temperature->period);
+    hasher.UpdateValue(layer.temperature->offset);
+  }
 }
 
 std::string HashPlan(const ResolvedPlan& plan) {
@@ -49,34 +95,128 @@ std::string HashPlan(const ResolvedPlan& plan) {
     if (layer.rotation >= 0) {
       HashRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)], hasher);
     }
+    HashLayerRest(layer, hasher);
   }
   return hasher.Hex();
 }
 
-std::string LayerNames(std::size_t first, std::size_t last) {
-  return first == last ? fmt::format("layer {}", first) : fmt::format("layers {}-{}", first, last);
+std::string DescribeRest(const RotarySpec& spec) {
+  std::string text;
+  if (spec.dialect != Dialect::kNative)
+    text += fmt::format(", as {} computes it", Name(spec.dialect));
+  if (!spec.axes.sections.empty()) {
+    constexpr const char* kOrders[] = {"chunked", "interleaved", "Ernie's order"};
+    text += fmt::format(", {} axes of {} pairs, {}{}", spec.axes.sections.size(),
+                        fmt::join(spec.axes.sections, "+"),
+                        kOrders[static_cast<std::size_t>(spec.axes.order)],
+                        spec.axes.own_ladders ? ", each with its own frequencies" : "");
+  }
+  if (spec.xpos) {
+    text += fmt::format(", xPos decay with scale_base {} and gamma {}", spec.xpos->scale_base,
+                        spec.xpos->gamma);
+  }
+  if (spec.rotated_heads > 0) text += fmt::format(", first {} heads alone", spec.rotated_heads);
+  return text;
 }
 
 std::string DescribeRotation(const ResolvedRotation& rotation) {
   const RotarySpec& spec = rotation.spec;
-  const auto wavelength = [](const DoubleDouble& f) { return 2 * std::numbers::pi / f.hi; };
   const std::vector<DoubleDouble>& f = rotation.frequencies.inv_freq;
+  double fastest = 0, slowest = 0;  // radians a token
+  int still = 0;
+  for (const DoubleDouble& x : f) {
+    still += x.hi == 0 ? 1 : 0;
+    if (x.hi == 0) continue;
+    fastest = std::max(fastest, x.hi);
+    slowest = slowest == 0 ? x.hi : std::min(slowest, x.hi);
+  }
   std::string where = fmt::format("{} of {} dims", spec.rotary_dim, spec.head_dim);
   if (spec.first_dim != 0) where += fmt::format(" from {}", spec.first_dim);
-  std::string text =
-      fmt::format("rotary, {} pairs, {}, base {}, scaling {}, wavelengths {:.6g} to {:.6g} tokens",
-                  spec.layout == PairLayout::kHalf ? "half" : "interleaved", where, spec.base,
-                  Describe(spec.scaling), wavelength(f.front()), wavelength(f.back()));
+  std::string text = fmt::format(
+      "rotary, {} pairs, {}, base {}, scaling {}, wavelengths {:.6g} to {:.6g} tokens",
+      spec.layout == PairLayout::kHalf ? "half" : "interleaved", where, spec.base,
+      Describe(spec.scaling), 2 * std::numbers::pi / fastest, 2 * std::numbers::pi / slowest);
+  if (still > 0) text += fmt::format(", {} of {} pairs stand still", still, f.size());
   if (rotation.frequencies.amplitude != 1) {
     text += fmt::format(", cos and sin times {:.10g}", rotation.frequencies.amplitude);
   }
   if (rotation.frequencies.softmax_multiplier != 1) {
     text += fmt::format(", scores times {:.10g}", rotation.frequencies.softmax_multiplier);
   }
+  text += DescribeRest(spec);
+  return text;
+}
+
+std::string DescribeTemperature(const QueryTemperature& t) {
+  if (t.kind == QueryTemperature::Kind::kLogN) {
+    return fmt::format("queries times max(1, ln(n + 1) / ln {})", t.period);
+  }
+  return fmt::format("queries times 1 + {} ln(1 + floor((n + {}) / {}))", t.beta, t.offset,
+                     t.period);
+}
+
+void CheckLayer(const LayerPlan& layer, std::size_t i) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("plan: layer {}: {}", i, what));
+  };
+  if (layer.window_tokens < 0) {
+    fail(fmt::format("window_tokens must be 0 (all) or more, got {}", layer.window_tokens));
+  }
+  if (layer.chunk_tokens < 0) {
+    fail(fmt::format("chunk_tokens must be 0 (all) or more, got {}", layer.chunk_tokens));
+  }
+  if (!layer.temperature) return;
+  const QueryTemperature& t = *layer.temperature;
+  const int64_t least = t.kind == QueryTemperature::Kind::kLogN ? 2 : 1;
+  if (t.period < least || t.offset < 0 || !std::isfinite(t.beta) || t.beta < 0) {
+    fail(
+        fmt::format("temperature: expected period of at least {} tokens, offset and beta not "
+                    "negative; got {}, {} and {}",
+                    least, t.period, t.offset, t.beta));
+  }
+}
+
+std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) {
+  std::string text =
+      layer.rotation < 0
+          ? "no position information (NoPE)"
+          : DescribeRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)]);
+  if (layer.window_tokens > 0) {
+    text += fmt::format(", sliding window of {} tokens", layer.window_tokens);
+  }
+  if (layer.chunk_tokens > 0) {
+    text += fmt::format(", attention within chunks of {} tokens", layer.chunk_tokens);
+  }
+  if (layer.temperature) text += ", " + DescribeTemperature(*layer.temperature);
   return text;
 }
 
 }  // namespace
+
+std::string LayerNames(const std::vector<int64_t>& layers) {
+  if (layers.empty()) return "no layers";
+  if (layers.size() == 1) return fmt::format("layer {}", layers[0]);
+  const auto count = static_cast<int64_t>(layers.size());
+  if (layers.back() - layers[0] + 1 == count) {
+    return fmt::format("layers {}-{}", layers[0], layers.back());
+  }
+  const int64_t step = layers[1] - layers[0];
+  bool regular = true;
+  for (std::size_t i = 1; i < layers.size(); ++i) regular &= layers[i] - layers[i - 1] == step;
+  if (regular && count > 4) {
+    return fmt::format("layers {}, {}, {}, ... {}", layers[0], layers[1], layers[2], layers.back());
+  }
+  return fmt::format("layers {}", fmt::join(layers, ", "));
+}
+
+double Temperature(const QueryTemperature& t, int64_t position) {
+  if (t.kind == QueryTemperature::Kind::kLogN) {
+    return std::max(
+        1.0, std::log(static_cast<double>(position + 1)) / std::log(static_cast<double>(t.period)));
+  }
+  const int64_t steps = (position + t.offset) / t.period;  // floor
+  return 1 + t.beta * std::log1p(static_cast<double>(steps));
+}
 
 PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64_t trained_length) {
   PositionPlan out = plan;
@@ -94,13 +234,11 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
   out.length = length;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
-    if (layer.window_tokens < 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("plan: layer {}: window_tokens must be 0 (all) or more, got {}", i,
-                              layer.window_tokens));
-    }
+    CheckLayer(layer, i);
     ResolvedLayer resolved;
     resolved.window_tokens = layer.window_tokens;
+    resolved.chunk_tokens = layer.chunk_tokens;
+    resolved.temperature = layer.temperature;
     if (layer.rotation) {
       ResolvedRotation rotation{*layer.rotation, Resolve(*layer.rotation, length)};
       const auto same = std::find_if(
@@ -124,23 +262,18 @@ std::string Describe(const PositionPlan& plan, int64_t length) {
     text += fmt::format(", configured for {}", plan.configured_length);
   }
   text += '\n';
-  for (std::size_t first = 0; first < resolved.layers.size();) {
+  // Layers that alternate make two lines, not one each.
+  std::vector<bool> told(resolved.layers.size());
+  for (std::size_t first = 0; first < resolved.layers.size(); ++first) {
+    if (told[first]) continue;
     const ResolvedLayer& layer = resolved.layers[first];
-    std::size_t last = first;
-    while (last + 1 < resolved.layers.size() &&
-           resolved.layers[last + 1].rotation == layer.rotation &&
-           resolved.layers[last + 1].window_tokens == layer.window_tokens) {
-      ++last;
+    std::vector<int64_t> alike;
+    for (std::size_t l = first; l < resolved.layers.size(); ++l) {
+      if (!SameLayer(resolved.layers[l], layer)) continue;
+      told[l] = true;
+      alike.push_back(static_cast<int64_t>(l));
     }
-    text += "  " + LayerNames(first, last) + ": ";
-    text += layer.rotation < 0
-                ? "no position information (NoPE)"
-                : DescribeRotation(resolved.rotations[static_cast<std::size_t>(layer.rotation)]);
-    if (layer.window_tokens > 0) {
-      text += fmt::format(", sliding window of {} tokens", layer.window_tokens);
-    }
-    text += '\n';
-    first = last + 1;
+    text += "  " + LayerNames(alike) + ": " + DescribeLayer(resolved, layer) + '\n';
   }
   for (const std::string& note : plan.notes) text += "  note: " + note + '\n';
   return text + "  hash: " + resolved.hash + '\n';

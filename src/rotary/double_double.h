@@ -120,6 +120,12 @@ inline DoubleDouble Log(DoubleDouble x) {
   return LogNearOne(m) + kLn2 * static_cast<double>(e);
 }
 
+// e^x for |x| below 700.
+inline DoubleDouble Exp(DoubleDouble x) {
+  const double n = std::round(x.hi / kLn2.hi);
+  return Ldexp(ExpSmall(x - kLn2 * n), static_cast<int>(n));
+}
+
 // x^(p/q) for x > 0 and |p| <= q, q > 0. The power of two in x is taken out with integers, so that
 // the exponential's argument is at most 0.7 for any x and the result is right to over 100 bits;
 // exp(p/q ln x) would lose a bit for every doubling of the logarithm.

@@ -4,6 +4,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/frequencies.h"
+#include "src/rotary/reduction.h"
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk {
@@ -34,6 +35,10 @@ bool NeedsTrainedLength(const Scaling& scaling) {
   return !(std::holds_alternative<NoScaling>(scaling) ||
            std::holds_alternative<LinearScaling>(scaling) ||
            std::holds_alternative<NtkScaling>(scaling) ||
+           std::holds_alternative<NtkFixedScaling>(scaling) ||
+           std::holds_alternative<NtkMixedScaling>(scaling) ||
+           std::holds_alternative<ProportionalScaling>(scaling) ||
+           std::holds_alternative<BaseScaling>(scaling) ||
            std::holds_alternative<ExplicitScaling>(scaling));
 }
 
@@ -43,6 +48,26 @@ struct Dispatch {
   Frequencies operator()(const NoScaling&) const { return internal::ResolveNone(spec); }
   Frequencies operator()(const LinearScaling& s) const { return internal::ResolveLinear(s, spec); }
   Frequencies operator()(const NtkScaling& s) const { return internal::ResolveNtk(s, spec); }
+  Frequencies operator()(const NtkFixedScaling& s) const {
+    return internal::ResolveNtkFixed(s, spec);
+  }
+  Frequencies operator()(const NtkMixedScaling& s) const {
+    return internal::ResolveNtkMixed(s, spec);
+  }
+  Frequencies operator()(const DynamicLinearScaling& s) const {
+    return internal::ResolveDynamicLinear(s, spec, length);
+  }
+  Frequencies operator()(const QwenNtkScaling& s) const {
+    return internal::ResolveQwen(s, spec, length);
+  }
+  Frequencies operator()(const DynamicYarnScaling& s) const {
+    return internal::ResolveDynamicYarn(s, spec, length);
+  }
+  Frequencies operator()(const ProportionalScaling& s) const {
+    return internal::ResolveProportional(s, spec);
+  }
+  Frequencies operator()(const HopeScaling& s) const { return internal::ResolveHope(s, spec); }
+  Frequencies operator()(const BaseScaling& s) const { return internal::ResolveBase(s, spec); }
   Frequencies operator()(const DynamicNtkScaling& s) const {
     return internal::ResolveDynamic(s, spec, length);
   }
@@ -62,11 +87,23 @@ struct Dispatch {
   }
 };
 
+// xPos (arXiv 2212.10554, section 3.2): zeta_i = (2i/d + gamma) / (1 + gamma).
+void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
+  const XposDecay& x = *spec.xpos;
+  if (!(x.scale_base > 0 && std::isfinite(x.scale_base) && x.gamma > 0 && std::isfinite(x.gamma) &&
+        std::isfinite(x.centre))) {
+    BadScaling("xpos: scale_base and gamma must be positive and centre a number");
+  }
+  for (int64_t i = 0; i < internal::Pairs(spec); ++i) {
+    const double share = static_cast<double>(i) / static_cast<double>(internal::Pairs(spec));
+    out.log_decay.push_back(std::log((share + x.gamma) / (1 + x.gamma)) / x.scale_base);
+  }
+  out.decay_centre = x.centre;
+}
+
 }  // namespace
 
-Frequencies Resolve(const RotarySpec& spec, int64_t length) {
-  CheckDims(spec);
-  if (length < 1) BadScaling("length must be at least 1 token, got " + std::to_string(length));
+Frequencies internal::ResolveScaling(const RotarySpec& spec, int64_t length) {
   const double factor = FactorOf(spec.scaling);
   if (!(factor >= 1 && std::isfinite(factor))) {
     BadScaling("factor must be a number of at least 1 (target over trained length), got " +
@@ -76,12 +113,34 @@ Frequencies Resolve(const RotarySpec& spec, int64_t length) {
     BadScaling(Describe(spec.scaling) +
                " needs trained_length, the length in tokens the model was trained at");
   }
+  CheckDialect(spec);
   Frequencies out = std::visit(Dispatch{spec, length}, spec.scaling);
   if (!(out.amplitude > 0 && std::isfinite(out.amplitude))) {
     BadScaling("the amplitude (attention_factor, mscale) must be positive, got " +
                std::to_string(out.amplitude));
   }
   return out;
+}
+
+Frequencies Resolve(const RotarySpec& spec, int64_t length) {
+  CheckDims(spec);
+  if (length < 1) BadScaling("length must be at least 1 token, got " + std::to_string(length));
+  if (spec.rotated_heads < 0) {
+    BadScaling("rotated_heads must be 0 (all) or more, got " + std::to_string(spec.rotated_heads));
+  }
+  Frequencies out = spec.axes.sections.empty() ? internal::ResolveScaling(spec, length)
+                                               : internal::ResolveAxes(spec, length);
+  if (spec.xpos) ResolveXpos(spec, out);
+  return out;
+}
+
+double ExactAngle(const DoubleDouble& inv_freq, int64_t position) {
+  const auto steps = static_cast<internal::Uint128>(static_cast<internal::Int128>(position));
+  const internal::ReducedAngle r = internal::Reduce(internal::ToTurns(inv_freq) * steps);
+  const int turn = r.quadrant > 2 || (r.quadrant == 2 && r.hi > 0) ? r.quadrant - 4 : r.quadrant;
+  const double half_turns = 0.5 * turn;  // a product with it is exact
+  const DoubleDouble sum = internal::TwoSum(internal::kPi.hi * half_turns, r.hi);
+  return sum.hi + (sum.lo + internal::kPi.lo * half_turns + r.lo);
 }
 
 }  // namespace ropewalk

@@ -95,11 +95,15 @@ float Exp(FloatPair d) {
 float VectorPow(float x, float y) { return Exp(Multiply(Log(x), y)); }
 
 std::vector<float> TorchPowers(float base, int64_t pairs) {
+  return TorchPowers(base, pairs, 2 * pairs);
+}
+
+std::vector<float> TorchPowers(float base, int64_t count, int64_t dim) {
   constexpr int64_t kAtOnce = 32;
-  const int64_t vectorized = pairs / kAtOnce * kAtOnce;
-  std::vector<float> powers(static_cast<std::size_t>(pairs));
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(2 * pairs);
+  const int64_t vectorized = count / kAtOnce * kAtOnce;
+  std::vector<float> powers(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
     powers[static_cast<std::size_t>(i)] =
         i < vectorized ? VectorPow(base, exponent) : std::pow(base, exponent);
   }

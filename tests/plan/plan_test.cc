@@ -109,7 +109,7 @@ TEST(Plan, DescribeSaysWhatIsComputed) {
   const std::string text = Describe(WithScaling(Mixed(), YarnScaling{4}), 8192);
   EXPECT_THAT(text, HasSubstr("6 layers, resolved for 8192 tokens, trained at 2048"));
   EXPECT_THAT(text, HasSubstr("configured for 8192"));
-  EXPECT_THAT(text, HasSubstr("layers 0-1: rotary, half pairs, 64 of 64 dims, base 10000"));
+  EXPECT_THAT(text, HasSubstr("layers 0, 1, 3, 4: rotary, half pairs, 64 of 64 dims, base 10000"));
   EXPECT_THAT(text, HasSubstr("yarn(factor 4"));
   EXPECT_THAT(text, HasSubstr("layer 2: rotary"));
   EXPECT_THAT(text, HasSubstr("base 1000000"));
@@ -135,6 +135,90 @@ TEST(Plan, BadPlansAreErrors) {
   EXPECT_THROW(Resolve(plan, 10), Error);
   EXPECT_THROW(Resolve(Mixed(), 0), Error);
   EXPECT_EQ(Resolve(PositionPlan(), 1).layers.size(), 0u);
+}
+
+// Llama 4 and Ministral 3 differ by one position; log-n is one up to the trained length.
+TEST(Plan, Temperatures) {
+  using Kind = QueryTemperature::Kind;
+  const QueryTemperature llama4{Kind::kStepLog, 0.1, 8192, 1};
+  const QueryTemperature ministral{Kind::kStepLog, 0.1, 8192, 0};
+  EXPECT_EQ(Temperature(llama4, 0), 1);
+  EXPECT_NEAR(Temperature(llama4, 8191), 1.0693147, 5e-8);
+  EXPECT_EQ(Temperature(ministral, 8191), 1.0);
+  EXPECT_NEAR(Temperature(llama4, 16383), 1.1098612, 5e-8);
+  EXPECT_NEAR(Temperature(ministral, 16383), 1.0693147, 5e-8);
+  const QueryTemperature log_n{Kind::kLogN, 0, 2048, 0};
+  EXPECT_EQ(Temperature(log_n, 0), 1);
+  EXPECT_EQ(Temperature(log_n, 2047), 1);
+  EXPECT_GT(Temperature(log_n, 2048), 1);
+  EXPECT_NEAR(Temperature(log_n, 2048 * 2048 - 1), 2, 1e-12);
+}
+
+// Whatever changes what is computed changes the hash, and the words.
+TEST(Plan, EverythingCounts) {
+  const auto change = [](const std::function<void(LayerPlan&)>& f) {
+    PositionPlan plan = Mixed();
+    f(plan.layers[0]);
+    return plan;
+  };
+  const PositionPlan plans[] = {
+      Mixed(),
+      change([](LayerPlan& l) { l.chunk_tokens = 8192; }),
+      change([](LayerPlan& l) { l.temperature = QueryTemperature{}; }),
+      change([](LayerPlan& l) { l.temperature = QueryTemperature{.offset = 1}; }),
+      change([](LayerPlan& l) {
+        l.rotation->axes.sections = {16, 8, 8};
+      }),
+      change([](LayerPlan& l) {
+        l.rotation->axes.sections = {16, 8, 8};
+        l.rotation->axes.order = AxisOrder::kInterleaved;
+      }),
+      change([](LayerPlan& l) { l.rotation->xpos = XposDecay{}; }),
+      change([](LayerPlan& l) { l.rotation->rotated_heads = 2; }),
+      change([](LayerPlan& l) { l.rotation->scaling = HopeScaling{}; }),
+  };
+  std::set<std::string> hashes, words;
+  for (const PositionPlan& plan : plans) {
+    hashes.insert(Resolve(plan, 2048).hash);
+    std::string text = Describe(plan, 2048);
+    words.insert(text.substr(0, text.find("  hash:")));
+  }
+  EXPECT_EQ(hashes.size(), std::size(plans));
+  EXPECT_EQ(words.size(), std::size(plans));
+  const PositionPlan hope = change([](LayerPlan& l) { l.rotation->scaling = HopeScaling{}; });
+  EXPECT_THAT(Describe(hope, 2048), HasSubstr("pairs stand still"));
+}
+
+TEST(Plan, BadTemperaturesAreErrors) {
+  for (const QueryTemperature& bad :
+       {QueryTemperature{.period = 0}, QueryTemperature{.offset = -1},
+        QueryTemperature{.beta = -0.1},
+        QueryTemperature{.kind = QueryTemperature::Kind::kLogN, .period = 1}}) {
+    PositionPlan plan = Mixed();
+    plan.layers[3].temperature = bad;
+    EXPECT_THROW((void)Resolve(plan, 2048), Error);
+  }
+  PositionPlan plan = Mixed();
+  plan.layers[3].chunk_tokens = -1;
+  EXPECT_THROW((void)Resolve(plan, 2048), Error);
+}
+
+TEST(LayerNames, InWords) {
+  EXPECT_EQ(LayerNames({3}), "layer 3");
+  EXPECT_EQ(LayerNames({0, 1}), "layers 0-1");
+  EXPECT_EQ(LayerNames({0, 2}), "layers 0, 2");
+  EXPECT_EQ(LayerNames({1, 3, 5, 7, 9, 11}), "layers 1, 3, 5, ... 11");
+  EXPECT_EQ(LayerNames({0, 1, 2, 4, 5, 6}), "layers 0, 1, 2, 4, 5, 6");
+}
+
+// gpt-oss and Gemma alternate: a line for each kind of layer, not for each layer.
+TEST(Describe, LayersThatAlternateMakeTwoLines) {
+  PositionPlan plan;
+  plan.layers.resize(24);
+  for (std::size_t i = 0; i < plan.layers.size(); i += 2) plan.layers[i].window_tokens = 128;
+  const std::string text = Describe(plan, 4096);
+  EXPECT_THAT(text, HasSubstr("layers 0, 2, 4, ... 22: no position information (NoPE), sliding"));
+  EXPECT_THAT(text, HasSubstr("layers 1, 3, 5, ... 23: no position information (NoPE)\n"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numbers>
 
 #include "ropewalk/base/error.h"
 #include "tests/support/mpfr.h"
@@ -112,6 +113,26 @@ TEST(Frequencies, HaveOneHundredBits) {
       ExpectExact("by-parts", spec, 1, [&](int64_t i) { return ByRotations(spec, s, 1, 32, i); });
       spec.scaling = Llama3Scaling{s, 1.5, 4.25};
       ExpectExact("llama3", spec, 1, [&](int64_t i) { return ByRotations(spec, s, 1.5, 4.25, i); });
+      const double pairs = static_cast<double>(dim / 2);
+      spec.scaling = NtkFixedScaling{s};
+      ExpectExact("ntk-fixed", spec, 1, [&](int64_t i) {
+        const Exact share = Exact(-static_cast<double>(i + 1)) / Exact(pairs);
+        return Plain(spec, i) * Pow(Exact(s), share);
+      });
+      spec.scaling = NtkMixedScaling{s, 0.75};
+      ExpectExact("ntk-mixed", spec, 1, [&](int64_t i) {
+        const Exact a = Log(Exact(s)) / Pow(Exact(pairs), Exact(0.75));
+        const Exact power = Pow(Exact(static_cast<double>(i + 1)), Exact(0.75));
+        return Plain(spec, i) * Exp(Exact(0) - a * power);
+      });
+      spec.scaling = DynamicLinearScaling{};
+      ExpectExact("dynamic-linear", spec, 30011,
+                  [&](int64_t i) { return Plain(spec, i) * Exact(4096) / Exact(30011); });
+      spec.scaling = QwenNtkScaling{};  // 7.33 L: ceil(log2) = 3, alpha = 15
+      ExpectExact("qwen", spec, 30011, [&](int64_t i) { return Ntk(spec, Exact(15), i); });
+      spec.scaling = BaseScaling{250007};
+      const RotarySpec rebased = Spec(dim, 250007, length, NoScaling{});
+      ExpectExact("base", spec, 1, [&](int64_t i) { return Plain(rebased, i); });
       if (base < 3) continue;  // the ramps over pair indices need more than one turn a pair
       for (const bool truncate : {true, false}) {
         YarnScaling yarn;
@@ -130,7 +151,8 @@ TEST(Frequencies, DivisorsDivide) {
   RotarySpec spec = Spec(8, 10000, 4096, ExplicitScaling{{1, 1.5, 3.3, 8}});
   const double d[] = {1, 1.5, 3.3, 8};
   ExpectExact("explicit", spec, 1, [&](int64_t i) { return Plain(spec, i) / Exact(d[i]); });
-  spec.scaling = LongRopeScaling{{1, 1, 1, 1}, {1, 1.5, 3.3, 8}, 2.0, std::nullopt};
+  spec.scaling =
+      LongRopeScaling{.short_factor = {1, 1, 1, 1}, .long_factor = {1, 1.5, 3.3, 8}, .factor = 2.0};
   ExpectExact("longrope", spec, 4097, [&](int64_t i) { return Plain(spec, i) / Exact(d[i]); });
 }
 
@@ -145,6 +167,7 @@ TEST(Frequencies, Llama3IsByParts) {
 TEST(Frequencies, FactorOneIsNoScaling) {
   const Frequencies none = Resolve(Spec(64, 10000, 2048, NoScaling{}), 2048);
   for (const MethodInfo& method : Methods()) {
+    if (std::string(method.name) == "hope") continue;  // drops pairs, whatever the length
     const Frequencies f = Resolve(Spec(64, 10000, 2048, method.make(1)), 2048);
     EXPECT_EQ(f.amplitude, 1) << method.name;
     for (std::size_t i = 0; i < 32; ++i) {
@@ -177,13 +200,17 @@ TEST(Frequencies, YarnRamp) {
 }
 
 TEST(Frequencies, Methods) {
-  const char* names[] = {"none",     "linear",        "ntk",  "dynamic",
-                         "by-parts", "by-parts-repo", "yarn", "llama3"};
+  const char* names[] = {"none",    "linear",         "ntk",    "ntk-fixed", "ntk-mixed",
+                         "dynamic", "dynamic-linear", "qwen",   "by-parts",  "by-parts-repo",
+                         "yarn",    "dynamic-yarn",   "llama3", "hope"};
+  const std::vector<std::string> without_factor = {"none", "qwen", "dynamic-yarn", "hope"};
   ASSERT_EQ(Methods().size(), std::size(names));
   for (std::size_t i = 0; i < std::size(names); ++i) {
     EXPECT_STREQ(Methods()[i].name, names[i]);
     const Scaling scaling = FindMethod(names[i]).make(4);
-    EXPECT_EQ(FactorOf(scaling), i == 0 ? 1 : 4);
+    const bool fixed =
+        std::find(without_factor.begin(), without_factor.end(), names[i]) != without_factor.end();
+    EXPECT_EQ(FactorOf(scaling), fixed ? 1 : 4);
     EXPECT_EQ(IsLengthDependent(scaling), Methods()[i].length_dependent);
     EXPECT_EQ(Describe(scaling).rfind(names[i], 0), 0u) << Describe(scaling);
   }
@@ -195,6 +222,24 @@ TEST(Frequencies, Methods) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("by-parts-repo"));
     EXPECT_THAT(e.what(), HasSubstr("yarm"));
+  }
+}
+
+TEST(Frequencies, ExactAngleIsReducedRight) {
+  const Frequencies f = Resolve(Spec(64, 500000, 2048, YarnScaling{4}), 1);
+  const int64_t positions[] = {0,    1,    255,  256,    257,     2047,       2048,
+                               2049, 8192, -257, 131071, 1048575, 2147483647, -2147483647};
+  for (const DoubleDouble& x : f.inv_freq) {
+    for (const int64_t p : positions) {
+      const Exact turn = Exact(2) * Exact::Pi();
+      const Exact whole = (Exact(x.hi) + Exact(x.lo)) * Exact(static_cast<double>(p));
+      Exact rest = whole - Floor(whole / turn) * turn;  // [0, 2 pi)
+      if (Exact::Pi() < rest) rest = rest - turn;
+      const double got = ExactAngle(x, p);
+      EXPECT_LE(std::abs(got), std::numbers::pi);
+      const double error = Abs(rest - Exact(got)).ToDouble();
+      EXPECT_LE(std::min(error, 2 * std::numbers::pi - error), 0x1p-51) << x.hi << " at " << p;
+    }
   }
 }
 
@@ -239,7 +284,7 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"bad amplitude", scaled(negative), 1, "amplitude"},
       {"alpha == beta", scaled(ByPartsScaling{4, 2, 2}), 1, "alpha"},
       {"gammas swapped", scaled(repo), 1, "swapped"},
-      {"low == high", scaled(Llama3Scaling{8, 4, 4}), 1, "low_freq_factor"},
+      {"low above high", scaled(Llama3Scaling{8, 5, 4}), 1, "low_freq_factor"},
       {"ntk of 2", Spec(2, 10000, 2048, NtkScaling{4}), 1, "at least 4"},
       {"dynamic of 2", Spec(2, 10000, 2048, DynamicNtkScaling{4}), 1, "at least 4"},
       {"no length", Spec(64, 10000, 0, YarnScaling{4}), 1, "trained_length"},
@@ -249,9 +294,24 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"short length", Spec(64, 10000, 2, ByPartsRepoScaling{4}), 1, "too short"},
       {"divisors", scaled(ExplicitScaling{{1, 2}}), 1, "32"},
       {"divisor 0", scaled(ExplicitScaling{std::vector<double>(32, 0.0)}), 1, "positive"},
-      {"short_factor", scaled(LongRopeScaling{{1}, ones, 2.0, {}}), 1, "short_factor"},
-      {"long_factor", scaled(LongRopeScaling{ones, {1}, 2.0, {}}), 1, "long_factor"},
-      {"no factor", scaled(LongRopeScaling{ones, ones, {}, {}}), 1, "attention_factor"},
+      {"fraction", scaled(ProportionalScaling{0}), 1, "fraction"},
+      {"partial",
+       With(good,
+            [](RotarySpec& s) {
+              s.rotary_dim = 32;
+              s.scaling = ProportionalScaling{0.5};
+            }),
+       1, "head_dim"},
+      {"exponent", scaled(NtkMixedScaling{4, -1}), 1, "exponent"},
+      {"new base", scaled(BaseScaling{0.5}), 1, "base"},
+      {"no length", Spec(64, 10000, 0, QwenNtkScaling{}), 1, "trained_length"},
+      {"no length", Spec(64, 10000, 0, HopeScaling{}), 1, "trained_length"},
+      {"no length", Spec(64, 10000, 0, DynamicYarnScaling{}), 1, "trained_length"},
+      {"heads", With(good, [](RotarySpec& s) { s.rotated_heads = -1; }), 1, "rotated_heads"},
+      {"xpos", With(good, [](RotarySpec& s) { s.xpos = XposDecay{.scale_base = 0}; }), 1, "xpos"},
+      {"short_factor", scaled(LongRopeScaling{{1}, ones, 2.0}), 1, "short_factor"},
+      {"long_factor", scaled(LongRopeScaling{ones, {1}, 2.0}), 1, "long_factor"},
+      {"no factor", scaled(LongRopeScaling{ones, ones}), 1, "attention_factor"},
   };
   for (const Refused& c : cases) {
     try {

@@ -30,6 +30,7 @@ class Exact {
   friend bool operator<(const Exact& a, const Exact& b) { return mpfr_cmp(a.x_, b.x_) < 0; }
   friend Exact Pow(const Exact& a, const Exact& b) { return Do(mpfr_pow, a, b); }
   friend Exact Log(const Exact& a) { return Do(mpfr_log, a); }
+  friend Exact Exp(const Exact& a) { return Do(mpfr_exp, a); }
   friend Exact Cos(const Exact& a) { return Do(mpfr_cos, a); }
   friend Exact Sin(const Exact& a) { return Do(mpfr_sin, a); }
   friend Exact Abs(const Exact& a) { return Do(mpfr_abs, a); }

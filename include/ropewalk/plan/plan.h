@@ -11,9 +11,28 @@
 
 namespace ropewalk {
 
+// A multiplier of each query that depends on its position n.
+struct QueryTemperature {
+  enum class Kind : uint8_t {
+    // 1 + beta ln(1 + floor((n + offset) / period)). Llama 4: beta 0.1, period 8192, offset 1, on
+    // its
+    // NoPE layers; Ministral 3: offset 0, period the original length. They differ by one position.
+    kStepLog,
+    // max(1, ln(n + 1) / ln(period)): log-n attention (Su 2021, kexue.fm/archives/8823; Qwen 1).
+    kLogN
+  };
+  Kind kind = Kind::kStepLog;
+  double beta = 0.1;
+  int64_t period = 8192;  // tokens
+  int64_t offset = 0;
+};
+double Temperature(const QueryTemperature& temperature, int64_t position);
+
 struct LayerPlan {
   std::optional<RotarySpec> rotation;  // absent: no position information (NoPE)
   int64_t window_tokens = 0;           // sliding window: attends to the last n tokens; 0: all
+  int64_t chunk_tokens = 0;            // chunked attention (Llama 4): within its own chunk; 0: all
+  std::optional<QueryTemperature> temperature = {};
 };
 
 struct PositionPlan {
@@ -30,6 +49,8 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling,
 struct ResolvedLayer {
   int rotation = -1;  // index into ResolvedPlan::rotations, -1: none
   int64_t window_tokens = 0;
+  int64_t chunk_tokens = 0;
+  std::optional<QueryTemperature> temperature = {};
 };
 struct ResolvedRotation {
   RotarySpec spec;
@@ -44,7 +65,10 @@ struct ResolvedPlan {
 };
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length);
 
-// Human-readable: what will be computed, runs of equal layers together, and the hash.
+// "layer 3", "layers 0-31", "layers 0, 2, 4, ... 22": ascending numbers in words.
+std::string LayerNames(const std::vector<int64_t>& layers);
+
+// Human-readable: what will be computed, equal layers together, and the hash.
 std::string Describe(const PositionPlan& plan, int64_t length);
 
 }  // namespace ropewalk

@@ -19,6 +19,21 @@ enum class PairLayout : uint8_t { kHalf, kInterleaved };
 // kFloat32: what Hugging Face computes: float32 frequencies times float32 positions.
 enum class AnglePrecision : uint8_t { kExact, kFloat32 };
 
+// Whose formula, where implementations of a method disagree (docs/rotary/dialects.md lists each
+// difference). kNative: the one documented at the method's struct. A dialect without a formula for
+// a method is an error, never the nearest one; a field that an engine ignores, its dialect ignores.
+enum class Dialect : uint8_t {
+  kNative,
+  kPaper,
+  kHuggingFace,  // transformers 4.57 and 5
+  kVllm,
+  kLlamaCpp,
+  kMegatron,
+  kYarnRepo  // github.com/jquesnelle/yarn
+};
+const char* Name(Dialect dialect);  // "native", "paper", "hf", "vllm", "llamacpp", "megatron", ...
+Dialect ParseDialect(const std::string& name);  // Error lists the names
+
 // In all of these `factor` s is target length over trained length, s >= 1, and
 // f_i = base^(-2i/rotary_dim) is the frequency of pair i; L is RotarySpec::trained_length.
 struct NoScaling {};
@@ -32,6 +47,30 @@ struct LinearScaling {
 struct NtkScaling {
   double factor = 1;
 };
+
+// NTK-aware "fixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk"): (base s)^(-2i/d) / s^(2/d),
+// that is f_i s^(-2(i+1)/d): the first pair slows too, the last one is f / s.
+struct NtkFixedScaling {
+  double factor = 1;
+};
+
+// NTK-aware "mixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk" with mixed_b):
+// f_i exp(-a (i+1)^exponent), a = ln s / (d/2)^exponent.
+struct NtkMixedScaling {
+  double factor = 1;
+  double exponent = 0.75;
+};
+
+// Position interpolation that grows with the sequence (jquesnelle/yarn, "dynamic linear"):
+// f_i / max(1, length / L). kMegatron (TransformerEngine): f_i / s up to length s L, f_i L / length
+// beyond.
+struct DynamicLinearScaling {
+  double factor = 1;  // read by kMegatron alone
+};
+
+// Qwen 1 (QwenLM/Qwen issue 401): NTK-aware with alpha = 2^ceil(log2(length / L) + 1) - 1, at least
+// 1. Its log-n attention is LayerPlan::temperature.
+struct QwenNtkScaling {};
 
 // Dynamic NTK (emozilla 2023; Hugging Face "dynamic"): NTK-aware with
 // s' = s * length / L - (s - 1) for length > L, and no scaling up to L.
@@ -65,6 +104,18 @@ struct YarnScaling {
   std::optional<double> attention_factor = {};  // replaces the amplitude
   std::optional<double> mscale = {};  // amplitude g(mscale) / g(mscale_all_dim), both needed
   std::optional<double> mscale_all_dim = {};  // g(m) = 0.1 m ln s + 1
+  // DeepSeek: scores are also multiplied by g(mscale_all_dim)^2 (by the attention module of every
+  // implementation, not by its rope function; so the config reader of the family says it).
+  bool softmax_mscale = false;
+  std::optional<double> attn_factor = {};  // multiplies the default amplitude
+  double extrapolation_factor = 1;         // how much of the plain frequencies is kept at most
+};
+
+// Dynamic YaRN (jquesnelle/yarn): YaRN with s = max(1, length / L); plain RoPE up to L.
+struct DynamicYarnScaling {
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;
 };
 
 // Llama 3.1 (Meta 2024): by-parts in wavelengths; equals ByParts with alpha = low_freq_factor.
@@ -81,6 +132,27 @@ struct LongRopeScaling {
   std::vector<double> long_factor = {};         // [pairs]
   std::optional<double> factor = {};            // for the amplitude sqrt(1 + ln s / ln L)
   std::optional<double> attention_factor = {};  // replaces the amplitude
+  std::optional<double> short_mscale = {};      // replace it for one list each (Phi-3 small, vLLM)
+  std::optional<double> long_mscale = {};
+};
+
+// Proportional, or p-RoPE (Barbero et al. 2024, arXiv 2410.06205; Gemma 4): of the head_dim / 2
+// pairs the first int(fraction * head_dim / 2) turn with base^(-2i/head_dim), the others stand
+// still. Unlike a partial rotary the exponent's denominator is the whole head and pairs are
+// (i, i + head_dim / 2).
+struct ProportionalScaling {
+  double fraction = 1;
+  double factor = 1;  // divides the frequencies
+};
+
+// HoPE (Chen et al. 2024, arXiv 2410.21216): pairs that complete no turn within L
+// (f_i < 2 pi / L) stand still; they carry content alone.
+struct HopeScaling {};
+
+// Base change, or ABF (Xiong et al. 2023, arXiv 2309.16039): frequencies of another base. From a
+// target length alone: base * s^(d/(d-2)) is NtkScaling; this is the base given outright.
+struct BaseScaling {
+  double base = 10000;
 };
 
 // Divisors of f_i given outright (GGUF tensor `rope_freqs.weight`).
@@ -89,8 +161,44 @@ struct ExplicitScaling {
 };
 
 using Scaling =
-    std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, ByPartsScaling,
-                 ByPartsRepoScaling, YarnScaling, Llama3Scaling, LongRopeScaling, ExplicitScaling>;
+    std::variant<NoScaling, LinearScaling, NtkScaling, NtkFixedScaling, NtkMixedScaling,
+                 DynamicNtkScaling, DynamicLinearScaling, QwenNtkScaling, ByPartsScaling,
+                 ByPartsRepoScaling, YarnScaling, DynamicYarnScaling, Llama3Scaling,
+                 LongRopeScaling, ProportionalScaling, HopeScaling, BaseScaling, ExplicitScaling>;
+
+// Which axis turns which pair when a token stands in more than one dimension. The letters are the
+// axes of 8 pairs with sections {4, 2, 2}:
+//   kChunked      t t t t h h w w   Qwen2-VL (arXiv 2409.12191), XD-RoPE (four axes), vision 2-D,
+//   3-D kInterleaved  t h w t h w t t   Qwen3-VL: pair i is h when i % 3 == 1 and i < 3
+//   sections[1],
+//                                   w when i % 3 == 2 and i < 3 sections[2], else t
+//   kErnie        h w h w t t t t   Ernie 4.5-VL
+enum class AxisOrder : uint8_t { kChunked, kInterleaved, kErnie };
+
+// One axis' own ladder of frequencies.
+struct AxisScaling {
+  double base = 10000;
+  Scaling scaling = NoScaling{};
+  int64_t trained_length = 0;
+};
+
+struct RotaryAxes {
+  std::vector<int64_t> sections = {};  // pairs of each axis, at most 4 axes; empty: one axis
+  AxisOrder order = AxisOrder::kChunked;
+  // false: pair i keeps the frequency that it has in 1-D (M-RoPE). true: each axis has its own
+  // ladder f_j = base^(-j / sections[axis]) over its own pairs (2-D and 3-D rotary of vision).
+  bool own_ladders = false;
+  std::vector<AxisScaling> scalings = {};  // own ladders alone: one an axis, or empty for all alike
+};
+
+// xPos (Sun et al. 2022, arXiv 2212.10554): queries times zeta_i^((n - centre) / scale_base), keys
+// times its inverse, zeta_i = (2i/d + gamma) / (1 + gamma). `centre` cancels in the scores; it
+// keeps both factors near 1.
+struct XposDecay {
+  double scale_base = 512;
+  double gamma = 0.4;
+  double centre = 0;  // position
+};
 
 struct RotarySpec {
   explicit RotarySpec(PairLayout pair_layout) : layout(pair_layout) {}
@@ -102,6 +210,10 @@ struct RotarySpec {
   double base = 10000;
   int64_t trained_length = 0;  // tokens; needed by all scalings but none, linear, ntk
   Scaling scaling = NoScaling{};
+  Dialect dialect = Dialect::kNative;
+  RotaryAxes axes = {};                // absent: 1-D
+  std::optional<XposDecay> xpos = {};  // absent: no decay
+  int64_t rotated_heads = 0;           // the first n heads of q and of k rotate; 0: all
 };
 
 // One list of the methods: the names that every command, result and chart uses.
@@ -111,9 +223,11 @@ struct MethodInfo {
   const char* source;     // paper or repository
   bool length_dependent;  // frequencies depend on the declared final length of the sequence
   Scaling (*make)(double factor);  // with the method's published defaults
+  bool usual;                      // tried by a sweep that names no methods
 };
-const std::vector<MethodInfo>&
-Methods();  // none, linear, ntk, dynamic, by-parts, by-parts-repo, yarn, llama3
+// none, linear, ntk, ntk-fixed, ntk-mixed, dynamic, dynamic-linear, qwen, by-parts, by-parts-repo,
+// yarn, dynamic-yarn, llama3, hope: those that a factor or the length alone decides.
+const std::vector<MethodInfo>& Methods();
 const MethodInfo& FindMethod(const std::string& name);  // Error lists the names
 std::string Describe(
     const Scaling& scaling);  // "yarn(factor 4, beta_fast 32, beta_slow 1, truncate)"

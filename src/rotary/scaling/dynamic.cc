@@ -1,6 +1,9 @@
 // Dynamic NTK: NTK-aware with s' = s length / L - (s - 1) beyond L, none up to L (emozilla 2023;
 // Hugging Face "dynamic"). `length` is the declared final length of the sequence, so that every
 // chunking of a prefill sees the same frequencies.
+//
+// vLLM until its pull request 41277 computed it once, for s L tokens, whatever the prompt's length;
+// later versions once for the served length, which is the native formula at that length.
 #include <cmath>
 
 #include "src/rotary/scaling/scaling.h"
@@ -8,17 +11,18 @@
 namespace ropewalk::internal {
 
 Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& spec,
-                           int64_t length) {
+                           int64_t sequence) {
   if (spec.rotary_dim < 4) {
     BadScaling("dynamic: rotary_dim must be at least 4, the exponent is d/(d-2)");
   }
-  if (length <= spec.trained_length) return ResolveNone(spec);
   const double d = static_cast<double>(spec.rotary_dim);
   const double trained = static_cast<double>(spec.trained_length);
   const double s = scaling.factor;
+  const double length =
+      spec.dialect == Dialect::kVllm ? s * trained : static_cast<double>(sequence);
+  if (length <= trained) return ResolveNone(spec);
   // s length / L - (s - 1)
-  const DoubleDouble grown =
-      TwoProduct(s, static_cast<double>(length)) / trained - (DoubleDouble{s, 0} - 1.0);
+  const DoubleDouble grown = TwoProduct(s, length) / trained - (DoubleDouble{s, 0} - 1.0);
   Frequencies out;
   for (int64_t i = 0; i < Pairs(spec); ++i) out.inv_freq.push_back(NtkFrequency(spec, grown, i));
 

@@ -1,6 +1,7 @@
 // Llama 3.1's scaling (Meta 2024), stated there in wavelengths w = 2 pi / f: f for w < L / high, f
 // / s for w > L / low, and between them a blend linear in L / w. That is NTK-by-parts of the YaRN
 // paper with alpha = low and beta = high.
+#include <cmath>
 #include <numbers>
 
 #include "src/rotary/scaling/scaling.h"
@@ -33,15 +34,34 @@ std::vector<float> TorchLlama3(const Llama3Scaling& p, const RotarySpec& spec) {
 
 }  // namespace
 
-Frequencies ResolveLlama3(const Llama3Scaling& scaling, const RotarySpec& spec) {
+Frequencies ResolveLlama3(const Llama3Scaling& given, const RotarySpec& given_spec) {
+  Llama3Scaling scaling = given;
+  RotarySpec spec = given_spec;
+  if (spec.dialect == Dialect::kMegatron) {  // takes the factor alone
+    scaling.low_freq_factor = 1;
+    scaling.high_freq_factor = 4;
+    spec.trained_length = 8192;
+  }
+  // Equal factors, as Llama 4 Scout has them, are a step.
+  if (scaling.low_freq_factor == scaling.high_freq_factor) {
+    scaling.high_freq_factor = std::nextafter(scaling.high_freq_factor, INFINITY);
+  }
   if (!(scaling.low_freq_factor > 0 && scaling.low_freq_factor < scaling.high_freq_factor)) {
-    BadScaling("llama3: expected 0 < low_freq_factor < high_freq_factor, got " +
+    BadScaling("llama3: expected 0 < low_freq_factor <= high_freq_factor, got " +
                std::to_string(scaling.low_freq_factor) + " and " +
                std::to_string(scaling.high_freq_factor));
   }
   Frequencies out =
       RampOverRotations(spec, scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor);
   out.inv_freq_f32 = TorchLlama3(scaling, spec);
+  if (spec.dialect == Dialect::kLlamaCpp) {  // divisors stored in float32 (rope_freqs.weight)
+    for (int64_t i = 0; i < Pairs(spec); ++i) {
+      const DoubleDouble f = PlainFrequency(spec, i);
+      DoubleDouble& scaled = out.inv_freq[static_cast<std::size_t>(i)];
+      scaled = f / static_cast<double>(static_cast<float>((f / scaled).hi));
+    }
+    out.inv_freq_f32 = RoundedFrequencies(out.inv_freq);
+  }
   return out;
 }
 

@@ -22,6 +22,24 @@ void CheckDivisors(const std::vector<double>& divisors, const char* name, const 
   }
 }
 
+// Hugging Face: attention_factor, else by factor. vLLM: short_mscale and long_mscale, else by
+// factor. llama.cpp: by factor, when the file is converted. Native: whatever is given, the most
+// particular first.
+double Amplitude(const LongRopeScaling& p, const RotarySpec& spec, bool is_long) {
+  const Dialect dialect = spec.dialect;
+  const bool reads_mscale = dialect == Dialect::kNative || dialect == Dialect::kVllm;
+  const std::optional<double>& mscale = is_long ? p.long_mscale : p.short_mscale;
+  if (mscale && reads_mscale) return *mscale;
+  const bool reads_attention = dialect == Dialect::kNative || dialect == Dialect::kHuggingFace;
+  if (p.attention_factor && reads_attention) return *p.attention_factor;
+  if (!p.factor) {
+    BadScaling("longrope: needs factor (configured over trained length) or attention_factor");
+  }
+  if (*p.factor <= 1) return 1;
+  if (spec.trained_length < 2) BadScaling("longrope: trained_length must be at least 2");
+  return std::sqrt(1 + std::log(*p.factor) / std::log(static_cast<double>(spec.trained_length)));
+}
+
 }  // namespace
 
 Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& spec,
@@ -36,18 +54,7 @@ Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& sp
     out.inv_freq.push_back(PlainFrequency(spec, static_cast<int64_t>(i)) / divisors[i]);
     out.inv_freq_f32[i] = 1.0f / (static_cast<float>(divisors[i]) * out.inv_freq_f32[i]);
   }
-  if (scaling.attention_factor) {
-    out.amplitude = *scaling.attention_factor;
-    return out;
-  }
-  if (!scaling.factor) {
-    BadScaling("longrope: needs factor (configured over trained length) or attention_factor");
-  }
-  if (*scaling.factor > 1) {
-    if (spec.trained_length < 2) BadScaling("longrope: trained_length must be at least 2");
-    out.amplitude = std::sqrt(1 + std::log(*scaling.factor) /
-                                      std::log(static_cast<double>(spec.trained_length)));
-  }
+  out.amplitude = Amplitude(scaling, spec, length > spec.trained_length);
   return out;
 }
 

@@ -20,6 +20,16 @@ namespace ropewalk::internal {
 Frequencies ResolveNone(const RotarySpec& spec);
 Frequencies ResolveLinear(const LinearScaling& scaling, const RotarySpec& spec);
 Frequencies ResolveNtk(const NtkScaling& scaling, const RotarySpec& spec);
+Frequencies ResolveNtkFixed(const NtkFixedScaling& scaling, const RotarySpec& spec);
+Frequencies ResolveNtkMixed(const NtkMixedScaling& scaling, const RotarySpec& spec);
+Frequencies ResolveDynamicLinear(const DynamicLinearScaling& scaling, const RotarySpec& spec,
+                                 int64_t length);
+Frequencies ResolveQwen(const QwenNtkScaling& scaling, const RotarySpec& spec, int64_t length);
+Frequencies ResolveDynamicYarn(const DynamicYarnScaling& scaling, const RotarySpec& spec,
+                               int64_t length);
+Frequencies ResolveProportional(const ProportionalScaling& scaling, const RotarySpec& spec);
+Frequencies ResolveHope(const HopeScaling& scaling, const RotarySpec& spec);
+Frequencies ResolveBase(const BaseScaling& scaling, const RotarySpec& spec);
 Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& spec,
                            int64_t length);
 Frequencies ResolveByParts(const ByPartsScaling& scaling, const RotarySpec& spec);
@@ -28,6 +38,12 @@ Frequencies ResolveYarn(const YarnScaling& scaling, const RotarySpec& spec);
 Frequencies ResolveLlama3(const Llama3Scaling& scaling, const RotarySpec& spec);
 Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& spec, int64_t length);
 Frequencies ResolveExplicit(const ExplicitScaling& scaling, const RotarySpec& spec);
+
+// Throws Error(kUnsupported) where the spec's dialect has no formula for its method (dialect.cc).
+void CheckDialect(const RotarySpec& spec);
+// The spec's method on one axis (resolve.cc), and spread over its axes (axes.cc).
+Frequencies ResolveScaling(const RotarySpec& spec, int64_t length);
+Frequencies ResolveAxes(const RotarySpec& spec, int64_t length);
 
 // What the methods share (common.cc).
 inline int64_t Pairs(const RotarySpec& spec) { return spec.rotary_dim / 2; }
