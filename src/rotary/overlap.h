@@ -2,7 +2,6 @@
 // writes both, in parallel over tokens.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
@@ -12,29 +11,33 @@
 
 namespace ropewalk::internal {
 
-// The memory of a view as equal runs: `run` contiguous elements at offset `first` (the lowest
-// address, in elements from view.data), repeated along `strides`.
+// The memory of a view as equal runs of bytes, repeated along `strides`. All but `begin` in bytes.
 struct Footprint {
-  int64_t first = 0;
-  int64_t extent = 1;  // elements from the lowest to one past the highest
-  int64_t run = 1;
-  int64_t strides[TensorView::kMaxRank] = {};
-  int num_strides = 0;
-  bool self_overlap = false;
+  intptr_t begin;  // the lowest address
+  int64_t extent;  // to one past the highest
+  int64_t run;     // contiguous
+  int64_t strides[TensorView::kMaxRank];
+  int num_strides;
+  bool self_overlap;
 };
 
 // The view has elements and strides that fit its memory, so nothing here overflows.
 inline Footprint FootprintOf(const TensorView& view) {
+  const int64_t size_of_one = SizeOf(view.dtype);
   Footprint f;
-  std::pair<int64_t, int64_t> dims[TensorView::kMaxRank];  // |stride|, size
+  f.begin = reinterpret_cast<intptr_t>(view.data);
+  f.extent = f.run = size_of_one;
+  f.num_strides = 0;
+  f.self_overlap = false;
+  std::pair<int64_t, int64_t> dims[TensorView::kMaxRank];  // |stride| in bytes, size; by stride
   int n = 0;
-  for (int i = 0; i < view.rank; ++i) {
+  for (int i = view.rank - 1; i >= 0; --i) {  // nearly always sorted as they come
     if (view.shape[i] == 1) continue;
-    if (view.strides[i] < 0) f.first += view.strides[i] * (view.shape[i] - 1);
-    dims[n++] = {std::abs(view.strides[i]), view.shape[i]};
-  }
-  for (int i = 1; i < n; ++i) {  // by stride, at most five
-    for (int j = i; j > 0 && dims[j] < dims[j - 1]; --j) std::swap(dims[j], dims[j - 1]);
+    const int64_t stride = view.strides[i] * size_of_one;
+    if (stride < 0) f.begin += stride * (view.shape[i] - 1);
+    int j = n++;
+    for (; j > 0 && std::abs(stride) < dims[j - 1].first; --j) dims[j] = dims[j - 1];
+    dims[j] = {std::abs(stride), view.shape[i]};
   }
   for (int i = 0; i < n; ++i) {
     const auto [stride, size] = dims[i];
@@ -51,20 +54,15 @@ inline Footprint FootprintOf(const TensorView& view) {
 
 // False only if no element is shared: the ranges are apart, or the runs of both lie in different
 // places modulo a common period of their strides (q, k and v as columns of one matrix).
-inline bool MayOverlap(const TensorView& a, const TensorView& b) {
-  const Footprint fa = FootprintOf(a);
-  const Footprint fb = FootprintOf(b);
-  const int64_t bytes = SizeOf(a.dtype);
-  const int64_t distance_bytes = (reinterpret_cast<intptr_t>(b.data) + fb.first * bytes) -
-                                 (reinterpret_cast<intptr_t>(a.data) + fa.first * bytes);
-  if (distance_bytes >= fa.extent * bytes || -distance_bytes >= fb.extent * bytes) return false;
+inline bool MayOverlap(const Footprint& a, const Footprint& b) {
+  const int64_t distance = b.begin - a.begin;
+  if (distance >= a.extent || -distance >= b.extent) return false;
   int64_t period = 0;
-  for (int i = 0; i < fa.num_strides; ++i) period = std::gcd(period, fa.strides[i]);
-  for (int i = 0; i < fb.num_strides; ++i) period = std::gcd(period, fb.strides[i]);
+  for (int i = 0; i < a.num_strides; ++i) period = std::gcd(period, a.strides[i]);
+  for (int i = 0; i < b.num_strides; ++i) period = std::gcd(period, b.strides[i]);
   if (period == 0) return true;
-  const int64_t period_bytes = period * bytes;
-  const int64_t shift = ((distance_bytes % period_bytes) + period_bytes) % period_bytes;
-  return shift < fa.run * bytes || shift + fb.run * bytes > period_bytes;
+  const int64_t shift = ((distance % period) + period) % period;
+  return shift < a.run || shift + b.run > period;
 }
 
 // The same elements in the same order.

@@ -3,116 +3,75 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/error.h"
+#include "src/base/parallel.h"
+#include "src/rotary/check_positions.h"
 #include "src/rotary/overlap.h"
 #include "src/rotary/rotate_cpu.h"
+#include "src/rotary/rotate_extended.h"
+#include "src/rotary/rotate_views.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::CheckView;
+using internal::Footprint;
+using internal::FootprintOf;
 using internal::MayOverlap;
-using internal::RotateOperand;
 using internal::RotateParams;
 using internal::SameElements;
+using internal::WithBatch;
 
-// Waking a second thread costs about 2 us, which moves 64 KiB through a core's L2.
-constexpr int64_t kParallelBytes = int64_t{1} << 16;
+// What a core rotates in its second-level cache, and from what on a second one pays: a call is all
+// there is to wait for, so the bound is lower than for the many regions of a decoder.
+constexpr int64_t kBytesPerNs = 50;
+constexpr int64_t kWorthThreadsNs = 4000;
 
-[[noreturn]] void Bad(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, "Rotate: " + message);
-}
+[[noreturn]] void Bad(const std::string& message) { internal::BadRotate(message); }
 
 std::string Number(int64_t n) { return std::to_string(n); }
 
-// [tokens, heads, head_dim] as [1, tokens, heads, head_dim].
-TensorView WithBatch(const TensorView& view, const char* name) {
-  if (view.rank == 4) return view;
-  if (view.rank != 3) {
-    Bad(std::string(name) +
-        ": expected [tokens, heads, head_dim] or [batch, tokens, heads, "
-        "head_dim], got " +
-        view.ShapeString());
-  }
-  TensorView out = view;
-  out.rank = 4;
-  for (int i = 3; i > 0; --i) {
-    out.shape[i] = view.shape[i - 1];
-    out.strides[i] = view.strides[i - 1];
-  }
-  out.shape[0] = 1;
-  out.strides[0] = 0;
-  return out;
-}
-
-void CheckView(const TensorView& view, const char* name) {
-  if (view.device != Device::kCpu) Bad(std::string(name) + ": expected memory of the CPU");
-  if (view.strides[3] != 1 && view.shape[3] > 1) {
-    Bad(std::string(name) + ": the elements of a head must be contiguous, got last stride " +
-        Number(view.strides[3]));
-  }
-  for (int i = 0; i < 4; ++i) {  // a footprint of over 2^56 bytes is no memory, and could overflow
-    int64_t span = 0;
-    if (view.shape[i] < 0 || view.strides[i] == INT64_MIN ||
-        __builtin_mul_overflow(view.shape[i], std::abs(view.strides[i]), &span) ||
-        span > int64_t{1} << 53) {
-      Bad(std::string(name) + ": shape " + view.ShapeString() + " with stride " +
-          Number(view.strides[i]) + " is not addressable");
-    }
-  }
-}
-
 void CheckSame(const TensorView& a, const char* a_name, const TensorView& b, const char* b_name,
                bool heads_too) {
-  const bool same = a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] &&
-                    a.shape[3] == b.shape[3] && (!heads_too || a.shape[2] == b.shape[2]);
-  if (!same) {
-    Bad(std::string(b_name) + ": shape " + b.ShapeString() + " does not fit that of " + a_name +
-        ", " + a.ShapeString());
-  }
-  if (a.dtype != b.dtype) {
-    Bad(std::string(b_name) + ": expected " + Name(a.dtype) + " as " + a_name + ", got " +
-        Name(b.dtype));
-  }
+  internal::CheckSameShape(a, a_name, b, b_name, heads_too);
+  internal::CheckSameType(a, a_name, b, b_name);
 }
 
-// What the call reads and writes, with a batch dimension everywhere.
-struct Checked {
-  TensorView in[2];
-  TensorView out[2];
-  int count = 0;
+// q or k as it was given, checked by itself: with a batch dimension, and the memory it touches.
+struct CheckedOperand {
+  CheckedOperand(const TensorView& given, const char* in_name, const TensorView& given_out,
+                 const char* name_of_out)
+      : name(in_name),
+        out_name(name_of_out),
+        in(WithBatch(given, in_name)),
+        out(given_out.rank == 0 ? in : WithBatch(given_out, name_of_out)) {
+    CheckView(in, name);
+    if (given_out.rank != 0) {
+      CheckView(out, out_name);
+      CheckSame(in, name, out, out_name, true);
+    }
+    empty = in.shape[0] == 0 || in.shape[1] == 0 || in.shape[2] == 0;
+    in_place = given_out.rank == 0 || SameElements(in, out);
+    if (empty) return;
+    in_memory = FootprintOf(in);
+    out_memory = in_place ? in_memory : FootprintOf(out);
+  }
+
+  const char* name;
+  const char* out_name;
+  TensorView in;
+  TensorView out;
+  bool empty;
+  bool in_place;
+  Footprint in_memory;  // not set when empty, out_memory neither
+  Footprint out_memory;
 };
 
-const char* const kInNames[] = {"q", "k"};
-const char* const kOutNames[] = {"q_out", "k_out"};
-
-Checked CheckViews(const RotateArgs& args) {
-  const TensorView* in[] = {&args.q, &args.k};
-  const TensorView* out[] = {&args.q_out, &args.k_out};
-  Checked c;
-  for (int i = 0; i < 2; ++i) {
-    if (i == 1 && in[i]->rank == 0) {
-      if (out[i]->rank != 0) Bad("k_out is given without k");
-      continue;
-    }
-    c.in[i] = WithBatch(*in[i], kInNames[i]);
-    CheckView(c.in[i], kInNames[i]);
-    c.out[i] = c.in[i];
-    if (out[i]->rank != 0) {
-      c.out[i] = WithBatch(*out[i], kOutNames[i]);
-      CheckView(c.out[i], kOutNames[i]);
-      CheckSame(c.in[i], kInNames[i], c.out[i], kOutNames[i], true);
-    }
-    if (i == 1) CheckSame(c.in[0], "q", c.in[1], "k", false);
-    c.count = i + 1;
-  }
-  return c;
-}
-
 void CheckDims(const RotateArgs& args, const TensorView& q) {
-  if (args.table == nullptr) Bad("table: expected a CosSinTable, got null");
   if (args.layout != PairLayout::kHalf && args.layout != PairLayout::kInterleaved) {
     Bad("layout: not a value of PairLayout");
   }
@@ -123,124 +82,45 @@ void CheckDims(const RotateArgs& args, const TensorView& q) {
   }
 }
 
-bool Empty(const TensorView& view) {
-  return view.shape[0] == 0 || view.shape[1] == 0 || view.shape[2] == 0;
-}
-
-void CheckOverlap(const Checked& c) {
-  for (int i = 0; i < c.count; ++i) {
-    if (Empty(c.in[i])) continue;
-    if (c.in[i].data == nullptr) Bad(std::string(kInNames[i]) + ": data is null");
-    if (c.out[i].data == nullptr) Bad(std::string(kOutNames[i]) + ": data is null");
-    if (internal::FootprintOf(c.out[i]).self_overlap) {
-      Bad(std::string(kInNames[i]) + ": where it is written, elements share memory (strides)");
-    }
-    if (!SameElements(c.in[i], c.out[i]) && MayOverlap(c.in[i], c.out[i])) {
-      Bad(std::string(kOutNames[i]) + " overlaps " + kInNames[i] +
-          " in part; rotate in place or into separate memory");
-    }
+void CheckMemory(const CheckedOperand& o) {
+  if (o.empty) return;
+  if (o.in.data == nullptr) Bad(std::string(o.name) + ": data is null");
+  if (o.out.data == nullptr) Bad(std::string(o.out_name) + ": data is null");
+  if (o.out_memory.self_overlap) {
+    Bad(std::string(o.name) + ": where it is written, elements share memory (strides)");
   }
-  if (c.count < 2 || Empty(c.in[0]) || Empty(c.in[1])) return;
-  if (MayOverlap(c.out[0], c.out[1])) Bad("q and k are written to overlapping memory");
-  const bool in_place[] = {SameElements(c.in[0], c.out[0]), SameElements(c.in[1], c.out[1])};
-  if (!in_place[0] && MayOverlap(c.out[0], c.in[1])) Bad("q_out overlaps k");
-  if (!in_place[1] && MayOverlap(c.out[1], c.in[0])) Bad("k_out overlaps q");
-}
-
-void CheckRange(const CosSinTable& table, int64_t low, int64_t high, const std::string& whose) {
-  if (table.Contains(low) && table.Contains(high)) return;
-  const int64_t bad = table.Contains(low) ? high : low;
-  const std::string holds = table.count() == 0 ? "no positions"
-                                               : "positions " + Number(table.first()) + " to " +
-                                                     Number(table.first() + table.count() - 1);
-  Bad("position " + Number(bad) + " (" + whose + ") is outside the table, which holds " + holds +
-      "; build or grow the table for the positions in use");
-}
-
-template <class I>
-void CheckEach(const RotateArgs& args, int64_t tokens, int64_t batch) {
-  const I* p = static_cast<const I*>(args.positions.data());
-  const int64_t n = args.positions.size();
-  if (n != tokens && n != tokens * batch) {
-    Bad("positions: expected one a token, " + Number(batch * tokens) + ", got " + Number(n));
-  }
-  I low = p[0];
-  I high = p[0];
-  for (int64_t i = 1; i < n; ++i) {
-    low = std::min(low, p[i]);
-    high = std::max(high, p[i]);
-  }
-  if (args.table->Contains(low) && args.table->Contains(high)) return;
-  for (int64_t i = 0; i < n; ++i) CheckRange(*args.table, p[i], p[i], "of token " + Number(i));
-}
-
-void CheckStart(const CosSinTable& table, int64_t start, int64_t tokens, int64_t sequence) {
-  // start + tokens - 1 could overflow, so it is looked at only if the start is in the table.
-  if (table.Contains(start) && table.Contains(start + tokens - 1)) return;
-  CheckRange(table, start, start, "the start of sequence " + Number(sequence));
-  CheckRange(table, start + tokens - 1, start + tokens - 1,
-             "the last token of sequence " + Number(sequence));
-}
-
-void CheckPacked(const RotateArgs& args, int64_t all_tokens) {
-  const int64_t* b = static_cast<const int64_t*>(args.positions.data());
-  const int64_t n = args.positions.size();
-  if (n < 2 || b[0] != 0 || b[n - 1] != all_tokens) {
-    Bad("positions: packed boundaries must go from 0 to the number of tokens, " +
-        Number(all_tokens));
-  }
-  int64_t longest = 0;
-  for (int64_t i = 1; i < n; ++i) {
-    if (b[i] < b[i - 1]) Bad("positions: packed boundaries decrease at " + Number(i));
-    longest = std::max(longest, b[i] - b[i - 1]);
-  }
-  CheckRange(*args.table, 0, 0, "the first of a packed sequence");
-  CheckRange(*args.table, longest - 1, longest - 1, "the last of the longest packed sequence");
-}
-
-void CheckPositions(const RotateArgs& args, int64_t batch, int64_t tokens) {
-  const Positions& p = args.positions;
-  if (p.data() == nullptr && p.kind() != Positions::Kind::kStart) {
-    Bad("positions: expected one a token or a sequence, got none");
-  }
-  switch (p.kind()) {
-    case Positions::Kind::kStart:
-      return CheckStart(*args.table, p.start(), tokens, 0);
-    case Positions::Kind::kEach32:
-      return CheckEach<int32_t>(args, tokens, batch);
-    case Positions::Kind::kEach64:
-      return CheckEach<int64_t>(args, tokens, batch);
-    case Positions::Kind::kStarts:
-      if (p.size() != batch) {
-        Bad("positions: expected one start a sequence, " + Number(batch) + ", got " +
-            Number(p.size()));
-      }
-      for (int64_t b = 0; b < batch; ++b) {
-        CheckStart(*args.table, static_cast<const int64_t*>(p.data())[b], tokens, b);
-      }
-      return;
-    case Positions::Kind::kPacked:
-      return CheckPacked(args, batch * tokens);
+  if (!o.in_place && MayOverlap(o.in_memory, o.out_memory)) {
+    Bad(std::string(o.out_name) + " overlaps " + o.name +
+        " in part; rotate in place or into separate memory");
   }
 }
 
-RotateParams MakeParams(const RotateArgs& args, const Checked& c) {
+void CheckApart(const CheckedOperand& q, const CheckedOperand& k) {
+  if (q.empty || k.empty) return;
+  if (MayOverlap(q.out_memory, k.out_memory)) Bad("q and k are written to overlapping memory");
+  if (!q.in_place && MayOverlap(q.out_memory, k.in_memory)) Bad("q_out overlaps k");
+  if (!k.in_place && MayOverlap(k.out_memory, q.in_memory)) Bad("k_out overlaps q");
+}
+
+void AddOperand(const CheckedOperand& o, RotateParams& p) {
+  if (o.empty) return;
+  p.operands[p.num_operands++] = {
+      .in = o.in.data,
+      .out = o.out.data,
+      .heads = o.in.shape[2],
+      .in_strides = {o.in.strides[0], o.in.strides[1], o.in.strides[2]},
+      .out_strides = {o.out.strides[0], o.out.strides[1], o.out.strides[2]}};
+  p.token_bytes += o.in.shape[2] * o.in.shape[3] * SizeOf(o.in.dtype);
+}
+
+RotateParams MakeParams(const RotateArgs& args, const TensorView& q) {
   RotateParams p;
-  for (int i = 0; i < c.count; ++i) {
-    if (Empty(c.in[i])) continue;
-    RotateOperand& operand = p.operands[p.num_operands++];
-    operand.in = c.in[i].data;
-    operand.out = c.out[i].data;
-    operand.heads = c.in[i].shape[2];
-    std::copy(c.in[i].strides, c.in[i].strides + 3, operand.in_strides);
-    std::copy(c.out[i].strides, c.out[i].strides + 3, operand.out_strides);
-  }
-  p.dtype = c.in[0].dtype;
+  p.dtype = q.dtype;
   p.layout = args.layout;
   p.pairs = args.table->pairs();
-  p.head_dim = c.in[0].shape[3];
+  p.head_dim = q.shape[3];
   p.first_dim = args.first_dim;
-  p.tokens = c.in[0].shape[1];
+  p.tokens = q.shape[1];
   p.positions = args.positions;
   p.rows = args.table->Row(args.table->first());
   p.first_position = args.table->first();
@@ -248,48 +128,64 @@ RotateParams MakeParams(const RotateArgs& args, const Checked& c) {
   if (args.direction == Direction::kInverse) {
     p.scale = 1 / (args.table->amplitude() * args.table->amplitude());
   }
-  p.native_bf16 = p.dtype == DType::kBF16 && internal::HasNativeBf16();
   return p;
+}
+
+// Tokens are independent, so how they are shared out changes no bit.
+void RotateOn(int threads, const RotateParams& params, int64_t tokens) {
+  const int64_t scratch_size = params.pairs > internal::kStackPairs ? 4 * params.pairs : 0;
+  AlignedBuffer<double> scratch(static_cast<std::size_t>(scratch_size * threads));
+  double* const all_scratch = scratch.data();
+  if (threads == 1) {
+    internal::RotateTokens(params, 0, tokens, all_scratch);
+    return;
+  }
+#pragma omp parallel num_threads(threads) firstprivate(tokens, scratch_size, all_scratch)
+  {
+    // A team can be smaller than asked for.
+    const int64_t thread = omp_get_thread_num();
+    const int64_t team = omp_get_num_threads();
+    internal::RotateTokens(params, tokens * thread / team, tokens * (thread + 1) / team,
+                           all_scratch + thread * scratch_size);
+  }
 }
 
 }  // namespace
 
 void Rotate(const RotateArgs& args) {
-  const Checked c = CheckViews(args);
-  CheckDims(args, c.in[0]);
-  const int64_t batch = c.in[0].shape[0];
-  const int64_t tokens = c.in[0].shape[1];
+  if (internal::IsExtended(args)) return internal::RotateExtended(args);
+  const CheckedOperand q(args.q, "q", args.q_out, "q_out");
+  std::optional<CheckedOperand> k;
+  if (args.k.rank != 0) {
+    k.emplace(args.k, "k", args.k_out, "k_out");
+    CheckSame(q.in, "q", k->in, "k", false);
+  } else if (args.k_out.rank != 0) {
+    Bad("k_out is given without k");
+  }
+  CheckDims(args, q.in);
+  const int64_t batch = q.in.shape[0];
+  const int64_t tokens = q.in.shape[1];
   int64_t all_tokens = 0;
   if (__builtin_mul_overflow(batch, tokens, &all_tokens)) Bad("q: too many tokens");
   if (all_tokens == 0) return;
-  CheckPositions(args, batch, tokens);
-  CheckOverlap(c);
-  const RotateParams p = MakeParams(args, c);
-  if (p.num_operands == 0) return;
+  internal::CheckPositions(args.positions, args.table->frequencies().axes, batch, tokens,
+                           args.table);
+  CheckMemory(q);
+  if (k) {
+    CheckMemory(*k);
+    CheckApart(q, *k);
+  }
 
-  const int64_t token_bytes =
-      (p.operands[0].heads + p.operands[1].heads) * p.head_dim * SizeOf(p.dtype);
-  int64_t threads = 1;
-  if (all_tokens > 1 && token_bytes >= kParallelBytes / all_tokens && !omp_in_parallel()) {
-    threads = std::min<int64_t>(omp_get_max_threads(), all_tokens);
-  }
-  const int64_t scratch_size = p.pairs > internal::kStackPairs ? 4 * p.pairs : 0;
-  AlignedBuffer<double> scratch(static_cast<std::size_t>(scratch_size * threads));
-  const auto scratch_of = [&](int64_t thread) {
-    return scratch_size == 0 ? nullptr : scratch.data() + thread * scratch_size;
-  };
-  if (threads == 1) {
-    internal::RotateTokens(p, 0, all_tokens, scratch_of(0));
-    return;
-  }
-#pragma omp parallel num_threads(static_cast <int>(threads))
-  {
-    // A team can be smaller than asked for.
-    const int64_t thread = omp_get_thread_num();
-    const int64_t team = omp_get_num_threads();
-    internal::RotateTokens(p, all_tokens * thread / team, all_tokens * (thread + 1) / team,
-                           scratch_of(thread));
-  }
+  RotateParams p = MakeParams(args, q.in);
+  AddOperand(q, p);
+  if (k) AddOperand(*k, p);
+  if (p.num_operands == 0) return;
+  const int64_t bytes = p.token_bytes * all_tokens;
+  p.prefetch_bytes = internal::PrefetchBytes(p.dtype, bytes);
+  const int64_t work_ns = bytes / kBytesPerNs;
+  RotateOn(static_cast<int>(
+               std::min<int64_t>(internal::ThreadsFor(work_ns, kWorthThreadsNs), all_tokens)),
+           p, all_tokens);
 }
 
 }  // namespace ropewalk

@@ -17,15 +17,6 @@ void RotateTokens(const RotateParams& params, int64_t begin, int64_t end,
   HWY_DYNAMIC_DISPATCH(RotateTokensBody)(params, begin, end, scratch);
 }
 
-bool HasNativeBf16() {
-#if HWY_ARCH_X86
-  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
-  return has && RotateTarget() <= HWY_AVX3;
-#else
-  return false;
-#endif
-}
-
 int64_t RotateTarget() { return HWY_DYNAMIC_DISPATCH(RotateTargetBody)(); }
 
 }  // namespace ropewalk::internal

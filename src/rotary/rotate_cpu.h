@@ -10,16 +10,17 @@ namespace ropewalk::internal {
 
 // q or k. Strides in elements; pointers to element 0 of head 0 of token 0 of batch 0.
 struct RotateOperand {
-  const void* in = nullptr;
-  void* out = nullptr;
-  int64_t heads = 0;
-  int64_t in_strides[3] = {};   // batch, token, head
-  int64_t out_strides[3] = {};  // batch, token, head
+  const void* in;
+  void* out;
+  int64_t heads;
+  int64_t in_strides[3];   // batch, token, head
+  int64_t out_strides[3];  // batch, token, head
 };
 
 struct RotateParams {
   RotateOperand operands[2];
   int num_operands = 0;
+  int64_t token_bytes = 0;  // of all operands
   DType dtype = DType::kF32;
   PairLayout layout = PairLayout::kHalf;
   int64_t pairs = 0;
@@ -31,8 +32,14 @@ struct RotateParams {
   int64_t first_position = 0;   // of rows
   double scale = 1;             // multiplies cos and sin: 1 / amplitude^2 for the inverse
   bool negate_sin = false;      // adjoint and inverse
-  bool native_bf16 = false;     // round with vcvtneps2bf16
+  int64_t prefetch_bytes = 0;   // how far ahead of a head to prefetch, 0 for not at all
 };
+
+// How far ahead to prefetch in a call that moves `bytes`. It gains 1.25 times for 16-bit types from
+// memory, costs them 5 % in the second-level cache, and costs wider types 5 to 15 %.
+inline int64_t PrefetchBytes(DType dtype, int64_t bytes) {
+  return SizeOf(dtype) == 2 && bytes >= int64_t{1} << 20 ? 2048 : 0;
+}
 
 // Pairs for which the kernel's rearranged row fits its own stack frame.
 inline constexpr int64_t kStackPairs = 256;
@@ -41,7 +48,6 @@ inline constexpr int64_t kStackPairs = 256;
 // aligned, used when pairs > kStackPairs; else may be null.
 void RotateTokens(const RotateParams& params, int64_t begin, int64_t end, double* scratch) noexcept;
 
-bool HasNativeBf16();    // the CPU has avx512_bf16 and the chosen target is AVX-512
 int64_t RotateTarget();  // the HWY_TARGET that dispatch chooses; for tests
 
 }  // namespace ropewalk::internal

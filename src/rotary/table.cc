@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "ropewalk/base/error.h"
-#include "src/rotary/reduction.h"
+#include "src/base/parallel.h"
+#include "src/rotary/angle_scratch.h"
 #include "src/rotary/table_cpu.h"
 
 namespace ropewalk {
@@ -22,15 +23,13 @@ constexpr int64_t kPositionLimit = int64_t{1} << 31;
 // evaluations a pair, and 64 fine rows of 64 pairs are 64 KiB: they stay in L2.
 constexpr int kFineBits = 6;
 constexpr int64_t kFineRows = int64_t{1} << kFineBits;
-constexpr int64_t kParallelElements = int64_t{1} << 17;  // about 50 us of work on one thread
 
 // Everything a row needs besides its position; shared by threads.
 class ExactRows {
  public:
   explicit ExactRows(const Frequencies& frequencies)
       : pairs_(frequencies.inv_freq.size()),
-        padded_((pairs_ + internal::kRowPadding - 1) / internal::kRowPadding *
-                internal::kRowPadding),
+        padded_(internal::PaddedPairs(pairs_)),
         amplitude_(frequencies.amplitude),
         fine_(static_cast<std::size_t>(kFineRows) * 2 * padded_) {
     turns_.reserve(padded_);
@@ -42,11 +41,9 @@ class ExactRows {
 
   // Scratch of one thread: a coarse row and the angles it is made from.
   struct Scratch {
-    explicit Scratch(const ExactRows& rows)
-        : row(2 * rows.padded_), hi(rows.padded_), lo(rows.padded_), quadrant(rows.padded_) {}
+    explicit Scratch(const ExactRows& rows) : row(2 * rows.padded_), angles(rows.padded_) {}
     AlignedBuffer<double> row;  // [2, padded]
-    AlignedBuffer<double> hi, lo;
-    AlignedBuffer<int64_t> quadrant;
+    internal::AngleScratch angles;
     int64_t coarse = -1;
   };
 
@@ -76,15 +73,8 @@ class ExactRows {
   }
 
   void SinCos(int64_t position, Scratch& scratch, double* row) const {
-    for (std::size_t i = 0; i < padded_; ++i) {
-      const internal::ReducedAngle angle =
-          internal::Reduce(turns_[i] * static_cast<Uint128>(position));
-      scratch.hi[i] = angle.hi;
-      scratch.lo[i] = angle.lo;
-      scratch.quadrant[i] = angle.quadrant;
-    }
-    internal::SinCosRow({scratch.hi.data(), scratch.lo.data(), scratch.quadrant.data()}, padded_,
-                        row);
+    scratch.angles.SinCos([&](std::size_t i) { return turns_[i] * static_cast<Uint128>(position); },
+                          row);
   }
 
   std::size_t pairs_;
@@ -128,9 +118,9 @@ void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
                AnglePrecision precision, float* out) {
   const int64_t row_size = 2 * static_cast<int64_t>(frequencies.inv_freq.size());
   if (count <= 0 || row_size == 0) return;
-  const bool parallel = !omp_in_parallel() && count * row_size >= kParallelElements;
   if (precision == AnglePrecision::kFloat32) {
-#pragma omp parallel for schedule(static) if (parallel)
+    const int threads = internal::ThreadsFor(count * row_size * 8);  // libm, 16 ns a pair
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t r = 0; r < count; ++r) {
       FillFloat32(frequencies, first + r, out + r * row_size);
     }
@@ -148,7 +138,7 @@ void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
   }
   // Allocated out here: an exception must not leave a parallel region.
   std::vector<ExactRows::Scratch> scratches;
-  const int threads = parallel ? omp_get_max_threads() : 1;
+  const int threads = internal::ThreadsFor(count * row_size / 2);
   for (int t = 1; t < threads; ++t) scratches.emplace_back(rows);
   scratches.push_back(std::move(scratch));
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -173,6 +163,21 @@ CosSinTable::CosSinTable(const Frequencies& frequencies, int64_t first, int64_t 
   Grow(count);
 }
 
+CosSinTable CosSinTable::FromRows(AlignedBuffer<float> rows, int64_t pairs) {
+  const int64_t size = static_cast<int64_t>(rows.size());
+  if (pairs < 1 || size % (2 * pairs) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "table: rows of " + std::to_string(size) +
+                                                 " elements are not [count, 2, " +
+                                                 std::to_string(pairs) + "]");
+  }
+  CosSinTable table;
+  table.count_ = size / (2 * pairs);
+  table.pairs_ = pairs;
+  table.given_ = true;
+  table.rows_ = std::move(rows);
+  return table;
+}
+
 void CosSinTable::Grow(int64_t count) {
   if (count < 0 || count > kPositionLimit - first_) {
     throw Error(ErrorCode::kInvalidArgument, "table: expected 0 to " +
@@ -181,6 +186,11 @@ void CosSinTable::Grow(int64_t count) {
                                                  " on, got " + std::to_string(count));
   }
   if (count <= count_) return;
+  if (given_) {
+    throw Error(ErrorCode::kInvalidArgument, "table: its " + std::to_string(count_) +
+                                                 " rows were given, so it cannot grow to " +
+                                                 std::to_string(count));
+  }
   AlignedBuffer<float> rows(static_cast<std::size_t>(count) * 2 * static_cast<std::size_t>(pairs_));
   const int64_t kept = count_ * 2 * pairs_;
   if (kept > 0)

@@ -25,4 +25,12 @@ inline constexpr double kRotateF32 = 5.0;
 inline constexpr double kRotateF64 = 5.0;
 inline constexpr double kRotate16 = 1.01;
 
+// Rerotate, the contract of include/ropewalk/rotary/rerotate.h: root mean square of the error over
+// that of the keys, a move (f32) or a square root of a move (where rounding the stored key is what
+// accumulates).
+inline constexpr double kMoveF32 = 2.5 * 0x1p-24;
+inline constexpr double kMoveF16 = 0x1p-12;
+inline constexpr double kMoveBF16 = 0x1p-9;
+inline constexpr double kMoveQ8 = 0x1p-7;
+
 }  // namespace ropewalk::tolerances

@@ -3,28 +3,35 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ropewalk/base/tensor_view.h"
 #include "ropewalk/rotary/table.h"
 
 namespace ropewalk {
 
-// Where each token stands. Tokens of a batch are numbered batch-major.
+// Where each token stands. Tokens of a batch are numbered batch-major. On several axes (M-RoPE,
+// 2-D, 3-D) all kinds but Each put a token at one position on every axis, as text stands.
 class Positions {
  public:
   // Every sequence of the batch starts at `start`: position of token t is start + t.
   static Positions From(int64_t start) { return Positions(Kind::kStart, nullptr, 0, start); }
-  // One position a token, any order: packed sequences, left padding. [batch * tokens] or [tokens]
-  // (shared by the batch).
-  static Positions Each(std::span<const int32_t> p) {
-    return Positions(Kind::kEach32, p.data(), static_cast<int64_t>(p.size()), 0);
+  // One position a token, any order: packed sequences, left padding. [axes, batch * tokens] or
+  // [axes, tokens] (shared by the batch).
+  static Positions Each(std::span<const int32_t> p, int axes = 1) {
+    return Positions(Kind::kEach32, p.data(), static_cast<int64_t>(p.size()), 0, axes);
   }
-  static Positions Each(std::span<const int64_t> p) {
-    return Positions(Kind::kEach64, p.data(), static_cast<int64_t>(p.size()), 0);
+  static Positions Each(std::span<const int64_t> p, int axes = 1) {
+    return Positions(Kind::kEach64, p.data(), static_cast<int64_t>(p.size()), 0, axes);
   }
   // A start per sequence of the batch: position of token t of sequence b is starts[b] + t.
   static Positions Starts(std::span<const int64_t> starts) {
     return Positions(Kind::kStarts, starts.data(), static_cast<int64_t>(starts.size()), 0);
+  }
+  // The first pads[b] tokens of sequence b are padding: position of token t is t - pads[b], that of
+  // padding is 0.
+  static Positions LeftPadded(std::span<const int64_t> pads) {
+    return Positions(Kind::kLeftPadded, pads.data(), static_cast<int64_t>(pads.size()), 0);
   }
   // Packed sequences: sequence s holds tokens boundaries[s] .. boundaries[s + 1] - 1 and starts at
   // position 0. [sequences + 1], first 0, last = batch * tokens, not decreasing.
@@ -32,19 +39,21 @@ class Positions {
     return Positions(Kind::kPacked, boundaries.data(), static_cast<int64_t>(boundaries.size()), 0);
   }
 
-  enum class Kind : uint8_t { kStart, kEach32, kEach64, kStarts, kPacked };
+  enum class Kind : uint8_t { kStart, kEach32, kEach64, kStarts, kPacked, kLeftPadded };
   Kind kind() const { return kind_; }
   const void* data() const { return data_; }
-  int64_t size() const { return size_; }
+  int64_t size() const { return size_; }  // of all axes together
   int64_t start() const { return start_; }
+  int axes() const { return axes_; }
 
  private:
-  Positions(Kind kind, const void* data, int64_t size, int64_t start)
-      : kind_(kind), data_(data), size_(size), start_(start) {}
+  Positions(Kind kind, const void* data, int64_t size, int64_t start, int axes = 1)
+      : kind_(kind), data_(data), size_(size), start_(start), axes_(axes) {}
   Kind kind_;
   const void* data_;
   int64_t size_;
   int64_t start_;
+  int axes_;
 };
 
 // With R the rotation by the angle and a the table's amplitude.
@@ -54,23 +63,66 @@ enum class Direction : uint8_t {
   kInverse,  // R^T x / a: undoes kForward
 };
 
+// RMS norm of each head before it rotates: x weight / sqrt(mean(x^2) + eps), over all of head_dim.
+struct HeadNorm {
+  std::span<const float> weight = {};  // [head_dim]; empty: no norm
+  double eps = 1e-6;
+};
+
+// What happens to v. kRotate: as to k, but never xPos. That is absolute position in the values;
+// with the attention's output rotated back where its query stands (a call with empty q, v = output,
+// kRotate and Direction::kInverse) it becomes relative (both: kexue.fm/archives/8265).
+enum class ValueRotation : uint8_t { kCopy, kRotate };
+
 struct RotateArgs {
   const CosSinTable* table = nullptr;  // rotary_dim = 2 * table->pairs()
   PairLayout layout;                   // required
   Positions positions;                 // required
   TensorView q;  // [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], last stride 1
   TensorView k = {};  // optional; same batch and tokens, its own heads, same head_dim and dtype
-  TensorView q_out =
-      {};  // optional: where to write, same shape and dtype as q; in place when absent
+  // Optional: where to write, same shape as q and k, any float dtype; in place when absent.
+  TensorView q_out = {};
   TensorView k_out = {};
   int64_t first_dim = 0;  // first rotated element of a head
   Direction direction = Direction::kForward;
+
+  // Instead of a table: angles computed for this call, for positions that come once. The same bits.
+  const Frequencies* frequencies = nullptr;
+  AnglePrecision precision = AnglePrecision::kExact;  // of those
+
+  TensorView v = {};      // optional, as k
+  TensorView v_out = {};  // required to copy
+  ValueRotation values = ValueRotation::kCopy;
+
+  int64_t rotated_heads = 0;  // of q, k and v the first n heads rotate; 0: all
+  HeadNorm q_norm = {};       // forward alone
+  HeadNorm k_norm = {};
+
+  // Write into a KV cache: k_out and v_out are [slots, kv_heads, head_dim] or, paged, [blocks,
+  // slots of a block, kv_heads, head_dim], slot = block * slots of a block + offset. slots[i] is
+  // where token i (of batch * tokens) goes, -1: nowhere (padding). No slot twice. BlockTableSlots
+  // and RingSlots make them.
+  std::span<const int64_t> slots = {};
 };
 
-// Arithmetic is float32 with one rounding at the end (float64 for f64 views). Elements outside
-// [first_dim, first_dim + rotary_dim) are copied when out of place. Empty input is legal. Throws
-// Error for shapes that do not fit, partial overlap of input and output, and for a position outside
-// the table (naming it), before anything is written.
+// Arithmetic is float32 with one rounding at the end (float64 for f64 input). Elements outside
+// [first_dim, first_dim + rotary_dim) are copied when out of place. Empty input is legal, heads = 0
+// too. With frequencies on several axes each pair turns by the position on its own axis. With xPos
+// queries are multiplied by zeta^((n - centre) / scale_base) and keys by its inverse; a position so
+// far from the centre that this exceeds 2^64 (2^8 into f16) is an error: choose a centre nearer.
+//
+// Throws Error for shapes that do not fit, partial overlap of input and output, slots outside the
+// cache, and for a position outside the table (naming it), before anything is written.
 void Rotate(const RotateArgs& args);
+
+// Slots of tokens in a paged cache: token t of sequence b is the first[b] + t-th of its sequence
+// and lies in block table[b, (first[b] + t) / block_slots]. table: [batch, blocks_per_sequence].
+std::vector<int64_t> BlockTableSlots(std::span<const int32_t> table, int64_t blocks_per_sequence,
+                                     int64_t block_slots, std::span<const int64_t> first,
+                                     int64_t tokens);
+
+// Slots in a ring of `capacity` slots a sequence, those of sequence b at b * capacity: the n-th
+// token lies at n mod capacity. Of more than `capacity` tokens only the last get one (-1 before).
+std::vector<int64_t> RingSlots(int64_t capacity, std::span<const int64_t> first, int64_t tokens);
 
 }  // namespace ropewalk

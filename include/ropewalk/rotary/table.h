@@ -22,6 +22,10 @@ class CosSinTable {
   CosSinTable(const Frequencies& frequencies, int64_t first, int64_t count,
               AnglePrecision precision);
 
+  // Rows given outright, `rows` is [count, 2, pairs] as above: row r stands for position r. For
+  // rotations that no frequency describes. Such a table does not grow.
+  static CosSinTable FromRows(AlignedBuffer<float> rows, int64_t pairs);
+
   // Extends the range to `count` positions; rows that exist keep their bits. Invalidates Row().
   void Grow(int64_t count);
 
@@ -29,6 +33,8 @@ class CosSinTable {
   int64_t count() const { return count_; }
   int64_t pairs() const { return pairs_; }
   double amplitude() const { return frequencies_.amplitude; }
+  // What it was built from; without pairs for FromRows.
+  const Frequencies& frequencies() const { return frequencies_; }
   AnglePrecision precision() const { return precision_; }
   bool Contains(int64_t position) const { return position >= first_ && position - first_ < count_; }
   // [2 * pairs]; the position must be contained.
@@ -42,6 +48,7 @@ class CosSinTable {
   int64_t first_ = 0;
   int64_t count_ = 0;
   int64_t pairs_ = 0;
+  bool given_ = false;         // FromRows
   AlignedBuffer<float> rows_;  // [count, 2, pairs]
 };
 

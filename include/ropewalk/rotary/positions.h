@@ -1,0 +1,135 @@
+// Where the tokens of a sequence of text, images and videos stand: the rules of models and of the
+// articles, for Positions::Each with several axes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ropewalk/rotary/frequencies.h"
+
+namespace ropewalk {
+
+// In all rules a text token stands at one position n on every axis, so that text alone is plain
+// RoPE. They differ in where the patches of an image stand and where text goes on after it. Below,
+// s is the position where the image starts (the next text token would stand there), and a grid of
+// height x width patches is first merged by spatial_merge in both directions: rows x columns tokens
+// in row-major order, frame by frame.
+enum class PositionRule : uint8_t {
+  // One axis: every token takes the next position, patches too (LLaVA, most models of 2023).
+  kFlat,
+  // Axes t, h, w: patch (t, h, w) at (s + t, s + h, s + w); text goes on at the largest of all plus
+  // 1. Qwen2-VL, arXiv 2409.12191. Text of 3, an image of 4 x 4 patches merged by 2, text of 2:
+  //   t  0 1 2   3 3 3 3   5 6
+  //   h  0 1 2   3 3 4 4   5 6
+  //   w  0 1 2   3 4 3 4   5 6
+  kQwen2Vl,
+  // The same with time in seconds: t is floor(frame * seconds_per_grid * tokens_per_second), in
+  // float32 as there. Qwen2.5-VL, arXiv 2502.13923. Text of 2, a video of 3 x 2 x 4 at 1 second a
+  // grid and 2 tokens a second, text of 1:
+  //   t  0 1   2 2 4 4 6 6   7
+  //   h  0 1   2 2 2 2 2 2   7
+  //   w  0 1   2 3 2 3 2 3   7
+  kQwen25Vl,
+  // A video is a row of images, each behind the text tokens of its timestamp, so t never leaves s.
+  // Qwen3-VL. A video of two frames of 2 x 4, two tokens of timestamp each, text of 1:
+  //   t  0 1   2 2   4 5   6 6   8
+  //   h  0 1   2 2   4 5   6 6   8
+  //   w  0 1   2 3   4 5   6 7   8
+  kQwen3Vl,
+  // As kQwen2Vl, and frames of a video are merged by temporal_merge. Ernie 4.5-VL. Text of 1, a
+  // video of 4 x 2 x 4 with temporal_merge 2, text of 1:
+  //   t  0   1 1 2 2   3
+  //   h  0   1 1 1 1   3
+  //   w  0   1 2 1 2   3
+  kErnie,
+  // Axes p, w, h, t: p counts tokens, an image gives column, row and its number (from 0). A row
+  // ends
+  // in a newline token, at the column after the last. XD-RoPE of Hunyuan-VL, order as in vLLM. Text
+  // of 2, an image of 2 x 4 patches merged by 2 (one row), text of 1:
+  //   p  0 1   2 3 4   5
+  //   w  0 1   0 1 2   5
+  //   h  0 1   0 0 0   5
+  //   t  0 1   0 0 0   5
+  kXdRope,
+  // Axes x, y. An image of w x h patches takes as many positions as w h text tokens, and its
+  // patches
+  // are spread evenly between the text before and after: patch (x, y), from 1, at
+  // (s - 1 + x (wh+1)/(w+1), s - 1 + y (wh+1)/(h+1)), text goes on at s + wh. RoPE-Tie, Su 2024,
+  // kexue.fm/archives/10040. Text of 2, an image of 2 x 1 (w x h), text of 1, in halves
+  // (denominator 2):
+  //   x  0 2   4 6   8
+  //   y  0 2   5 5   8
+  kRopeTie,
+  // Axes x, y. The same room, but patches are 1 apart and in the middle of it: patch (x, y), from
+  // 1,
+  // at (s - 1 + (wh-w)/2 + x, s - 1 + (wh-h)/2 + y), text goes on at s + wh. RoPE-Tie-v2, or
+  // RoPE-TV, Su 2024, kexue.fm/archives/10352. Text of 1, an image of 3 x 2, text of 1, in halves:
+  //   x  0   5 7 9 5 7 9        14
+  //   y  0   6 6 6 8 8 8        14
+  kRopeTv
+};
+
+struct PositionRuleSpec {
+  PositionRule rule;  // required
+  int64_t spatial_merge = 2;
+  int64_t temporal_merge = 2;    // kErnie: frames of a video (a single frame stays one)
+  double tokens_per_second = 2;  // kQwen25Vl
+};
+
+struct TokenPositions {
+  int64_t axes = 1;
+  int64_t tokens = 0;
+  std::vector<int64_t> values;  // [axes, tokens], in units of 1 / denominator
+  int64_t denominator = 1;      // 1 but for the articles' rules
+  int64_t next = 0;             // where the next text token stands, in the same units
+};
+
+// Builds the positions of one sequence, front to back.
+class PositionBuilder {
+ public:
+  // `start`: where the first token stands. Throws Error for a merge below 1.
+  explicit PositionBuilder(const PositionRuleSpec& spec, int64_t start = 0);
+
+  void Text(int64_t tokens);
+  // height x width in patches before merging, multiples of spatial_merge.
+  void Image(int64_t height, int64_t width);
+  // `frames` in temporal patches, as the model's processor counts them. seconds_per_grid is read by
+  // kQwen25Vl alone. Throws Error for kQwen3Vl (a frame is an image there, behind its timestamp),
+  // kXdRope and the articles' rules, which have no time.
+  void Video(int64_t frames, int64_t height, int64_t width, double seconds_per_grid = 1);
+  // kQwen3Vl: frame i behind timestamp_tokens[i] tokens of text.
+  void TimestampedVideo(std::span<const int64_t> timestamp_tokens, int64_t height, int64_t width);
+
+  TokenPositions Build() const;
+  int64_t axes() const { return axes_; }
+
+ private:
+  struct Grid {
+    int64_t frames, rows, columns;
+  };
+  Grid Merge(int64_t frames, int64_t height, int64_t width) const;
+  void Add(const Grid& grid, double seconds_per_grid);
+  void AddXd(const Grid& grid);
+  void AddArticle(const Grid& grid);
+  void NeedDenominator(int64_t denominator);
+
+  PositionRuleSpec spec_;
+  int64_t axes_;
+  int64_t denominator_ = 1;
+  int64_t next_;
+  int64_t images_ = 0;
+  std::vector<int64_t> values_;  // [tokens, axes]
+};
+
+// Frequencies for positions in units of 1 / denominator: those divided by it, exactly.
+Frequencies PerUnit(const Frequencies& frequencies, int64_t denominator);
+
+// The rows and columns of the patches of a vision tower with 2-D rotary (axes h, w), in the order
+// in which Qwen2-VL and its kin feed them: merge x merge blocks one after the other. 2 x 4 patches,
+// merge 2:
+//   h  0 0 1 1 0 0 1 1
+//   w  0 1 0 1 2 3 2 3
+TokenPositions VisionTowerPositions(int64_t frames, int64_t height, int64_t width, int64_t merge);
+
+}  // namespace ropewalk

@@ -1,0 +1,135 @@
+#include "ropewalk/rotary/gradient.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ropewalk/base/error.h"
+#include "src/base/parallel.h"
+#include "src/rotary/check_positions.h"
+#include "src/rotary/position_cursor.h"
+
+namespace ropewalk {
+namespace {
+
+[[noreturn]] void Bad(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, "FrequencyGradient: " + message);
+}
+
+constexpr int64_t kElementNs = 2;
+
+double Value(double x) { return x; }
+double Value(float x) { return static_cast<double>(x); }
+double Value(Float16 x) { return static_cast<double>(ToFloat(x)); }
+double Value(BFloat16 x) { return static_cast<double>(ToFloat(x)); }
+
+struct Strides {
+  int64_t batch, token, head;
+};
+Strides StridesOf(const TensorView& view) {
+  const int64_t* s = view.strides + view.rank - 3;
+  return {view.rank == 4 ? view.strides[0] : 0, s[0], s[1]};
+}
+
+void CheckViews(const RotaryGradientArgs& args) {
+  const TensorView* views[] = {&args.value, &args.gradient};
+  for (const TensorView* v : views) {
+    if (v->rank != 3 && v->rank != 4) {
+      Bad("expected [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], got " +
+          v->ShapeString());
+    }
+    if (v->device != Device::kCpu) Bad("expected memory of the CPU");
+    if (v->strides[v->rank - 1] != 1) Bad("the elements of a head must be contiguous");
+    if (!std::equal(v->shape, v->shape + v->rank, args.value.shape) || v->rank != args.value.rank ||
+        v->dtype != args.value.dtype) {
+      Bad("gradient: expected the shape and dtype of value, " + args.value.ShapeString() + " " +
+          Name(args.value.dtype) + ", got " + v->ShapeString() + " " + Name(v->dtype));
+    }
+    if (v->data == nullptr && v->NumElements() != 0) Bad("data is null");
+  }
+  if (args.frequencies == nullptr) Bad("frequencies: expected those of the rotation, got null");
+  const int64_t dim = 2 * static_cast<int64_t>(args.frequencies->inv_freq.size());
+  const int64_t head_dim = args.value.shape[args.value.rank - 1];
+  if (dim == 0 || args.first_dim < 0 || args.first_dim > head_dim - dim) {
+    Bad("first_dim " + std::to_string(args.first_dim) + " and rotary_dim " + std::to_string(dim) +
+        " do not fit head_dim " + std::to_string(head_dim));
+  }
+}
+
+// What one part of the tokens adds up.
+struct Part {
+  double* sums;  // [pairs]
+  double* turn;  // [pairs], <g, J v> of one token
+  double dot;    // <g, v>
+};
+
+template <class T>
+void AddTokens(const RotaryGradientArgs& args, int64_t begin, int64_t end, Part& part) {
+  const Strides vs = StridesOf(args.value);
+  const Strides gs = StridesOf(args.gradient);
+  const int64_t tokens = args.value.shape[args.value.rank - 3];
+  const int64_t heads = args.value.shape[args.value.rank - 2];
+  const std::size_t pairs = args.frequencies->inv_freq.size();
+  const bool half = args.layout == PairLayout::kHalf;
+  const int64_t step = half ? 1 : 2;
+  const int64_t other = half ? static_cast<int64_t>(pairs) : 1;
+  const std::vector<uint8_t>& axis = args.frequencies->axis;
+  internal::PositionCursor cursor(args.positions, tokens, begin);
+  for (int64_t i = begin; i < end; ++i) {
+    if (i > begin) cursor.Next();
+    const T* v = static_cast<const T*>(args.value.data) + cursor.batch() * vs.batch +
+                 cursor.token() * vs.token + args.first_dim;
+    const T* g = static_cast<const T*>(args.gradient.data) + cursor.batch() * gs.batch +
+                 cursor.token() * gs.token + args.first_dim;
+    std::fill_n(part.turn, pairs, 0.0);
+    for (int64_t h = 0; h < heads; ++h, v += vs.head, g += gs.head) {
+      for (std::size_t p = 0; p < pairs; ++p) {
+        const int64_t e = static_cast<int64_t>(p) * step;
+        const double v1 = Value(v[e]), v2 = Value(v[e + other]);
+        const double g1 = Value(g[e]), g2 = Value(g[e + other]);
+        part.turn[p] += g2 * v1 - g1 * v2;
+        part.dot += g1 * v1 + g2 * v2;
+      }
+    }
+    for (std::size_t p = 0; p < pairs; ++p) {
+      part.sums[p] +=
+          static_cast<double>(cursor.position(axis.empty() ? 0 : axis[p])) * part.turn[p];
+    }
+  }
+}
+
+}  // namespace
+
+RotaryGradient FrequencyGradient(const RotaryGradientArgs& args) {
+  CheckViews(args);
+  const TensorView& value = args.value;
+  const std::size_t pairs = args.frequencies->inv_freq.size();
+  RotaryGradient out{std::vector<double>(pairs, 0.0), 0};
+  if (value.NumElements() == 0) return out;
+  const int64_t batch = value.rank == 4 ? value.shape[0] : 1;
+  const int64_t tokens = value.shape[value.rank - 3];
+  internal::CheckPositions(args.positions, args.frequencies->axes, batch, tokens, nullptr);
+  const int64_t all = batch * tokens;
+  const int64_t count =
+      std::min<int64_t>(internal::ThreadsFor(value.NumElements() * kElementNs), all);
+  // A sum a part, added up in order: the bits do not depend on which thread was first.
+  std::vector<double> memory(static_cast<std::size_t>(count) * 2 * pairs, 0.0);
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    parts.push_back({memory.data() + 2 * i * pairs, memory.data() + (2 * i + 1) * pairs, 0});
+  }
+  VisitFloat(value.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+#pragma omp parallel for schedule(static) num_threads(static_cast <int>(count))
+    for (int64_t i = 0; i < count; ++i) {
+      AddTokens<T>(args, all * i / count, all * (i + 1) / count,
+                   parts[static_cast<std::size_t>(i)]);
+    }
+  });
+  for (const Part& part : parts) {
+    for (std::size_t p = 0; p < pairs; ++p) out.inv_freq[p] += part.sums[p];
+    out.amplitude += part.dot / args.frequencies->amplitude;
+  }
+  return out;
+}
+
+}  // namespace ropewalk

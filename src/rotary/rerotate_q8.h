@@ -1,0 +1,17 @@
+// Rotation of Q8_0 keys: decode, rotate in float32, encode.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ropewalk/rotary/rerotate.h"
+#include "ropewalk/rotary/table.h"
+
+namespace ropewalk::internal {
+
+// Token t of batch * tokens turns by row row_of[t] of the table and is left alone where stays[row].
+void RerotateQ8(const Q8KeysView& keys, const CosSinTable& table, PairLayout layout,
+                int64_t first_dim, const std::vector<int64_t>& row_of,
+                const std::vector<uint8_t>& stays);
+
+}  // namespace ropewalk::internal
