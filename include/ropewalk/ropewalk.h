@@ -1,0 +1,286 @@
+/* Ropewalk for C: exact rotary position embeddings, and the ops around them. What the functions do,
+ * with formulas and bounds, is said in the C++ headers named beside them.
+ *
+ * Every struct begins with `size`, which the caller sets to sizeof of the struct; all other fields
+ * may be zero where the comment gives a default. Later versions append fields: a program built
+ * against an older header keeps working, and a field that the library does not know is an error
+ * unless it is zero. Functions return ROPEWALK_OK or a code; ropewalk_last_error() says what was
+ * wrong. Nothing is written when a call fails. Handles may be read from several threads at once. */
+#ifndef ROPEWALK_ROPEWALK_H_
+#define ROPEWALK_ROPEWALK_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t ropewalk_status;
+enum {
+  ROPEWALK_OK = 0,
+  ROPEWALK_INVALID_ARGUMENT = 1,
+  ROPEWALK_INVALID_FILE = 2,
+  ROPEWALK_INVALID_CONFIG = 3,
+  ROPEWALK_UNSUPPORTED = 4, /* well formed, but nothing here computes it */
+  ROPEWALK_IO = 5,
+  ROPEWALK_MISMATCH = 6,
+  ROPEWALK_OUT_OF_MEMORY = 7,
+  ROPEWALK_INTERNAL = 8
+};
+const char* ropewalk_version(void); /* "0.1.0" */
+/* Of the last call of this thread that failed; "" if none did. Valid until the next one fails. */
+const char* ropewalk_last_error(void);
+
+/* rotary/spec.h */
+/* layout; 0 is an error */
+enum { ROPEWALK_HALF = 1, ROPEWALK_INTERLEAVED = 2 };
+/* dialect */
+enum {
+  ROPEWALK_NATIVE = 0,
+  ROPEWALK_PAPER = 1,
+  ROPEWALK_HUGGING_FACE = 2,
+  ROPEWALK_VLLM = 3,
+  ROPEWALK_LLAMACPP = 4,
+  ROPEWALK_MEGATRON = 5,
+  ROPEWALK_YARN_REPO = 6
+};
+/* axis order */
+enum { ROPEWALK_CHUNKED = 0, ROPEWALK_INTERLEAVED_AXES = 1, ROPEWALK_ERNIE_AXES = 2 };
+/* angle precision */
+enum { ROPEWALK_EXACT = 0, ROPEWALK_FLOAT32 = 1 };
+/* dtype */
+enum { ROPEWALK_F64 = 0, ROPEWALK_F32 = 1, ROPEWALK_F16 = 2, ROPEWALK_BF16 = 3 };
+
+typedef struct ropewalk_parameter {
+  const char* name; /* a field of the method's struct in rotary/spec.h: "factor", "beta_fast" */
+  double value;     /* 0 or 1 for switches */
+} ropewalk_parameter;
+
+typedef struct ropewalk_xpos {
+  size_t size;
+  double scale_base; /* 0: 512 */
+  double gamma;      /* 0: 0.4 */
+  double centre;     /* position */
+} ropewalk_xpos;
+
+typedef struct ropewalk_spec {
+  size_t size;
+  int32_t layout; /* required */
+  int32_t dialect;
+  int64_t head_dim;   /* required */
+  int64_t rotary_dim; /* 0: head_dim */
+  int64_t first_dim;
+  double base; /* 0: 10000 */
+  int64_t trained_length;
+  const char* method; /* "none" (or NULL), "linear", "yarn", "longrope", ...; errors list them */
+  const ropewalk_parameter* parameters;
+  int64_t num_parameters;
+  const double* factors;      /* [num_factors] longrope: short_factor; explicit: divisors */
+  const double* long_factors; /* [num_factors] longrope */
+  int64_t num_factors;
+  const int64_t* sections; /* [num_sections] pairs of each axis; NULL: one axis */
+  int64_t num_sections;
+  int32_t axis_order;
+  int32_t own_ladders;
+  const ropewalk_xpos* xpos; /* NULL: none */
+} ropewalk_spec;
+
+/* rotary/frequencies.h */
+typedef struct ropewalk_frequencies ropewalk_frequencies;
+typedef struct ropewalk_frequencies_info {
+  size_t size;
+  int64_t pairs;
+  int64_t axes;
+  double amplitude;
+  double softmax_multiplier;
+  const double* inv_freq;    /* [pairs], radians per position, rounded to double */
+  const float* inv_freq_f32; /* [pairs], as Hugging Face computes it */
+  const uint8_t* axis;       /* [pairs], or NULL: all turn on axis 0 */
+} ropewalk_frequencies_info;
+ropewalk_status ropewalk_frequencies_create(const ropewalk_spec* spec, int64_t length,
+                                            ropewalk_frequencies** out);
+/* The pointers live as long as the handle. */
+ropewalk_status ropewalk_frequencies_get(const ropewalk_frequencies* frequencies,
+                                         ropewalk_frequencies_info* out);
+void ropewalk_frequencies_destroy(ropewalk_frequencies* frequencies);
+
+/* rotary/table.h */
+typedef struct ropewalk_table ropewalk_table;
+ropewalk_status ropewalk_table_create(const ropewalk_frequencies* frequencies, int64_t first,
+                                      int64_t count, int32_t precision, ropewalk_table** out);
+ropewalk_status ropewalk_table_grow(ropewalk_table* table, int64_t count);
+/* [2, pairs]: cos, then sin, times the amplitude; valid until the table grows. */
+ropewalk_status ropewalk_table_row(const ropewalk_table* table, int64_t position,
+                                   const float** out);
+void ropewalk_table_destroy(ropewalk_table* table);
+ropewalk_status ropewalk_fill_cos_sin(const ropewalk_frequencies* frequencies,
+                                      const int64_t* positions, int64_t count, int32_t precision,
+                                      float* out /* [count, 2, pairs] */);
+
+/* base/tensor_view.h: strides in elements. */
+typedef struct ropewalk_tensor {
+  size_t size;
+  void* data;
+  int32_t dtype;
+  int32_t rank;
+  int64_t shape[5];
+  int64_t strides[5];
+} ropewalk_tensor;
+static inline void ropewalk_tensor_init(ropewalk_tensor* tensor, void* data, int32_t dtype,
+                                        int32_t rank, const int64_t* shape) {
+  ropewalk_tensor t = {sizeof(ropewalk_tensor), data, dtype, rank, {0}, {0}};
+  int64_t stride = 1;
+  int32_t i;
+  for (i = rank < 5 ? rank - 1 : 4; i >= 0; --i) {
+    t.shape[i] = shape[i];
+    t.strides[i] = stride;
+    stride *= shape[i];
+  }
+  *tensor = t;
+}
+
+/* rotary/rotate.h, class Positions */
+enum {
+  ROPEWALK_START = 0,      /* start */
+  ROPEWALK_EACH_INT32 = 1, /* data: [axes, count / axes] */
+  ROPEWALK_EACH_INT64 = 2,
+  ROPEWALK_STARTS = 3, /* data: int64 [batch] */
+  ROPEWALK_PACKED = 4, /* data: int64 [sequences + 1] */
+  ROPEWALK_LEFT_PADDED = 5
+};
+typedef struct ropewalk_positions {
+  size_t size;
+  int32_t kind;
+  int32_t axes; /* 0: 1 */
+  int64_t start;
+  const void* data;
+  int64_t count; /* elements of data */
+} ropewalk_positions;
+
+/* rotary/rotate.h */
+enum { ROPEWALK_FORWARD = 0, ROPEWALK_ADJOINT = 1, ROPEWALK_INVERSE = 2 };
+enum { ROPEWALK_COPY_VALUES = 0, ROPEWALK_ROTATE_VALUES = 1 };
+typedef struct ropewalk_rotate_args {
+  size_t size;
+  const ropewalk_table* table;             /* this, */
+  const ropewalk_frequencies* frequencies; /* or angles on the fly */
+  int32_t precision;                       /* of those */
+  int32_t layout;                          /* required */
+  int32_t direction;
+  int32_t values;
+  const ropewalk_positions* positions; /* required */
+  const ropewalk_tensor* q;            /* required; of no heads: k and v alone */
+  const ropewalk_tensor* k;            /* optional from here on */
+  const ropewalk_tensor* v;
+  const ropewalk_tensor* q_out;
+  const ropewalk_tensor* k_out;
+  const ropewalk_tensor* v_out;
+  int64_t first_dim;
+  int64_t rotated_heads;
+  const float* q_norm_weight; /* [head_dim] */
+  const float* k_norm_weight;
+  double q_norm_eps;
+  double k_norm_eps;
+  const int64_t* slots; /* [num_slots] = [batch * tokens] */
+  int64_t num_slots;
+} ropewalk_rotate_args;
+ropewalk_status ropewalk_rotate(const ropewalk_rotate_args* args);
+
+/* out: [batch * tokens]; table: [batch, blocks_per_sequence]; first: [batch] */
+ropewalk_status ropewalk_block_table_slots(const int32_t* table, int64_t blocks_per_sequence,
+                                           int64_t block_slots, const int64_t* first, int64_t batch,
+                                           int64_t tokens, int64_t* out);
+ropewalk_status ropewalk_ring_slots(int64_t capacity, const int64_t* first, int64_t batch,
+                                    int64_t tokens, int64_t* out);
+
+/* rotary/rerotate.h */
+typedef struct ropewalk_q8_keys {
+  size_t size;
+  void* data;
+  int64_t batch, tokens, heads, head_dim;
+  int64_t strides_bytes[3]; /* batch, token, head; all 0: contiguous */
+} ropewalk_q8_keys;
+typedef struct ropewalk_rerotate_args {
+  size_t size;
+  const ropewalk_frequencies* frequencies; /* required */
+  const ropewalk_frequencies* from;        /* another method before */
+  int32_t layout;                          /* required */
+  int32_t amplitude_ratio;                 /* 1: keys times new over old amplitude */
+  int64_t delta;                           /* all keys alike, unless a list is given: */
+  const int64_t* sequence_deltas;          /* [num], num = axes * batch */
+  const int64_t* token_deltas;             /* [num], num = axes * batch * tokens */
+  const int64_t* old_positions;            /* [num], both */
+  const int64_t* new_positions;
+  int64_t num;
+  const ropewalk_tensor* keys;     /* these, */
+  const ropewalk_q8_keys* q8_keys; /* or these */
+  int64_t first_dim;
+} ropewalk_rerotate_args;
+ropewalk_status ropewalk_rerotate(const ropewalk_rerotate_args* args);
+
+/* rotary/gradient.h */
+typedef struct ropewalk_gradient_args {
+  size_t size;
+  const ropewalk_frequencies* frequencies; /* required */
+  const ropewalk_positions* positions;     /* required */
+  const ropewalk_tensor* value;            /* required, and its gradient */
+  const ropewalk_tensor* gradient;
+  int32_t layout; /* required */
+  int64_t first_dim;
+} ropewalk_gradient_args;
+/* inv_freq: [pairs]; amplitude: one, or NULL. Both are set, not added to. */
+ropewalk_status ropewalk_frequency_gradient(const ropewalk_gradient_args* args, double* inv_freq,
+                                            double* amplitude);
+/* out: [pairs], d inv_freq / d base. */
+ropewalk_status ropewalk_base_derivative(const ropewalk_spec* spec, int64_t length, double* out);
+
+/* rotary/positions.h */
+enum {
+  ROPEWALK_RULE_FLAT = 0,
+  ROPEWALK_RULE_QWEN2_VL = 1,
+  ROPEWALK_RULE_QWEN2_5_VL = 2,
+  ROPEWALK_RULE_QWEN3_VL = 3,
+  ROPEWALK_RULE_ERNIE = 4,
+  ROPEWALK_RULE_XD_ROPE = 5,
+  ROPEWALK_RULE_ROPE_TIE = 6,
+  ROPEWALK_RULE_ROPE_TV = 7
+};
+typedef struct ropewalk_position_rule {
+  size_t size;
+  int32_t rule;
+  int64_t spatial_merge;    /* 0: 2 */
+  int64_t temporal_merge;   /* 0: 2 */
+  double tokens_per_second; /* 0: 2 */
+  int64_t start;
+} ropewalk_position_rule;
+typedef struct ropewalk_position_builder ropewalk_position_builder;
+typedef struct ropewalk_token_positions {
+  size_t size;
+  int64_t axes, tokens;
+  int64_t denominator;
+  int64_t next;
+} ropewalk_token_positions;
+ropewalk_status ropewalk_position_builder_create(const ropewalk_position_rule* rule,
+                                                 ropewalk_position_builder** out);
+ropewalk_status ropewalk_position_builder_text(ropewalk_position_builder* builder, int64_t tokens);
+ropewalk_status ropewalk_position_builder_image(ropewalk_position_builder* builder, int64_t height,
+                                                int64_t width);
+ropewalk_status ropewalk_position_builder_video(ropewalk_position_builder* builder, int64_t frames,
+                                                int64_t height, int64_t width,
+                                                double seconds_per_grid);
+ropewalk_status ropewalk_position_builder_timestamped_video(ropewalk_position_builder* builder,
+                                                            const int64_t* timestamp_tokens,
+                                                            int64_t frames, int64_t height,
+                                                            int64_t width);
+/* values: NULL, or room for [axes, tokens] as a call with NULL has said; capacity in elements. */
+ropewalk_status ropewalk_position_builder_get(const ropewalk_position_builder* builder,
+                                              ropewalk_token_positions* out, int64_t* values,
+                                              int64_t capacity);
+void ropewalk_position_builder_destroy(ropewalk_position_builder* builder);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ROPEWALK_ROPEWALK_H_ */

@@ -1,0 +1,112 @@
+// What the C functions share: structs with a size, errors as codes, enums from numbers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/tensor_view.h"
+#include "ropewalk/ropewalk.h"
+#include "ropewalk/rotary/frequencies.h"
+#include "ropewalk/rotary/rotate.h"
+
+struct ropewalk_frequencies {
+  ropewalk::Frequencies frequencies;
+  std::vector<double> inv_freq;
+};
+struct ropewalk_table {
+  ropewalk::CosSinTable table;
+};
+
+namespace ropewalk::capi {
+
+[[noreturn]] inline void Bad(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void SetLastError(const char* text) noexcept;
+
+// Runs `body`; what it throws becomes a code and a text.
+template <class Body>
+ropewalk_status Guard(const Body& body) noexcept {
+  try {
+    body();
+    return ROPEWALK_OK;
+  } catch (const Error& e) {
+    SetLastError(e.what());
+    return static_cast<ropewalk_status>(e.code()) + ROPEWALK_INVALID_ARGUMENT;
+  } catch (const std::bad_alloc&) {
+    SetLastError("out of memory");
+    return ROPEWALK_OUT_OF_MEMORY;
+  } catch (const std::exception& e) {
+    SetLastError(e.what());
+    return ROPEWALK_INTERNAL;
+  } catch (...) {
+    SetLastError("unknown error");
+    return ROPEWALK_INTERNAL;
+  }
+}
+
+template <class T>
+const T& NotNull(const T* p, const char* name) {
+  if (p == nullptr) Bad(std::string(name) + ": expected a pointer, got NULL");
+  return *p;
+}
+
+// The struct as this library knows it. Fields that it does not know must be zero. Those that later
+// versions append will be allowed to be missing; all of today's were there from the first.
+template <class T>
+T Read(const T* given, const char* name) {
+  NotNull(given, name);
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof(size));
+  if (size < sizeof(T)) {
+    Bad(std::string(name) + ".size: expected sizeof of the struct, " + std::to_string(sizeof(T)) +
+        ", got " + std::to_string(size));
+  }
+  const char* bytes = reinterpret_cast<const char*>(given);
+  if (std::any_of(bytes + sizeof(T), bytes + std::min(size, sizeof(T) + 4096),
+                  [](char b) { return b != 0; })) {
+    Bad(std::string(name) + ": a field that this version of the library does not know is set");
+  }
+  T out;
+  std::memcpy(&out, given, sizeof(T));
+  return out;
+}
+
+// A list that may be absent.
+template <class T>
+std::span<const T> List(const T* data, int64_t size, const char* name) {
+  if (size < 0 || (size > 0 && data == nullptr)) {
+    Bad(std::string(name) + ": a list of " + std::to_string(size) + " elements at " +
+        (data == nullptr ? "NULL" : "a pointer"));
+  }
+  return {data, static_cast<std::size_t>(size)};
+}
+
+// A number of an enum whose values are first .. last.
+template <class E>
+E Enum(int32_t value, int32_t first, int32_t last, const char* name) {
+  if (value < first || value > last) {
+    Bad(std::string(name) + ": expected " + std::to_string(first) + " to " + std::to_string(last) +
+        ", got " + std::to_string(value));
+  }
+  return static_cast<E>(value - first);
+}
+inline PairLayout Layout(int32_t value) { return Enum<PairLayout>(value, 1, 2, "layout"); }
+inline AnglePrecision Precision(int32_t value) {
+  return Enum<AnglePrecision>(value, 0, 1, "precision");
+}
+
+TensorView View(const ropewalk_tensor* tensor, const char* name);
+// Absent when NULL.
+TensorView OptionalView(const ropewalk_tensor* tensor, const char* name);
+Positions PositionsOf(const ropewalk_positions* positions);
+RotarySpec SpecOf(const ropewalk_spec* spec);
+
+}  // namespace ropewalk::capi
