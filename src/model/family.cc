@@ -2,61 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ropewalk/base/error.h"
 
 namespace ropewalk::internal {
 namespace {
 
-using Window = Family::Window;
-
-// clang-format off
-constexpr Family kFamilies[] = {
-    {.name = "llama", .gguf_name = "llama", .default_theta = 1e4, .kv_heads_default_heads = true,
-     .default_head_dim = 0, .qkv_bias = false, .attention_bias_key = true, .mlp_bias_key = true,
-     .qk_norm = false, .window = Window::kNone, .default_window = 0, .no_rope_interval = 0,
-     .gguf_permuted = true},
-    {.name = "mistral", .gguf_name = nullptr, .default_theta = 1e4, .kv_heads_default_heads = false,
-     .default_head_dim = 0, .qkv_bias = false, .attention_bias_key = false, .mlp_bias_key = false,
-     .qk_norm = false, .window = Window::kAll, .default_window = 4096, .no_rope_interval = 0,
-     .gguf_permuted = true},
-    {.name = "qwen2", .gguf_name = "qwen2", .default_theta = 1e4, .kv_heads_default_heads = false,
-     .default_head_dim = 0, .qkv_bias = true, .attention_bias_key = false, .mlp_bias_key = false,
-     .qk_norm = false, .window = Window::kFromMaxWindowLayers, .default_window = 4096,
-     .no_rope_interval = 0, .gguf_permuted = false},
-    {.name = "qwen3", .gguf_name = "qwen3", .default_theta = 1e4, .kv_heads_default_heads = false,
-     .default_head_dim = 128, .qkv_bias = false, .attention_bias_key = true, .mlp_bias_key = false,
-     .qk_norm = true, .window = Window::kFromMaxWindowLayers, .default_window = 4096,
-     .no_rope_interval = 0, .gguf_permuted = false},
-    {.name = "smollm3", .gguf_name = nullptr, .default_theta = 2e6, .kv_heads_default_heads = false,
-     .default_head_dim = 0, .qkv_bias = false, .attention_bias_key = true, .mlp_bias_key = true,
-     .qk_norm = false, .window = Window::kNone, .default_window = 0, .no_rope_interval = 4,
-     .gguf_permuted = true},
-};
-// clang-format on
-
 template <class Name>
 std::string Join(Name name) {
   std::string s;
-  for (const Family& f : kFamilies) {
+  for (const Family& f : Families()) {
     if (name(f) == nullptr) continue;
-    if (!s.empty()) s += ", ";
-    s += name(f);
+    for (const std::string& word : Words(name(f))) s += (s.empty() ? "" : ", ") + word;
   }
   return s;
 }
 
 }  // namespace
 
+std::vector<std::string> Words(std::string_view list) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find(' ', at), list.size());
+    if (end > at) words.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+bool HasWord(std::string_view list, std::string_view word) {
+  const std::vector<std::string> words = Words(list);
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool Family::Takes(std::string_view key) const { return HasWord(keys, key); }
+
 const Family* FindFamily(const std::string& hf_model_type) {
-  for (const Family& f : kFamilies) {
-    if (hf_model_type == f.name) return &f;
+  for (const Family& f : Families()) {
+    if (hf_model_type == f.name || HasWord(f.aliases, hf_model_type)) return &f;
   }
   return nullptr;
 }
 
 const Family* FindGgufFamily(const std::string& architecture) {
-  for (const Family& f : kFamilies) {
-    if (f.gguf_name != nullptr && architecture == f.gguf_name) return &f;
+  for (const Family& f : Families()) {
+    if (f.gguf != nullptr && HasWord(f.gguf, architecture)) return &f;
   }
   return nullptr;
 }
@@ -65,11 +56,22 @@ std::string FamilyNames() {
   return Join([](const Family& f) { return f.name; });
 }
 std::string GgufFamilyNames() {
-  return Join([](const Family& f) { return f.gguf_name; });
+  return Join([](const Family& f) { return f.gguf; });
+}
+std::string RunnableFamilyNames() {
+  return Join([](const Family& f) { return f.Has(kRuns) ? f.name : nullptr; });
+}
+
+std::string NotRunnable(const Family& family) {
+  if (family.Has(kRuns)) return "";
+  return fmt::format(
+      "the positions of a {} model are read but its decoder is not built in; models that run are "
+      "{}",
+      family.name, RunnableFamilyNames());
 }
 
 void CheckSizes(const ModelConfig& c, const std::string& where) {
-  if (c.heads % c.kv_heads != 0) {
+  if (c.heads > 0 && c.kv_heads > 0 && c.heads % c.kv_heads != 0) {
     throw Error(ErrorCode::kInvalidConfig,
                 fmt::format("{}: {} query heads cannot share {} key heads evenly", where, c.heads,
                             c.kv_heads));

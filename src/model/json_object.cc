@@ -63,6 +63,7 @@ JsonObject::JsonObject(const json& object, std::string where)
 }
 
 const json* JsonObject::Find(std::string_view key) const {
+  asked_.emplace(key);
   const auto it = object_.find(std::string(key));
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +26,7 @@ class JsonObject {
 
   const std::string& where() const { return where_; }
   const nlohmann::json& value() const { return object_; }
-  // Null counts as absent, as in Python's None.
+  // Null counts as absent, as in Python's None. Every key asked for here or below is remembered.
   const nlohmann::json* Find(std::string_view key) const;
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
@@ -40,12 +42,15 @@ class JsonObject {
     if (!value) Fail(key, expected);
     return *std::move(value);
   }
+  // The keys that were asked for, whether present or not: what this reader knows.
+  const std::set<std::string, std::less<>>& asked() const { return asked_; }
   // "config.json: hidden_size: expected ..., got ..." (or "it is missing").
   [[noreturn]] void Fail(std::string_view key, std::string_view expected) const;
 
  private:
   const nlohmann::json& object_;
   std::string where_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 // A JSON value for a message: at most 60 characters.

@@ -6,6 +6,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
 #include "src/model/config_llama2c.h"
+#include "src/model/config_text.h"
 #include "src/model/tensor_table.h"
 
 namespace ropewalk {
@@ -25,8 +26,21 @@ void TryTokenizer(ModelFiles& files, F&& load) {
 
 void OpenConfigJson(const std::string& path, const OpenOptions& options, ModelFiles& files) {
   const auto file = MappedFile::Open(path);
-  files.config = ParseHfConfig(std::string(file->text()), path, options.allow_unknown);
+  files.config = internal::ParseConfigText(file->text(), path, options.allow_unknown);
   files.config_hash = HashHex(file->text());
+}
+
+// Names and shapes are known for the decoder's families alone.
+void CheckIfRunnable(ModelFiles& files, internal::Naming naming, const std::string& where) {
+  if (files.config.not_runnable.empty()) {
+    internal::CheckTensors(files.config, files.tensors, naming, where);
+  }
+}
+
+// Arguments of Megatron-LM come in files of any name.
+bool IsConfigText(const std::string& path) {
+  return !path.ends_with(".gguf") && !path.ends_with(".bin") && !path.ends_with(".safetensors") &&
+         internal::IsMegatronText(MappedFile::Open(path)->text());
 }
 
 bool HasSafetensors(const fs::path& folder) {
@@ -38,7 +52,10 @@ bool HasSafetensors(const fs::path& folder) {
 }
 
 void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {
-  const fs::path config = folder / "config.json";
+  fs::path config = folder / "config.json";
+  if (!fs::is_regular_file(config) && fs::is_regular_file(folder / "params.json")) {
+    config = folder / "params.json";  // Mistral's and Meta's own downloads
+  }
   if (!fs::is_regular_file(config)) {
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: no config.json in this folder; expected a Hugging "
@@ -48,8 +65,7 @@ void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& 
   OpenConfigJson(config.string(), options, files);
   if (options.need_weights || HasSafetensors(folder)) {
     files.tensors = OpenSafetensorsFolder(folder.string());
-    internal::CheckTensors(files.config, files.tensors, internal::Naming::kHuggingFace,
-                           folder.string());
+    CheckIfRunnable(files, internal::Naming::kHuggingFace, folder.string());
   }
   TryTokenizer(files, [&] { return LoadTokenizerFolder(folder.string()); });
 }
@@ -61,7 +77,7 @@ void OpenGgufModel(const std::string& path, const OpenOptions& options, ModelFil
   TryTokenizer(files, [&] { return LoadTokenizerGguf(gguf); });
   files.tensors = std::move(gguf.tensors);
   if (options.need_weights || !files.tensors.empty()) {
-    internal::CheckTensors(files.config, files.tensors, internal::Naming::kGguf, path);
+    CheckIfRunnable(files, internal::Naming::kGguf, path);
   }
 }
 
@@ -89,7 +105,7 @@ ModelFiles OpenModel(const std::string& path, const OpenOptions& options) {
                 fmt::format("{}: no such file or folder; expected a Hugging Face folder, a .gguf "
                             "file or a llama2.c .bin",
                             path));
-  } else if (path.ends_with(".json")) {
+  } else if (path.ends_with(".json") || IsConfigText(path)) {
     if (options.need_weights) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{}: a configuration alone has no weights; give the folder", path));
@@ -107,7 +123,7 @@ ModelFiles OpenModel(const std::string& path, const OpenOptions& options) {
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format("{}: expected a Hugging Face folder, a .gguf file, a llama2.c .bin or a "
-                    "config.json",
+                    "configuration (config.json, params.json, arguments of Megatron-LM)",
                     path));
   }
   return files;

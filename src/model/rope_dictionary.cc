@@ -1,14 +1,18 @@
 #include "src/model/rope_dictionary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "ropewalk/base/error.h"
+#include "src/model/family.h"
 
 namespace ropewalk::internal {
 namespace {
+
+using nlohmann::json;
 
 // Which types give a key a meaning; one letter a type.
 enum TypeBit : unsigned {
@@ -18,19 +22,30 @@ enum TypeBit : unsigned {
   kYarn = 8,
   kLongRope = 16,
   kLlama3 = 32,
-  kAll = 63
+  kProportional = 64,
+  kXdrope = 128,
+  kNtk = 256,
+  kAll = 511
 };
 
 struct TypeRow {
   const char* name;
-  const char* canonical;
   TypeBit bit;
 };
 constexpr TypeRow kTypes[] = {
-    {"default", "default", kDefault},    {"linear", "linear", kLinear},
-    {"dynamic", "dynamic", kDynamic},    {"yarn", "yarn", kYarn},
-    {"longrope", "longrope", kLongRope}, {"su", "longrope", kLongRope},  // Phi-3's first name
-    {"llama3", "llama3", kLlama3},
+    {"default", kDefault},
+    {"linear", kLinear},
+    {"dynamic", kDynamic},
+    {"yarn", kYarn},
+    {"llama3", kLlama3},
+    {"longrope", kLongRope},
+    {"su", kLongRope},  // Phi-3's first name
+    {"proportional", kProportional},
+    {"mrope", kDefault},       // Qwen2-VL's first name: the sections say it
+    {"xdrope", kXdrope},       // HunYuan-VL
+    {"ntk", kNtk},             // vLLM
+    {"deepseek_yarn", kYarn},  // what vLLM makes of DeepSeek's "yarn"
+    {"gptj", kDefault},        // MLC: consecutive elements, no scaling
 };
 
 struct KeyRow {
@@ -44,7 +59,14 @@ constexpr KeyRow kKeys[] = {
     {"rope_theta", kAll},
     {"partial_rotary_factor", kAll},
     {"original_max_position_embeddings", kAll},
-    {"factor", kLinear | kDynamic | kYarn | kLongRope | kLlama3},
+    {"max_position_embeddings", kAll},
+    {"mrope_section", kAll},
+    {"mrope_interleaved", kAll},
+    {"interleaved", kAll},  // Qwen3-Omni says it twice
+    {"llama_4_scaling_beta", kAll},
+    {"xdrope_section", kXdrope | kDynamic},
+    {"alpha", kXdrope | kDynamic},
+    {"factor", kAll & ~kDefault},
     {"attention_factor", kYarn | kLongRope},
     {"attn_factor", kYarn},
     {"beta_fast", kYarn},
@@ -54,10 +76,15 @@ constexpr KeyRow kKeys[] = {
     {"truncate", kYarn},
     {"short_factor", kLongRope},
     {"long_factor", kLongRope},
+    {"short_mscale", kLongRope},
+    {"long_mscale", kLongRope},
     {"low_freq_factor", kLlama3},
     {"high_freq_factor", kLlama3},
+    {"mixed_b", kNtk},
     {"finetuned", 0, true},  // says how the model was made
 };
+// Tencent's files with a fixed alpha carry YaRN's keys too; no implementation reads them there.
+constexpr const char* kBesideAlpha[] = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
 
 constexpr double kMaxFactor = 1e6;
 
@@ -79,7 +106,7 @@ const TypeRow& FindType(const JsonObject& rope, const char* key, const std::stri
   for (const TypeRow& t : kTypes) names.push_back(t.name);
   throw Error(ErrorCode::kUnsupported,
               fmt::format("{}: {}: unknown type {}{}; known are {}", rope.where(), key,
-                          Shown(nlohmann::json(name)), DidYouMean(name, names), TypeNames(kAll)));
+                          Shown(json(name)), DidYouMean(name, names), TypeNames(kAll)));
 }
 
 const TypeRow& ReadType(const JsonObject& rope, const RopeContext& context) {
@@ -91,7 +118,11 @@ const TypeRow& ReadType(const JsonObject& rope, const RopeContext& context) {
                             rope.where(), TypeNames(kAll)));
   }
   const TypeRow& type = FindType(rope, a ? "rope_type" : "type", a ? *a : *b);
-  if (a && b && FindType(rope, "type", *b).bit != type.bit) {
+  if (!a || !b) return type;
+  const TypeRow& other = FindType(rope, "type", *b);
+  // transformers writes "dynamic" beside Tencent's "xdrope", and both are one fixed alpha.
+  const unsigned both = type.bit | other.bit;
+  if (other.bit != type.bit && !(both == (kXdrope | kDynamic) && rope.Has("alpha"))) {
     throw Error(ErrorCode::kInvalidConfig,
                 fmt::format("{}: rope_type is \"{}\" but type is \"{}\"; remove the wrong one",
                             rope.where(), *a, *b));
@@ -106,6 +137,12 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
     const auto row = std::find_if(std::begin(kKeys), std::end(kKeys),
                                   [&key = key](const KeyRow& k) { return key == k.name; });
     if (row != std::end(kKeys) && (row->harmless || (row->types & type.bit) != 0)) continue;
+    if (key == "factor" && value == 1) continue;  // nothing is scaled
+    if (rope.Has("alpha") && std::find(std::begin(kBesideAlpha), std::end(kBesideAlpha), key) !=
+                                 std::end(kBesideAlpha)) {
+      notes.push_back(fmt::format("{}: {} has no effect beside alpha", rope.where(), key));
+      continue;
+    }
     std::string message;
     if (row != std::end(kKeys)) {
       message = fmt::format("{}: {} = {} has no meaning for type \"{}\", only for {}", rope.where(),
@@ -115,7 +152,7 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
       for (const KeyRow& k : kKeys) {
         if (k.harmless || (k.types & type.bit) != 0) names.push_back(k.name);
       }
-      message = fmt::format("{}: unknown key {} = {}{}", rope.where(), Shown(nlohmann::json(key)),
+      message = fmt::format("{}: unknown key {} = {}{}", rope.where(), Shown(json(key)),
                             Shown(value), DidYouMean(key, names));
     }
     if (!allow_unknown) {
@@ -162,11 +199,18 @@ YarnScaling ReadYarn(const JsonObject& rope, const RopeContext& context, int64_t
                               "attention_factor ({}) replaces it; remove one",
                               rope.where(), *attn, *y.attention_factor));
     }
-    const auto g = [&](double m) { return 0.1 * m * std::log(y.factor) + 1; };
-    const bool ratio = y.mscale && y.mscale_all_dim;
-    y.attention_factor = *attn * (ratio ? g(*y.mscale) / g(*y.mscale_all_dim) : g(1));
+    y.attn_factor = *attn;
   }
   return y;
+}
+
+// Phi-3-small and Phi-3.5-MoE give the amplitude outright, one for each list.
+void ReadMscales(const JsonObject& rope, LongRopeScaling& s) {
+  s.short_mscale = rope.Number("short_mscale", 1e-6, 1e6);
+  s.long_mscale = rope.Number("long_mscale", 1e-6, 1e6);
+  if (s.short_mscale.has_value() == s.long_mscale.has_value()) return;
+  rope.Fail(s.short_mscale ? "long_mscale" : "short_mscale",
+            "a number, because the amplitude of the other list is given");
 }
 
 LongRopeScaling ReadLongRope(const JsonObject& rope, const RopeContext& context, int64_t original) {
@@ -175,11 +219,12 @@ LongRopeScaling ReadLongRope(const JsonObject& rope, const RopeContext& context,
   s.short_factor = rope.Require(rope.Numbers("short_factor", 1e-6, 1e9), "short_factor", kList);
   s.long_factor = rope.Require(rope.Numbers("long_factor", 1e-6, 1e9), "long_factor", kList);
   s.attention_factor = rope.Number("attention_factor", 1e-6, 1e6);
+  ReadMscales(rope, s);
   s.factor = Factor(rope);
   if (!s.factor && original > 0 && context.max_position >= original) {
     s.factor = double(context.max_position) / double(original);
   }
-  if (!s.factor && !s.attention_factor) RequiredFactor(rope);
+  if (!s.factor && !s.attention_factor && !s.long_mscale) RequiredFactor(rope);
   return s;
 }
 
@@ -191,12 +236,78 @@ Llama3Scaling ReadLlama3(const JsonObject& rope) {
       rope.Require(rope.Number("low_freq_factor", 1e-6, 1e6), "low_freq_factor", kNumber);
   s.high_freq_factor =
       rope.Require(rope.Number("high_freq_factor", 1e-6, 1e6), "high_freq_factor", kNumber);
-  if (s.low_freq_factor >= s.high_freq_factor) {
+  // Equal ones are a step, as Llama 4 Scout has it.
+  if (s.low_freq_factor > s.high_freq_factor) {
     throw Error(ErrorCode::kInvalidConfig,
-                fmt::format("{}: low_freq_factor ({}) must be smaller than high_freq_factor ({})",
+                fmt::format("{}: low_freq_factor ({}) must not be above high_freq_factor ({})",
                             rope.where(), s.low_freq_factor, s.high_freq_factor));
   }
   return s;
+}
+
+// A fixed alpha (HunYuan): NTK-aware with s = alpha, whatever the length.
+Scaling ReadDynamic(const JsonObject& rope, const TypeRow& type) {
+  const auto alpha = rope.Number("alpha", 1, kMaxFactor);
+  if (!alpha) {
+    if (type.bit == kXdrope) rope.Fail("alpha", "a number from 1 to 1e+06");
+    return DynamicNtkScaling{RequiredFactor(rope)};
+  }
+  if (const auto factor = Factor(rope); factor && *factor != 1) {
+    throw Error(ErrorCode::kInvalidConfig,
+                fmt::format("{}: alpha is {} and factor {}; alpha alone is used where it is given: "
+                            "remove one",
+                            rope.where(), *alpha, *factor));
+  }
+  return NtkScaling{*alpha};
+}
+
+Scaling ReadNtk(const JsonObject& rope) {
+  const double factor = RequiredFactor(rope);
+  if (const auto b = rope.Number("mixed_b", 1e-3, 1e3)) return NtkMixedScaling{factor, *b};
+  return NtkFixedScaling{factor};
+}
+
+Scaling ReadScaling(const JsonObject& rope, const TypeRow& type, const RopeContext& context,
+                    int64_t original, std::optional<double> partial) {
+  switch (type.bit) {
+    case kLinear:
+      return LinearScaling{RequiredFactor(rope)};
+    case kDynamic:
+    case kXdrope:
+      return ReadDynamic(rope, type);
+    case kYarn:
+      return ReadYarn(rope, context, original);
+    case kLongRope:
+      return ReadLongRope(rope, context, original);
+    case kLlama3:
+      return ReadLlama3(rope);
+    case kProportional:
+      return ProportionalScaling{partial.value_or(1), Factor(rope).value_or(1)};
+    case kNtk:
+      return ReadNtk(rope);
+    default:
+      return NoScaling{};
+  }
+}
+
+std::vector<int64_t> ReadSections(const JsonObject& rope) {
+  const auto read = [&](const char* key) {
+    std::vector<int64_t> sections;
+    for (const double d : rope.Numbers(key, 0, 65536).value_or(std::vector<double>())) {
+      if (d != std::floor(d)) rope.Fail(key, "an array of integers");
+      sections.push_back(static_cast<int64_t>(d));
+    }
+    if (sections.size() > 4) rope.Fail(key, "an array of at most 4 integers, one an axis");
+    return sections;
+  };
+  const std::vector<int64_t> m = read("mrope_section"), x = read("xdrope_section");
+  if (!m.empty() && !x.empty() && m != x) {
+    throw Error(ErrorCode::kInvalidConfig,
+                fmt::format("{}: mrope_section is [{}] and xdrope_section [{}]; remove the wrong "
+                            "one",
+                            rope.where(), fmt::join(m, ", "), fmt::join(x, ", ")));
+  }
+  return m.empty() ? x : m;
 }
 
 }  // namespace
@@ -204,38 +315,35 @@ Llama3Scaling ReadLlama3(const JsonObject& rope) {
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {
   RopeDictionary out;
   const TypeRow& type = ReadType(rope, context);
-  out.type = type.canonical;
+  out.type = type.name;
   CheckKeys(rope, type, context.allow_unknown, out.notes);
   out.theta = rope.Number("rope_theta", 1, 1e18);
   out.partial = rope.Number("partial_rotary_factor", 0, 1);
-  out.original = rope.Int("original_max_position_embeddings", 1, (int64_t{1} << 31) - 1);
-  if (out.original && context.original && *out.original != *context.original) {
-    throw Error(ErrorCode::kInvalidConfig,
-                fmt::format("{}: original_max_position_embeddings is {} here and {} at top level; "
-                            "remove the wrong one",
-                            rope.where(), *out.original, *context.original));
+  out.original = rope.Int("original_max_position_embeddings", 1, kMaxTokens);
+  out.max_position = rope.Int("max_position_embeddings", 1, kMaxTokens);
+  out.sections = ReadSections(rope);
+  out.interleaved = rope.Bool("mrope_interleaved");
+  if (const auto again = rope.Bool("interleaved")) {
+    if (out.interleaved && *out.interleaved != *again) {
+      throw Error(ErrorCode::kInvalidConfig,
+                  fmt::format("{}: mrope_interleaved is {} but interleaved is {}; remove the wrong "
+                              "one",
+                              rope.where(), *out.interleaved, *again));
+    }
+    out.interleaved = again;
   }
+  out.query_beta = rope.Number("llama_4_scaling_beta", 0, 1e3);
+  const auto agree = [&](const char* key, std::optional<int64_t> inner, int64_t outer) {
+    if (!inner || outer == 0 || *inner == outer) return;
+    throw Error(ErrorCode::kInvalidConfig,
+                fmt::format("{}: {} is {} here and {} at top level; remove the wrong one",
+                            rope.where(), key, *inner, outer));
+  };
+  agree("original_max_position_embeddings", out.original, context.original.value_or(0));
+  agree("max_position_embeddings", out.max_position, context.max_position);
   const int64_t original =
       out.original ? *out.original : context.original.value_or(context.max_position);
-  switch (type.bit) {
-    case kLinear:
-      out.scaling = LinearScaling{RequiredFactor(rope)};
-      break;
-    case kDynamic:
-      out.scaling = DynamicNtkScaling{RequiredFactor(rope)};
-      break;
-    case kYarn:
-      out.scaling = ReadYarn(rope, context, original);
-      break;
-    case kLongRope:
-      out.scaling = ReadLongRope(rope, context, original);
-      break;
-    case kLlama3:
-      out.scaling = ReadLlama3(rope);
-      break;
-    default:
-      break;
-  }
+  out.scaling = ReadScaling(rope, type, context, original, out.partial);
   return out;
 }
 

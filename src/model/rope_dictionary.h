@@ -11,12 +11,16 @@
 namespace ropewalk::internal {
 
 struct RopeDictionary {
-  std::string type = "default";  // canonical name
+  std::string type = "default";  // as the dictionary calls it: "su", "mrope", "gptj", ...
   Scaling scaling = NoScaling{};
-  std::optional<double> theta;      // rope_theta inside
-  std::optional<double> partial;    // partial_rotary_factor inside
-  std::optional<int64_t> original;  // original_max_position_embeddings inside
-  std::vector<std::string> notes;   // unknown keys that were let pass, and choices made
+  std::optional<double> theta;          // rope_theta inside
+  std::optional<double> partial;        // partial_rotary_factor inside
+  std::optional<int64_t> original;      // original_max_position_embeddings inside
+  std::optional<int64_t> max_position;  // max_position_embeddings inside
+  std::vector<int64_t> sections;        // mrope_section or xdrope_section: pairs of each axis
+  std::optional<bool> interleaved;      // mrope_interleaved
+  std::optional<double> query_beta;     // llama_4_scaling_beta: the queries' temperature
+  std::vector<std::string> notes;       // unknown keys that were let pass, and choices made
 };
 
 // What a dictionary may rely on from around it.
