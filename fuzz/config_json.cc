@@ -4,12 +4,15 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/model.h"
+#include "src/model/config_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  try {
-    ropewalk::ParseHfConfig(text, "config.json");
-  } catch (const ropewalk::Error&) {  // anything else that is thrown is a finding
+  for (const bool allow_unknown : {false, true}) {
+    try {  // config.json, params.json or arguments of Megatron-LM, as the text looks
+      ropewalk::internal::ParseConfigText(text, "config.json", allow_unknown);
+    } catch (const ropewalk::Error&) {  // anything else that is thrown is a finding
+    }
   }
   return 0;
 }

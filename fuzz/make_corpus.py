@@ -47,9 +47,10 @@ def safetensors(header, data):
 
 
 def write(target, name, data):
-    folder = CORPUS / target
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(data)
+    """The writers are fuzzed with what both readers are."""
+    for folder, file in ((CORPUS / target, name), (CORPUS / "writers", f"{target}_{name}")):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(data)
 
 
 config = [
@@ -87,13 +88,16 @@ every = [
 ]
 SIZES = [("f32", 0, 4, 1), ("f16", 1, 2, 1), ("q4_0", 2, 18, 32), ("q4_1", 3, 20, 32), ("q5_0", 6, 22, 32),
          ("q5_1", 7, 24, 32), ("q8_0", 8, 34, 32), ("q4_k", 12, 144, 256), ("q5_k", 13, 176, 256),
-         ("q6_k", 14, 210, 256), ("f64", 28, 8, 1), ("bf16", 30, 2, 1)]
+         ("q6_k", 14, 210, 256), ("f64", 28, 8, 1), ("bf16", 30, 2, 1), ("q2_k", 10, 84, 256),
+         ("q3_k", 11, 110, 256), ("iq4_nl", 20, 18, 32), ("iq4_xs", 23, 136, 256)]
 tensors = [(name, [block, 2], kind, 2 * size) for name, kind, size, block in SIZES]
 
 write("gguf", "spm", gguf(config + spm, [("token_embd.weight", [8, 8], 0, 256)]))
 write("gguf", "bpe", gguf(config + yarn + bpe, [("token_embd.weight", [8, 8], 1, 128)], version=2))
 write("gguf", "types", gguf(every, tensors, alignment=64))
 write("gguf", "empty", gguf([], []))
+split = [key("split.no", U16, 0), key("split.count", U16, 2), key("split.tensors.count", I32, 2)]
+write("gguf", "split", gguf(config + split, [("token_embd.weight", [8, 8], 0, 256)]))
 
 plain = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 half = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}

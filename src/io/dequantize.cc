@@ -1,7 +1,11 @@
 // The block layouts are ggml's (ggml-common.h); each struct below is one block as it lies in a
-// file. Integer times scale is exact in float32 for every type (at most 11 + 8 + 6 bits), so each
-// value is rounded at most once and fused multiply-add would change nothing.
+// file. Integer times scale is exact in float32 for every type (at most 11 + 8 + 6 bits with the
+// signs, of which no type uses all), so each value is rounded at most once and fused multiply-add
+// would change nothing.
 #include "src/io/dequantize.h"
+
+#include <cstring>
+#include <iterator>
 
 #include "ropewalk/base/dtype.h"
 #include "src/io/bytes.h"
@@ -33,6 +37,21 @@ struct BlockQ5_1 {
   uint8_t high[4];
   uint8_t q[16];
 };
+struct BlockIQ4_NL {
+  uint16_t d;
+  uint8_t q[16];  // indices into kNonLinear
+};
+struct BlockQ2_K {
+  uint8_t scales[16];  // of 16 elements each: scale in the low half, min in the high half
+  uint8_t q[64];
+  uint16_t d, dmin;
+};
+struct BlockQ3_K {
+  uint8_t high[32];  // a set bit: the element is not lowered by 4
+  uint8_t q[64];
+  uint8_t scales[12];  // sixteen of 6 bits
+  uint16_t d;
+};
 struct BlockQ4_K {
   uint16_t d, dmin;
   uint8_t scales[12];  // eight pairs of 6 bits: scale and min of 32 elements each
@@ -45,14 +64,30 @@ struct BlockQ5_K {
   uint8_t q[128];
 };
 struct BlockQ6_K {
-  uint8_t low[128];
+  uint8_t q[128];
   uint8_t high[64];
   int8_t scales[16];  // of 16 elements each
   uint16_t d;
 };
-static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
-static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144);
-static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
+struct BlockIQ4_XS {
+  uint16_t d;
+  uint16_t scales_high;   // eight of 2 bits
+  uint8_t scales_low[4];  // eight of 4 bits
+  uint8_t q[128];         // indices into kNonLinear, each 32 elements as in BlockIQ4_NL
+};
+
+// IQ4_NL's steps, which are finer around zero.
+constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+
+// 32 elements of 4 bits: out[j] = value(j, its bits).
+template <class F>
+void Nibbles(const uint8_t* q, float* out, F&& value) {
+  for (int j = 0; j < 16; ++j) {
+    out[j] = value(j, q[j] & 15);
+    out[j + 16] = value(j + 16, q[j] >> 4);
+  }
+}
 
 void Decode(const BlockQ8_0& b, float* out) {
   const float d = Half(b.d);
@@ -61,40 +96,88 @@ void Decode(const BlockQ8_0& b, float* out) {
 
 void Decode(const BlockQ4_0& b, float* out) {
   const float d = Half(b.d);
-  for (int j = 0; j < 16; ++j) {
-    out[j] = ((b.q[j] & 15) - 8) * d;
-    out[j + 16] = ((b.q[j] >> 4) - 8) * d;
-  }
+  Nibbles(b.q, out, [d](int, int bits) { return (bits - 8) * d; });
 }
 
 void Decode(const BlockQ4_1& b, float* out) {
   const float d = Half(b.d), m = Half(b.m);
-  for (int j = 0; j < 16; ++j) {
-    out[j] = (b.q[j] & 15) * d + m;
-    out[j + 16] = (b.q[j] >> 4) * d + m;
-  }
+  Nibbles(b.q, out, [d, m](int, int bits) { return bits * d + m; });
 }
 
-int FiveBits(unsigned low, uint32_t high, int j) {
-  return static_cast<int>(low | (((high >> j) & 1u) << 4));
-}
+// 16 where the fifth bit of element j is set.
+int FifthBit(uint32_t high, int j) { return static_cast<int>((high >> j) & 1u) << 4; }
 
 void Decode(const BlockQ5_0& b, float* out) {
   const float d = Half(b.d);
   const uint32_t high = Load<uint32_t>(b.high);
-  for (int j = 0; j < 16; ++j) {
-    out[j] = (FiveBits(b.q[j] & 15u, high, j) - 16) * d;
-    out[j + 16] = (FiveBits(b.q[j] >> 4, high, j + 16) - 16) * d;
-  }
+  Nibbles(b.q, out, [&](int j, int bits) { return ((bits | FifthBit(high, j)) - 16) * d; });
 }
 
 void Decode(const BlockQ5_1& b, float* out) {
   const float d = Half(b.d), m = Half(b.m);
   const uint32_t high = Load<uint32_t>(b.high);
-  for (int j = 0; j < 16; ++j) {
-    out[j] = FiveBits(b.q[j] & 15u, high, j) * d + m;
-    out[j + 16] = FiveBits(b.q[j] >> 4, high, j + 16) * d + m;
+  Nibbles(b.q, out, [&](int j, int bits) { return (bits | FifthBit(high, j)) * d + m; });
+}
+
+void Decode(const BlockIQ4_NL& b, float* out) {
+  const float d = Half(b.d);
+  Nibbles(b.q, out, [d](int, int bits) { return d * kNonLinear[bits]; });
+}
+
+void Decode(const BlockIQ4_XS& b, float* out) {
+  const float d = Half(b.d);
+  for (int group = 0; group < 8; ++group) {
+    const int low = (b.scales_low[group / 2] >> (group % 2 * 4)) & 15;
+    const int high = (b.scales_high >> (group * 2)) & 3;
+    const float scale = d * ((low | (high << 4)) - 32);
+    Nibbles(b.q + group * 16, out + group * 32,
+            [scale](int, int bits) { return scale * kNonLinear[bits]; });
   }
+}
+
+// 256 elements of 2 bits as 16 groups of 16: out = value(group, l, bits), where byte
+// group / 8 * 32 + l of a plane of further bits belongs to the element.
+template <class F>
+void TwoBits(const uint8_t* q, float* out, F&& value) {
+  for (int group = 0; group < 16; ++group) {
+    const int shift = group % 8 / 2 * 2;
+    const int part = group % 2 * 16;
+    for (int l = part; l < part + 16; ++l) {
+      *out++ = value(group, l, (q[group / 8 * 32 + l] >> shift) & 3);
+    }
+  }
+}
+
+void Decode(const BlockQ2_K& b, float* out) {
+  const float d = Half(b.d), dmin = Half(b.dmin);
+  TwoBits(b.q, out, [&](int group, int, int bits) {
+    const int pair = b.scales[group];
+    return d * (pair & 15) * bits - dmin * (pair >> 4);
+  });
+}
+
+void Decode(const BlockQ3_K& b, float* out) {
+  const float d = Half(b.d);
+  float scales[16];
+  for (int group = 0; group < 16; ++group) {
+    const int low = (b.scales[group % 8] >> (group / 8 * 4)) & 15;
+    const int high = (b.scales[8 + group % 4] >> (group / 4 * 2)) & 3;
+    scales[group] = d * ((low | (high << 4)) - 32);
+  }
+  TwoBits(b.q, out, [&](int group, int l, int bits) {
+    const int raised = (b.high[l] >> (group / 2)) & 1;
+    return scales[group] * (bits - (raised != 0 ? 0 : 4));
+  });
+}
+
+void Decode(const BlockQ6_K& b, float* out) {
+  const float d = Half(b.d);
+  // The two high bits lie like the elements of Q2_K; the four low ones in 64 bytes a half.
+  TwoBits(b.high, out, [&](int group, int l, int high) {
+    const int quarter = group % 8 / 2;
+    const int low = (b.q[group / 8 * 64 + quarter % 2 * 32 + l] >> (quarter / 2 * 4)) & 15;
+    return d * b.scales[group] * ((low | (high << 4)) - 32);
+  });
 }
 
 // The j-th (scale, min) pair of eight, packed in 12 bytes: the first four pairs in the low 6 bits
@@ -108,18 +191,9 @@ ScaleMin PairOf(const uint8_t* p, int j) {
   return {(p[j + 4] & 15) | ((p[j - 4] >> 6) << 4), (p[j + 4] >> 4) | ((p[j] >> 6) << 4)};
 }
 
-void Decode(const BlockQ4_K& b, float* out) {
-  const float d = Half(b.d), dmin = Half(b.dmin);
-  for (int group = 0; group < 8; ++group) {
-    const ScaleMin pair = PairOf(b.scales, group);
-    const float scale = d * pair.scale, min = dmin * pair.min;
-    const uint8_t* q = b.q + group / 2 * 32;
-    const int shift = group % 2 * 4;
-    for (int l = 0; l < 32; ++l) out[group * 32 + l] = scale * ((q[l] >> shift) & 15) - min;
-  }
-}
-
-void Decode(const BlockQ5_K& b, float* out) {
+// Q4_K and Q5_K: 8 groups of 32, fifth(group, l) being the fifth bit.
+template <class Block, class F>
+void DecodeGroups(const Block& b, float* out, F&& fifth) {
   const float d = Half(b.d), dmin = Half(b.dmin);
   for (int group = 0; group < 8; ++group) {
     const ScaleMin pair = PairOf(b.scales, group);
@@ -127,30 +201,20 @@ void Decode(const BlockQ5_K& b, float* out) {
     const uint8_t* q = b.q + group / 2 * 32;
     const int shift = group % 2 * 4;
     for (int l = 0; l < 32; ++l) {
-      const int value = ((q[l] >> shift) & 15) | (((b.high[l] >> group) & 1) << 4);
-      out[group * 32 + l] = scale * value - min;
+      out[group * 32 + l] = scale * (((q[l] >> shift) & 15) | fifth(group, l)) - min;
     }
   }
 }
 
-void Decode(const BlockQ6_K& b, float* out) {
-  const float d = Half(b.d);
-  for (int half = 0; half < 2; ++half) {
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const uint8_t* low = b.low + half * 64 + quarter % 2 * 32;
-      const uint8_t* high = b.high + half * 32;
-      for (int l = 0; l < 32; ++l) {
-        const int value =
-            ((low[l] >> (quarter / 2 * 4)) & 15) | (((high[l] >> (quarter * 2)) & 3) << 4);
-        const int part = l / 16;
-        const float scale = d * b.scales[half * 8 + quarter * 2 + part];
-        out[half * 128 + quarter * 32 + l] = scale * (value - 32);
-      }
-    }
-  }
+void Decode(const BlockQ4_K& b, float* out) {
+  DecodeGroups(b, out, [](int, int) { return 0; });
+}
+void Decode(const BlockQ5_K& b, float* out) {
+  DecodeGroups(b, out, [&](int group, int l) { return ((b.high[l] >> group) & 1) << 4; });
 }
 
 void Decode(double x, float* out) { *out = static_cast<float>(x); }
+void Decode(float x, float* out) { *out = x; }
 void Decode(Float16 x, float* out) { *out = ToFloat(x); }
 void Decode(BFloat16 x, float* out) { *out = ToFloat(x); }
 
@@ -161,37 +225,78 @@ void DecodeAll(const std::byte* in, int64_t blocks, float* out) {
   }
 }
 
+struct TypeRow {
+  WeightType type;
+  WeightTypeInfo info;
+  void (*decode)(const std::byte* in, int64_t blocks, float* out);
+};
+template <class Block, int kElements>
+constexpr TypeRow Row(WeightType type, const char* name, uint32_t ggml_id) {
+  return {type,
+          {name, kElements, static_cast<int>(sizeof(Block)), ggml_id},
+          &DecodeAll<Block, kElements>};
+}
+
+// The one list of types, in the order of the enumeration; the numbers are those of ggml_type.
+constexpr TypeRow kTypes[] = {
+    Row<double, 1>(WeightType::kF64, "F64", 28),
+    Row<float, 1>(WeightType::kF32, "F32", 0),
+    Row<Float16, 1>(WeightType::kF16, "F16", 1),
+    Row<BFloat16, 1>(WeightType::kBF16, "BF16", 30),
+    Row<BlockQ8_0, 32>(WeightType::kQ8_0, "Q8_0", 8),
+    Row<BlockQ4_0, 32>(WeightType::kQ4_0, "Q4_0", 2),
+    Row<BlockQ4_1, 32>(WeightType::kQ4_1, "Q4_1", 3),
+    Row<BlockQ5_0, 32>(WeightType::kQ5_0, "Q5_0", 6),
+    Row<BlockQ5_1, 32>(WeightType::kQ5_1, "Q5_1", 7),
+    Row<BlockIQ4_NL, 32>(WeightType::kIQ4_NL, "IQ4_NL", 20),
+    Row<BlockQ2_K, 256>(WeightType::kQ2_K, "Q2_K", 10),
+    Row<BlockQ3_K, 256>(WeightType::kQ3_K, "Q3_K", 11),
+    Row<BlockQ4_K, 256>(WeightType::kQ4_K, "Q4_K", 12),
+    Row<BlockQ5_K, 256>(WeightType::kQ5_K, "Q5_K", 13),
+    Row<BlockQ6_K, 256>(WeightType::kQ6_K, "Q6_K", 14),
+    Row<BlockIQ4_XS, 256>(WeightType::kIQ4_XS, "IQ4_XS", 23),
+};
+constexpr bool InOrder() {
+  for (std::size_t i = 0; i < std::size(kTypes); ++i) {
+    if (static_cast<std::size_t>(kTypes[i].type) != i) return false;
+  }
+  return std::size(kTypes) == static_cast<std::size_t>(WeightType::kIQ4_XS) + 1;
+}
+static_assert(InOrder());
+// The sizes that ggml-common.h asserts.
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
+static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4_NL) == 18);
+static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144);
+static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_XS) == 136);
+
+const TypeRow& Row(WeightType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
 }  // namespace
 
 void Dequantize(WeightType type, const std::byte* in, int64_t blocks, float* out) {
-  if (blocks == 0) return;
-  switch (type) {
-    case WeightType::kF64:
-      return DecodeAll<double, 1>(in, blocks, out);
-    case WeightType::kF32:
-      std::memcpy(out, in, static_cast<std::size_t>(blocks) * sizeof(float));
-      return;
-    case WeightType::kF16:
-      return DecodeAll<Float16, 1>(in, blocks, out);
-    case WeightType::kBF16:
-      return DecodeAll<BFloat16, 1>(in, blocks, out);
-    case WeightType::kQ8_0:
-      return DecodeAll<BlockQ8_0, 32>(in, blocks, out);
-    case WeightType::kQ4_0:
-      return DecodeAll<BlockQ4_0, 32>(in, blocks, out);
-    case WeightType::kQ4_1:
-      return DecodeAll<BlockQ4_1, 32>(in, blocks, out);
-    case WeightType::kQ5_0:
-      return DecodeAll<BlockQ5_0, 32>(in, blocks, out);
-    case WeightType::kQ5_1:
-      return DecodeAll<BlockQ5_1, 32>(in, blocks, out);
-    case WeightType::kQ4_K:
-      return DecodeAll<BlockQ4_K, 256>(in, blocks, out);
-    case WeightType::kQ5_K:
-      return DecodeAll<BlockQ5_K, 256>(in, blocks, out);
-    case WeightType::kQ6_K:
-      return DecodeAll<BlockQ6_K, 256>(in, blocks, out);
+  if (blocks > 0) Row(type).decode(in, blocks, out);
+}
+
+std::optional<WeightType> FindGgmlType(uint32_t ggml_id) {
+  for (const TypeRow& row : kTypes) {
+    if (row.info.ggml_id == ggml_id) return row.type;
   }
+  return std::nullopt;
+}
+
+std::string WeightTypeNames() {
+  std::string names;
+  for (const TypeRow& row : kTypes) {
+    if (!names.empty()) names += ", ";
+    names += row.info.name;
+  }
+  return names;
 }
 
 }  // namespace ropewalk::internal
+
+namespace ropewalk {
+
+const WeightTypeInfo& Info(WeightType type) { return internal::Row(type).info; }
+
+}  // namespace ropewalk

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "ropewalk/io/weights.h"
 
@@ -10,5 +12,10 @@ namespace ropewalk::internal {
 
 // Decodes `blocks` blocks of `type` at `in` (any alignment) to blocks * block_elements floats.
 void Dequantize(WeightType type, const std::byte* in, int64_t blocks, float* out);
+
+// The type whose number in GGUF files is `ggml_id`.
+std::optional<WeightType> FindGgmlType(uint32_t ggml_id);
+// "F64, F32, ...": every type that is read.
+std::string WeightTypeNames();
 
 }  // namespace ropewalk::internal

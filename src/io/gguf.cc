@@ -3,74 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/weights.h"
 #include "src/io/bytes.h"
+#include "src/io/dequantize.h"
+#include "src/io/gguf_file.h"
 
 namespace ropewalk {
 namespace {
 
 using internal::Quote;
 
-enum ValueType : uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kU64,
-  kI64,
-  kFloat64
-};
-
-// ggml_type numbers. Those without a reader are listed so that a refusal can name them.
-struct GgmlType {
+// Types of ggml without a reader, so that a refusal can name them.
+struct UnreadType {
   uint32_t id;
   const char* name;
-  int type;  // a WeightType, or -1
 };
-constexpr GgmlType Read(uint32_t id, WeightType type) { return {id, "", static_cast<int>(type)}; }
-constexpr GgmlType kGgmlTypes[] = {
-    Read(0, WeightType::kF32),
-    Read(1, WeightType::kF16),
-    Read(2, WeightType::kQ4_0),
-    Read(3, WeightType::kQ4_1),
-    Read(6, WeightType::kQ5_0),
-    Read(7, WeightType::kQ5_1),
-    Read(8, WeightType::kQ8_0),
-    {9, "Q8_1", -1},
-    {10, "Q2_K", -1},
-    {11, "Q3_K", -1},
-    Read(12, WeightType::kQ4_K),
-    Read(13, WeightType::kQ5_K),
-    Read(14, WeightType::kQ6_K),
-    {15, "Q8_K", -1},
-    {16, "IQ2_XXS", -1},
-    {17, "IQ2_XS", -1},
-    {18, "IQ3_XXS", -1},
-    {19, "IQ1_S", -1},
-    {20, "IQ4_NL", -1},
-    {21, "IQ3_S", -1},
-    {22, "IQ2_S", -1},
-    {23, "IQ4_XS", -1},
-    {24, "I8", -1},
-    {25, "I16", -1},
-    {26, "I32", -1},
-    {27, "I64", -1},
-    Read(28, WeightType::kF64),
-    {29, "IQ1_M", -1},
-    Read(30, WeightType::kBF16),
-    {34, "TQ1_0", -1},
-    {35, "TQ2_0", -1},
-    {39, "MXFP4", -1},
+constexpr UnreadType kUnreadTypes[] = {
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
+    {21, "IQ3_S"}, {22, "IQ2_S"}, {24, "I8"},      {25, "I16"},    {26, "I32"},     {27, "I64"},
+    {29, "IQ1_M"}, {34, "TQ1_0"}, {35, "TQ2_0"},   {39, "MXFP4"},
 };
 
 class Parser {
@@ -125,10 +79,17 @@ class Parser {
 
   void ReadHeader();
   void ReadMetadata();
-  GgufValue ReadValue(uint32_t type, const std::string& what);
+  GgufType TakeValueType(const std::string& what) {
+    const auto type = Take<uint32_t>(what);
+    if (type > static_cast<uint32_t>(GgufType::kF64)) {
+      Fail(fmt::format("{}: value type {} does not exist", what, type));
+    }
+    return static_cast<GgufType>(type);
+  }
+  GgufValue ReadValue(GgufType type, const std::string& what);
   GgufValue ReadArray(const std::string& what);
-  int64_t ReadInteger(uint32_t type, const std::string& what);
-  double ReadFloat(uint32_t type, const std::string& what);
+  int64_t ReadInteger(GgufType type, const std::string& what);
+  double ReadFloat(GgufType type, const std::string& what);
   bool ReadBool(const std::string& what);
   void ReadTensorInfos();
   WeightType TakeType(const std::string& name);
@@ -168,33 +129,33 @@ void Parser::ReadMetadata() {
   for (uint64_t i = 0; i < metadata_count_; ++i) {
     const std::string key = TakeName("metadata key");
     const std::string what = "key " + Quote(key);
-    const auto type = Take<uint32_t>(what);
-    GgufValue value = type == kArray ? ReadArray(what) : ReadValue(type, what);
+    const auto type = TakeValueType(what);
+    GgufValue value = type == GgufType::kArray ? ReadArray(what) : ReadValue(type, what);
     if (!result_.metadata.emplace(key, std::move(value)).second) Fail(what + " occurs twice");
   }
 }
 
-int64_t Parser::ReadInteger(uint32_t type, const std::string& what) {
+int64_t Parser::ReadInteger(GgufType type, const std::string& what) {
   switch (type) {
-    case kU8:
+    case GgufType::kU8:
       return Take<uint8_t>(what);
-    case kI8:
+    case GgufType::kI8:
       return Take<int8_t>(what);
-    case kU16:
+    case GgufType::kU16:
       return Take<uint16_t>(what);
-    case kI16:
+    case GgufType::kI16:
       return Take<int16_t>(what);
-    case kU32:
+    case GgufType::kU32:
       return Take<uint32_t>(what);
-    case kI32:
+    case GgufType::kI32:
       return Take<int32_t>(what);
     default:
       return Take<int64_t>(what);
   }
 }
 
-double Parser::ReadFloat(uint32_t type, const std::string& what) {
-  return type == kFloat32 ? Take<float>(what) : Take<double>(what);
+double Parser::ReadFloat(GgufType type, const std::string& what) {
+  return type == GgufType::kF32 ? Take<float>(what) : Take<double>(what);
 }
 
 bool Parser::ReadBool(const std::string& what) {
@@ -203,63 +164,60 @@ bool Parser::ReadBool(const std::string& what) {
   return byte == 1;
 }
 
-GgufValue Parser::ReadValue(uint32_t type, const std::string& what) {
+GgufValue Parser::ReadValue(GgufType type, const std::string& what) {
   switch (type) {
-    case kU64:
-      return {Take<uint64_t>(what)};
-    case kFloat32:
-    case kFloat64:
-      return {ReadFloat(type, what)};
-    case kBool:
-      return {ReadBool(what)};
-    case kString:
-      return {std::string(TakeString(what))};
+    case GgufType::kU64:
+      return {Take<uint64_t>(what), type};
+    case GgufType::kF32:
+    case GgufType::kF64:
+      return {ReadFloat(type, what), type};
+    case GgufType::kBool:
+      return {ReadBool(what), type};
+    case GgufType::kString:
+      return {std::string(TakeString(what)), type};
     default:
-      if (type > kFloat64) Fail(fmt::format("{}: value type {} does not exist", what, type));
-      return {ReadInteger(type, what)};
+      return {ReadInteger(type, what), type};
   }
 }
 
 GgufValue Parser::ReadArray(const std::string& what) {
-  const auto type = Take<uint32_t>(what);
+  const auto type = TakeValueType("the elements of " + what);
   const auto count = Take<uint64_t>(what);
-  if (type == kArray) Fail(what + ": arrays of arrays are not read", ErrorCode::kUnsupported);
-  if (type > kFloat64) Fail(fmt::format("{}: element type {} does not exist", what, type));
+  if (type == GgufType::kArray) {
+    Fail(what + ": arrays of arrays are not read", ErrorCode::kUnsupported);
+  }
   constexpr int kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
-  CheckCount(count, kBytes[type], "elements of " + what);
-  if (type == kString) {
+  CheckCount(count, kBytes[static_cast<uint32_t>(type)], "elements of " + what);
+  if (type == GgufType::kString) {
     std::vector<std::string> items;
     items.reserve(count);
     for (uint64_t i = 0; i < count; ++i) items.emplace_back(TakeString(what));
-    return {std::move(items)};
+    return {std::move(items), type};
   }
-  if (type == kFloat32 || type == kFloat64) {
+  if (type == GgufType::kF32 || type == GgufType::kF64) {
     std::vector<double> items(count);
     for (double& item : items) item = ReadFloat(type, what);
-    return {std::move(items)};
+    return {std::move(items), type};
   }
   std::vector<int64_t> items(count);
   for (int64_t& item : items) {
-    item = type == kBool ? int64_t{ReadBool(what)} : ReadInteger(type, what);
-    if (type == kU64 && item < 0) Fail(what + ": an element above 2^63 - 1 is not read");
+    item = type == GgufType::kBool ? int64_t{ReadBool(what)} : ReadInteger(type, what);
+    if (type == GgufType::kU64 && item < 0) Fail(what + ": an element above 2^63 - 1 is not read");
   }
-  return {std::move(items)};
+  return {std::move(items), type};
 }
 
 WeightType Parser::TakeType(const std::string& name) {
   const auto id = Take<uint32_t>("the type of tensor " + Quote(name));
-  const auto* found = std::find_if(std::begin(kGgmlTypes), std::end(kGgmlTypes),
-                                   [id](const GgmlType& t) { return t.id == id; });
-  if (found == std::end(kGgmlTypes)) {
-    Fail(fmt::format("tensor {}: type {} is not a known ggml type", Quote(name), id));
-  }
-  if (found->type < 0) {
-    Fail(fmt::format("tensor {} has type {}, which is not read; F64, F32, F16, BF16, Q8_0, Q4_0, "
-                     "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K are: convert with llama-quantize",
-                     Quote(name), found->name),
+  if (const auto type = internal::FindGgmlType(id)) return *type;
+  for (const UnreadType& unread : kUnreadTypes) {
+    if (unread.id != id) continue;
+    Fail(fmt::format("tensor {} has type {}, which is not read; {} are: convert with "
+                     "llama-quantize",
+                     Quote(name), unread.name, internal::WeightTypeNames()),
          ErrorCode::kUnsupported);
   }
-  return static_cast<WeightType>(found->type);
+  Fail(fmt::format("tensor {}: type {} is not a known ggml type", Quote(name), id));
 }
 
 void Parser::ReadTensorInfos() {
@@ -298,13 +256,11 @@ void Parser::ReadTensorInfos() {
 
 void Parser::PlaceTensors() {
   if (placed_.empty()) return;
-  uint64_t alignment = 32;
-  if (const auto it = result_.metadata.find("general.alignment"); it != result_.metadata.end()) {
-    const int64_t value = it->second.AsInt("general.alignment");
-    if (value < 1 || value > (int64_t{1} << 31) || (value & (value - 1)) != 0) {
-      Fail(fmt::format("key 'general.alignment' is {}; a power of two expected", value));
-    }
-    alignment = static_cast<uint64_t>(value);
+  uint64_t alignment = 0;
+  try {
+    alignment = internal::GgufAlignment(result_.metadata);
+  } catch (const Error& e) {
+    Fail(e.what());
   }
   const uint64_t start = (at_ + alignment - 1) / alignment * alignment;
   std::sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
@@ -333,46 +289,11 @@ void Parser::PlaceTensors() {
   }
 }
 
-template <class T>
-const T& Get(const GgufValue& value, std::string_view key, const char* expected) {
-  static constexpr const char* kNames[] = {"an integer",
-                                           "an integer",
-                                           "a float",
-                                           "a bool",
-                                           "a string",
-                                           "an array of integers",
-                                           "an array of floats",
-                                           "an array of strings"};
-  if (const T* found = std::get_if<T>(&value.value)) return *found;
-  throw Error(ErrorCode::kInvalidFile, fmt::format("GGUF key {}: {} expected, found {}", Quote(key),
-                                                   expected, kNames[value.value.index()]));
-}
-
 }  // namespace
 
-int64_t GgufValue::AsInt(std::string_view key) const {
-  if (const auto* big = std::get_if<uint64_t>(&value)) {
-    if (*big <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return static_cast<int64_t>(*big);
-    }
-    throw Error(ErrorCode::kInvalidFile,
-                fmt::format("GGUF key {}: {} is above 2^63 - 1", Quote(key), *big));
-  }
-  return Get<int64_t>(*this, key, "an integer");
-}
+namespace internal {
 
-double GgufValue::AsDouble(std::string_view key) const {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);
-  if (const auto* big = std::get_if<uint64_t>(&value)) return static_cast<double>(*big);
-  return Get<double>(*this, key, "a number");
-}
+GgufFile ParseGguf(const std::string& path) { return Parser(MappedFile::Open(path)).Run(); }
 
-bool GgufValue::AsBool(std::string_view key) const { return Get<bool>(*this, key, "a bool"); }
-
-const std::string& GgufValue::AsString(std::string_view key) const {
-  return Get<std::string>(*this, key, "a string");
-}
-
-GgufFile OpenGguf(const std::string& path) { return Parser(MappedFile::Open(path)).Run(); }
-
+}  // namespace internal
 }  // namespace ropewalk

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <limits>
 #include <unordered_set>
 

@@ -9,6 +9,7 @@
 #include "src/io/bpe_patterns.h"
 #include "src/io/bpe_tokenizer.h"
 #include "src/io/spm_tokenizer.h"
+#include "src/io/tokenizer_export.h"
 #include "src/io/tokenizer_json.h"
 
 namespace ropewalk {
@@ -199,16 +200,14 @@ std::unique_ptr<Tokenizer> ReadByteLevel(const Metadata& metadata) {
   return tokenizer;
 }
 
-std::unique_ptr<Tokenizer> ReadSentencePiece(const Metadata& metadata) {
+SpmModel ReadSpmModel(const Metadata& metadata) {
   const auto& tokens = metadata.Tokens();
   const auto& types = metadata.List<int64_t>(kTypes, tokens.size());
   const auto& scores = metadata.List<double>(kScores, tokens.size());
   if (scores.empty()) {
     throw Error(ErrorCode::kInvalidFile, metadata.Where(kScores) + ": missing or empty");
   }
-  SpmParts parts;
-  parts.file = metadata.file();
-  SpmModel& model = parts.model;
+  SpmModel model;
   model.model_type = SpmModel::kBpe;
   model.add_dummy_prefix = metadata.Flag("tokenizer.ggml.add_space_prefix", true);
   model.remove_extra_whitespaces = metadata.Flag("tokenizer.ggml.remove_extra_whitespaces", false);
@@ -226,15 +225,26 @@ std::unique_ptr<Tokenizer> ReadSentencePiece(const Metadata& metadata) {
     model.byte_fallback |= type == SpmType::kByte;
     model.pieces.push_back({tokens[i], static_cast<float>(scores[i]), type});
   }
+  return model;
+}
+
+std::unique_ptr<Tokenizer> ReadSentencePiece(const Metadata& metadata) {
+  SpmParts parts;
+  parts.file = metadata.file();
+  parts.model = ReadSpmModel(metadata);
+  const std::size_t tokens = parts.model.pieces.size();
   parts.kind = "SentencePiece (GGUF)";
   parts.hash = metadata.Hash();
-  parts.bos = metadata.SpecialId("tokenizer.ggml.bos_token_id", 1, tokens.size());
-  parts.eos = metadata.SpecialId("tokenizer.ggml.eos_token_id", 2, tokens.size());
+  parts.bos = metadata.SpecialId("tokenizer.ggml.bos_token_id", 1, tokens);
+  parts.eos = metadata.SpecialId("tokenizer.ggml.eos_token_id", 2, tokens);
   parts.adds_bos = metadata.Flag("tokenizer.ggml.add_bos_token", parts.bos.has_value());
   return MakeSpmTokenizer(std::move(parts));
 }
 
 }  // namespace
+
+SpmModel SpmModelOfGguf(const GgufFile& gguf) { return ReadSpmModel(Metadata(gguf)); }
+
 }  // namespace internal
 
 std::unique_ptr<Tokenizer> LoadTokenizerGguf(const GgufFile& gguf) {

@@ -52,15 +52,6 @@ std::optional<int64_t> TensorBytes(WeightType type, const std::vector<int64_t>& 
 
 }  // namespace internal
 
-const WeightTypeInfo& Info(WeightType type) {
-  static constexpr WeightTypeInfo kInfos[] = {
-      {"F64", 1, 8},    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},
-      {"Q8_0", 32, 34}, {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},
-      {"Q5_1", 32, 24}, {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
-  };
-  return kInfos[static_cast<int>(type)];
-}
-
 int64_t Weight::rows() const {
   int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];

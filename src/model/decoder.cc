@@ -39,6 +39,18 @@ TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, i
   return v;
 }
 
+// Each query times its temperature.
+void Warm(const QueryTemperature& temperature, int64_t first_position, const TensorView& q) {
+  for (int64_t t = 0; t < q.shape[0]; ++t) {
+    const float factor = static_cast<float>(Temperature(temperature, first_position + t));
+    if (factor == 1) continue;
+    for (int64_t h = 0; h < q.shape[1]; ++h) {
+      float* head = static_cast<float*>(q.data) + t * q.strides[0] + h * q.strides[1];
+      for (int64_t i = 0; i < q.shape[2]; ++i) head[i] *= factor;
+    }
+  }
+}
+
 }  // namespace
 
 // Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
@@ -78,19 +90,27 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
             {heads, qkv_dim, heads, qkv_dim, tokens, view.shape[1], c.head_dim, w, eps});
       }
     }
+    if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
     double softmax_multiplier = 1;
+    const int64_t first_position = sequence.first_position_ + sequence.tokens_;
     if (plan.rotation >= 0) {
       const ResolvedRotation& rotation = sequence.resolved_.rotations[plan.rotation];
+      TensorView turned_q = q, turned_k = k;
+      if (const int64_t n = rotation.spec.rotated_heads; n > 0) {
+        turned_q.shape[1] = std::min(n, q.shape[1]);
+        turned_k.shape[1] = std::min(n, k.shape[1]);
+      }
       Rotate({.table = &sequence.tables_[plan.rotation],
               .layout = rotation.spec.layout,
-              .positions = Positions::From(sequence.first_position_ + sequence.tokens_),
-              .q = q,
-              .k = k,
+              .positions = Positions::From(first_position),
+              .q = turned_q,
+              .k = turned_k,
               .q_out = {},
               .k_out = {},
               .first_dim = rotation.spec.first_dim});
       softmax_multiplier = rotation.frequencies.softmax_multiplier;
     }
+    if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
     if (rows == 0) continue;
     Attention({.q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/model/convert/rows.h"
 #include "src/model/decoder_impl.h"
 #include "src/model/tensor_table.h"
 
@@ -12,25 +13,16 @@ namespace {
 
 using internal::TensorId;
 
-// Rows of a weight, put back from the interleaved layout where the file has them so: there the row
-// of element e of pair i (e = 0, 1) of a head is 2 i + e, here it is e * rotary_dim / 2 + i, so
-// that the half layout rotates the same pairs.
+// Rows of a weight, put back into the half layout where the file has them interleaved.
 struct Part {
   const Weight* weight;
   int64_t rows;
-  int64_t head_dim = 0;  // 0: as stored
-  int64_t rotary_dim = 0;
+  internal::HeadRows order = {};
 
-  int64_t SourceRow(int64_t row) const {
-    if (head_dim == 0) return row;
-    const int64_t head = row / head_dim, r = row % head_dim, half = rotary_dim / 2;
-    if (r >= rotary_dim) return row;
-    return head * head_dim + 2 * (r % half) + r / half;
-  }
   void Read(int64_t first, int64_t count, float* out) const {
-    if (head_dim == 0) return weight->ReadRows(first, count, out);
+    if (order.head_dim == 0) return weight->ReadRows(first, count, out);
     for (int64_t i = 0; i < count; ++i) {
-      weight->ReadRows(SourceRow(first + i), 1, out + i * weight->cols());
+      weight->ReadRows(order.Source(first + i), 1, out + i * weight->cols());
     }
   }
 };
@@ -60,21 +52,25 @@ Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_
     int64_t at = 0;
     for (const Part& p : bias_parts) {
       p.weight->ReadRows(0, 1, stored.data());
-      for (int64_t i = 0; i < p.rows; ++i) bias[at++] = stored[p.SourceRow(i)];
+      for (int64_t i = 0; i < p.rows; ++i) bias[at++] = stored[p.order.Source(i)];
     }
   }
   return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data());
 }
 
-AlignedBuffer<float> ReadVector(const Weight& weight) {
-  AlignedBuffer<float> out(weight.cols());
-  weight.ReadRows(0, 1, out.data());
+AlignedBuffer<float> ReadVector(const Weight& weight, const internal::HeadRows& order = {}) {
+  AlignedBuffer<float> stored(weight.cols()), out(weight.cols());
+  weight.ReadRows(0, 1, stored.data());
+  for (int64_t i = 0; i < weight.cols(); ++i) out[i] = stored[order.Source(i)];
   return out;
 }
 
 }  // namespace
 
 std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
+  if (!files.config.not_runnable.empty()) {
+    throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
+  }
   const internal::Naming naming = files.config.format.starts_with("GGUF")
                                       ? internal::Naming::kGguf
                                       : internal::Naming::kHuggingFace;
@@ -96,12 +92,13 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
   for (int64_t l = 0; l < c.layers; ++l) {
     const auto get = [&](TensorId id) { return found.at({l, id}); };
     const auto& rotation = c.plan.layers[l].rotation;
-    const int64_t permuted = c.permuted_qk ? c.head_dim : 0;
-    const int64_t rotary_dim = rotation ? rotation->rotary_dim : c.head_dim;
+    internal::HeadRows order;
+    if (c.permuted_qk) {
+      order = {c.head_dim, rotation ? rotation->rotary_dim : c.head_dim, PairLayout::kHalf};
+    }
     const int64_t q = impl->q_dim(), kv = impl->kv_dim(), ff = c.feed_forward;
     const auto qkv = [&](TensorId iq, TensorId ik, TensorId iv) {
-      return std::vector<Part>{
-          {get(iq), q, permuted, rotary_dim}, {get(ik), kv, permuted, rotary_dim}, {get(iv), kv}};
+      return std::vector<Part>{{get(iq), q, order}, {get(ik), kv, order}, {get(iv), kv}};
     };
     std::vector<Part> qkv_bias, out_bias, gate_up_bias, down_bias;
     if (c.qkv_bias) qkv_bias = qkv(TensorId::kQBias, TensorId::kKBias, TensorId::kVBias);
@@ -114,8 +111,8 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
     layer.attention_norm = ReadVector(*get(TensorId::kAttentionNorm));
     layer.feed_forward_norm = ReadVector(*get(TensorId::kFeedForwardNorm));
     if (c.qk_norm) {
-      layer.q_norm = ReadVector(*get(TensorId::kQNorm));
-      layer.k_norm = ReadVector(*get(TensorId::kKNorm));
+      layer.q_norm = ReadVector(*get(TensorId::kQNorm), order);
+      layer.k_norm = ReadVector(*get(TensorId::kKNorm), order);
     }
     layer.qkv = MakeLinear(qkv(TensorId::kQ, TensorId::kK, TensorId::kV), qkv_bias);
     layer.out = MakeLinear({{get(TensorId::kO), c.hidden}}, out_bias);

@@ -24,6 +24,19 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
           fmt::format("Sequence: layer {} of the plan rotates heads of {}, the model's have {}", l,
                       rotation->head_dim, config.head_dim));
     }
+    // No family that the decoder runs has these; a plan made by hand must not be run without them.
+    const char* missing = nullptr;
+    if (plan.layers[l].chunk_tokens > 0) missing = "attention within chunks";
+    if (rotation && rotation->xpos) missing = "xPos decay";
+    if (rotation && !rotation->axes.sections.empty() && rotation->dialect == Dialect::kLlamaCpp) {
+      missing = "the zero axis that llama.cpp adds";  // text has one position for all axes
+    }
+    if (missing != nullptr) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("Sequence: layer {} of the plan wants {}, which the decoder does not "
+                              "compute",
+                              l, missing));
+    }
   }
 }
 

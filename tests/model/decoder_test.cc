@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 
 #include "ropewalk/base/error.h"
@@ -45,9 +47,11 @@ Matrix Norm(const Matrix& x, const test::Tensor& w) {
   return y;
 }
 
-void Rope(Matrix& x, int64_t head_dim, double base, int64_t first) {
+// The first `heads` heads of every row.
+void Rope(Matrix& x, int64_t head_dim, double base, int64_t first, int64_t heads) {
   for (std::size_t t = 0; t < x.size(); ++t) {
-    for (std::size_t h = 0; h < x[t].size(); h += head_dim) {
+    const std::size_t end = std::min(x[t].size(), std::size_t(heads * head_dim));
+    for (std::size_t h = 0; h < end; h += head_dim) {
       for (int64_t i = 0; i < head_dim / 2; ++i) {
         const double angle =
             double(first + int64_t(t)) * std::pow(base, -2.0 * double(i) / double(head_dim));
@@ -83,8 +87,10 @@ Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Tiny& s, 
   return out;
 }
 
-std::vector<float> Reference(const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids,
-                             int64_t first, int64_t window, const std::vector<bool>& rotates) {
+std::vector<float> Reference(
+    const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids, int64_t first, int64_t window,
+    const std::vector<bool>& rotates, int64_t heads = 1000,
+    const std::function<double(int64_t)>& temperature = [](int64_t) { return 1.0; }) {
   Matrix x;
   const test::Tensor& embedding = w.at("model.embed_tokens.weight");
   for (const int32_t id : ids) {
@@ -104,7 +110,13 @@ std::vector<float> Reference(const Tiny& s, const Tensors& w, const std::vector<
     Matrix q = Product(h, tensor("self_attn.q_proj.weight"));
     Matrix k = Product(h, tensor("self_attn.k_proj.weight"));
     const Matrix v = Product(h, tensor("self_attn.v_proj.weight"));
-    if (rotates[l]) Rope(q, s.head_dim, 500, first), Rope(k, s.head_dim, 500, first);
+    if (rotates[l]) {
+      Rope(q, s.head_dim, 500, first, heads);
+      Rope(k, s.head_dim, 500, first, heads);
+    }
+    for (std::size_t t = 0; t < q.size(); ++t) {
+      for (double& v : q[t]) v *= temperature(first + int64_t(t));
+    }
     add(Product(Attend(q, k, v, s, window), tensor("self_attn.o_proj.weight")));
     const Matrix g = Norm(x, tensor("post_attention_layernorm.weight"));
     Matrix gate = Product(g, tensor("mlp.gate_proj.weight"));
@@ -160,6 +172,28 @@ TEST(Decoder, WindowAndLayersWithoutRotation) {
   const auto expected = Reference(tiny, weights, ids, 0, 17, {true, false, true});
   EXPECT_LE(Difference(LogitsOf(*model.decoder, model.plan(), ids), expected), 5e-6);
   EXPECT_GT(Difference(LogitsOf(*Model().decoder, Model().plan(), ids), expected), 0.05);
+}
+
+TEST(Decoder, TemperatureAndPartOfTheHeads) {
+  const Tiny tiny;
+  const auto ids = tiny.Ids(70);
+  const Model model;
+  PositionPlan plan = model.plan();
+  for (LayerPlan& layer : plan.layers) {
+    layer.rotation->rotated_heads = 1;
+    layer.temperature = QueryTemperature{QueryTemperature::Kind::kStepLog, 0.3, 8, 1};
+  }
+  const auto steps = [](int64_t n) { return 1 + 0.3 * std::log(1 + std::floor((n + 1) / 8.0)); };
+  for (const int64_t first : {0, 255, 131071, 1048575}) {
+    const auto expected =
+        Reference(tiny, tiny.Weights(), ids, first, 0, {true, true, true}, 1, steps);
+    EXPECT_LE(Difference(LogitsOf(*model.decoder, plan, ids, {.offset = first}), expected), 1e-5);
+    EXPECT_LE(
+        Difference(LogitsOf(*model.decoder, plan, ids, {.chunk = 7, .offset = first}), expected),
+        2e-5);
+    EXPECT_GT(Difference(LogitsOf(*model.decoder, model.plan(), ids, {.offset = first}), expected),
+              0.01);
+  }
 }
 
 TEST(Decoder, AnyChunkingGivesTheSameLogits) {
@@ -294,6 +328,12 @@ TEST(Decoder, SequenceRefusesWhatCannotBe) {
   PositionPlan other = model.plan();
   other.layers[1].rotation->head_dim = other.layers[1].rotation->rotary_dim = 16;
   EXPECT_THAT(make(other, 10), HasSubstr("heads of 16"));
+  PositionPlan chunked = model.plan();
+  chunked.layers[1].chunk_tokens = 64;
+  EXPECT_THAT(make(chunked, 10), testing::AllOf(HasSubstr("layer 1"), HasSubstr("chunks")));
+  PositionPlan decaying = model.plan();
+  decaying.layers[0].rotation->xpos = XposDecay{};
+  EXPECT_THAT(make(decaying, 10), HasSubstr("xPos"));
   Sequence far(*model.decoder, model.plan(), 10, AnglePrecision::kExact);
   EXPECT_THROW(far.OffsetPositions((int64_t{1} << 31) - 10), Error);
   EXPECT_THROW(far.OffsetPositions(-1), Error);

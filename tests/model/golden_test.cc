@@ -2,6 +2,7 @@
 // rope type: bf16, f16, f32 in shards, tied and untied, windows, biases, norms of q and k, NoPE.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,9 @@
 // Ids equal those of PyPI's tokenizers and sentencepiece (tests/golden/tokenizer_make.py).
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "src/io/tokenizer_export.h"
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
@@ -133,6 +136,61 @@ TEST(Real, WordPieceIsRefusedByName) {
   EXPECT_THAT(MessageOf([&] { LoadTokenizerGguf(gguf); }),
               testing::AllOf(testing::HasSubstr("tokenizer.ggml.model"),
                              testing::HasSubstr("'bert'"), testing::HasSubstr("--ids")));
+}
+
+// A tokenizer.json as GGUF metadata, under the name that llama.cpp has for its pattern, and as a
+// folder again: the original's ids all the way.
+struct Exported {
+  const char* name;
+  const char* pre;
+};
+class Export : public testing::TestWithParam<Exported> {};
+TEST_P(Export, IdsSurviveGgufAndBack) {
+  const auto folder = std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / GetParam().name;
+  const json golden = ReadGolden(std::string(GetParam().name) + "/golden.json");
+  const auto original = LoadTokenizerFolder(folder.string());
+  GgufFile gguf;
+  gguf.metadata = internal::TokenizerKeysOfFolder(folder.string(), original->vocab_size() + 3);
+  if (GetParam().pre != nullptr) {
+    EXPECT_EQ(gguf.metadata.at("tokenizer.ggml.pre").AsString(""), GetParam().pre);
+  }
+  const auto there = LoadTokenizerGguf(gguf);
+  EXPECT_EQ(there->vocab_size(), original->vocab_size() + 3);  // padded to the embeddings
+  EXPECT_EQ(there->bos_id(), original->bos_id());
+  EXPECT_EQ(there->adds_bos(), original->adds_bos());
+  ExpectGolden(*there, golden);
+
+  const TempFolder back;
+  for (const auto& [name, text] : internal::TokenizerFilesOfGguf(gguf)) back.Write(name, text);
+  const auto again = LoadTokenizerFolder(back.path());
+  EXPECT_EQ(again->bos_id(), original->bos_id());
+  EXPECT_EQ(again->adds_bos(), original->adds_bos());
+  ExpectGolden(*again, golden);
+}
+INSTANTIATE_TEST_SUITE_P(All, Export,
+                         testing::Values(Exported{"gpt2", "gpt-2"}, Exported{"qwen2", "qwen2"},
+                                         Exported{"llama3", "llama-bpe"},
+                                         Exported{"smollm", "smollm"}, Exported{"gpt4o", "gpt-4o"},
+                                         Exported{"deepseek_coder", "deepseek-coder"},
+                                         Exported{"spm_bpe", "default"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ExportRefuses, WhatGgufCannotHold) {
+  using testing::HasSubstr;
+  const auto message = [](const char* name) {
+    const auto folder = std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / name;
+    return MessageOf([&] { internal::TokenizerKeysOfFolder(folder.string(), 2000); });
+  };
+  EXPECT_THAT(message("added"), HasSubstr("add_prefix_space"));
+  EXPECT_THAT(message("behaviors"), HasSubstr("normaliser"));
+  EXPECT_THAT(message("nfkd"), HasSubstr("normaliser"));
+  EXPECT_THAT(message("falcon"), HasSubstr("Punctuation"));
+  EXPECT_THAT(message("llama2"), HasSubstr("byte_fallback"));
+  EXPECT_THAT(message("unknown"), HasSubstr("Metaspace"));
+  EXPECT_THAT(message("spm_unigram"), HasSubstr("unigram"));
+  const auto gpt2 = std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / "gpt2";
+  EXPECT_THAT(MessageOf([&] { internal::TokenizerKeysOfFolder(gpt2.string(), 100); }),
+              HasSubstr("100 embeddings"));
 }
 
 }  // namespace

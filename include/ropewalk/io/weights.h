@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -23,14 +24,19 @@ enum class WeightType : uint8_t {
   kQ4_1,
   kQ5_0,
   kQ5_1,
+  kIQ4_NL,
+  kQ2_K,
+  kQ3_K,
   kQ4_K,
   kQ5_K,
-  kQ6_K
+  kQ6_K,
+  kIQ4_XS
 };
 struct WeightTypeInfo {
   const char* name;    // "Q4_1"
   int block_elements;  // along a row; 1 for plain types
   int block_bytes;
+  uint32_t ggml_id;  // its number in GGUF files
 };
 const WeightTypeInfo& Info(WeightType type);
 
@@ -68,11 +74,31 @@ struct Weight {
   void ReadRows(int64_t first, int64_t count, float* out) const;
 };
 
+// How a metadata value stands in a GGUF file; the numbers are the format's.
+enum class GgufType : uint32_t {
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
+};
+
 // Metadata value of a GGUF file. Arrays hold one element type.
 struct GgufValue {
   std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>,
                std::vector<double>, std::vector<std::string>>
       value;
+  // In the file, of the value or of an array's elements. Absent (a value that no file held): the
+  // widest of its kind.
+  std::optional<GgufType> type = {};
   // Typed access; Error names `key` and what was found.
   int64_t AsInt(std::string_view key) const;
   double AsDouble(std::string_view key) const;
@@ -90,7 +116,9 @@ struct GgufFile {
 // Each throws Error(kInvalidFile) naming file, offset and key or tensor for anything that does not
 // hold: truncated, overlapping or unaligned data, counts past the file, duplicate names, names with
 // NUL, products that overflow. No allocation grows with a size that the file merely claims.
-GgufFile OpenGguf(const std::string& path);  // versions 2 and 3, little endian
+// Versions 2 and 3, little endian. Any shard of a split model (NAME-00001-of-00003.gguf) opens all
+// of them; the file and the metadata are then those of the first.
+GgufFile OpenGguf(const std::string& path);
 std::map<std::string, Weight> OpenSafetensors(const std::string& path);  // one file
 // A folder: model.safetensors, or model.safetensors.index.json and its shards, or the only
 // *.safetensors file.

@@ -19,13 +19,15 @@ ROWS, COLS = 4, 256
 # Byte offsets of the half-precision numbers inside a block.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+# As above; their random bytes are drawn last, so that the others stay what they were.
+MORE_HALVES = {"IQ4_NL": [0], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0]}
 
 
 def blocks(name, rng):
     elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     data = rng.integers(0, 256, (ROWS * COLS // elements, size), dtype=np.uint8)
     for i, block in enumerate(data):
-        for at in HALVES[name]:
+        for at in {**HALVES, **MORE_HALVES}[name]:
             half = np.float16(rng.normal() * 10.0 ** rng.integers(-4, 3))
             if i == 1:
                 half = np.float16(3 * 2.0 ** -24)  # subnormal
@@ -52,11 +54,14 @@ def write_gguf():
     writer.add_array("a.floats", [0.5, -0.25])
     writer.add_array("a.bools", [True, False])
     writer.add_array("a.strings", ["x", "", "\u7e69"])
-    for name in HALVES:
-        kind = gguf.GGMLQuantizationType[name]
-        raw = blocks(name, rng)
-        writer.add_tensor(name, raw, raw_dtype=kind)
-        writer.add_tensor(name + ".f32", gguf.quants.dequantize(raw, kind).astype(np.float32))
+    def add_quants(names):
+        for name in names:
+            kind = gguf.GGMLQuantizationType[name]
+            raw = blocks(name, rng)
+            writer.add_tensor(name, raw, raw_dtype=kind)
+            writer.add_tensor(name + ".f32", gguf.quants.dequantize(raw, kind).astype(np.float32))
+
+    add_quants(HALVES)
     x = (rng.normal(size=(ROWS, COLS)) * 10.0 ** rng.integers(-6, 4, (ROWS, COLS))).astype(np.float64)
     writer.add_tensor("F64", x)
     writer.add_tensor("F64.f32", x.astype(np.float32))
@@ -68,6 +73,7 @@ def write_gguf():
     writer.add_tensor("BF16.f32", (brain.astype(np.uint32) << 16).view(np.float32))
     writer.add_tensor("F32", x.astype(np.float32))
     writer.add_tensor("rank4", np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2))
+    add_quants(MORE_HALVES)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,0 +1,175 @@
+// ropewalk extend: the same model with a position setting in it.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/options.h"
+#include "cli/setting.h"
+#include "ropewalk/base/error.h"
+#include "src/model/convert/convert.h"
+#include "src/model/convert/gguf_rope.h"
+#include "src/model/convert/verify.h"
+
+namespace ropewalk::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What was asked for.
+struct Request {
+  PositionPlan plan;
+  Scaling scaling;
+  SettingsTarget target;
+};
+
+double FactorFor(const Options& options, const std::string& method, int64_t trained) {
+  if (options.factors.size() > 1 || options.lengths.size() > 1) {
+    throw UsageError("a model holds one setting: give one --factor or one --length");
+  }
+  if (!options.factors.empty()) return options.factors[0];
+  if (!options.lengths.empty()) {
+    return std::max(
+        1.0, static_cast<double>(ParseLength(options.lengths[0])) / static_cast<double>(trained));
+  }
+  if (method == "none") return 1;
+  throw UsageError("say how far: --factor S, or --length N for N / trained");
+}
+
+Request Settle(const Options& options, const ModelFiles& files) {
+  const std::vector<SweepMethod> methods = MethodsOf(options, files, {});
+  if (methods.size() != 1 || methods[0].name == "as-shipped") {
+    throw UsageError("a model holds one setting: give one --method, or one --rope-scaling");
+  }
+  Request request;
+  int64_t trained =
+      options.trained.empty() ? files.config.plan.trained_length : ParseLength(options.trained);
+  if (trained < 1) {
+    throw UsageError("the model does not say at which length it was trained; give --trained N");
+  }
+  double factor = 1;  // of the length to serve; a few methods have none of their own
+  if (methods[0].fixed) {
+    request.plan = methods[0].plan;
+    request.scaling = internal::OnlyRotation(request.plan).scaling;
+    trained = request.plan.trained_length;
+  } else {
+    factor = FactorFor(options, methods[0].name, trained);
+    request.scaling = FindMethod(methods[0].name).make(factor);
+    request.plan = WithScaling(files.config.plan, request.scaling, trained);
+  }
+  const RotarySpec& spec = internal::OnlyRotation(request.plan);
+  Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
+  const double served =
+      std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
+  request.target = {trained, static_cast<int64_t>(served), spec.base, spec.rotary_dim};
+  if (!options.lengths.empty()) {
+    request.target.target_length =
+        std::max(request.target.target_length, ParseLength(options.lengths[0]));
+  }
+  return request;
+}
+
+void Print(const Options& options, const Request& request, const internal::Converted& written,
+           const internal::PlanProof& proof) {
+  const auto settings = SettingsFor(request.scaling, request.target);
+  const bool rounded = proof.asked != proof.read;
+  if (options.json) {
+    nlohmann::ordered_json json = {{"output", options.output},
+                                   {"scaling", Describe(request.scaling)},
+                                   {"trained_length", request.target.trained_length},
+                                   {"served_length", request.target.target_length},
+                                   {"plan_hash", proof.read},
+                                   {"plan_hash_asked", proof.asked},
+                                   {"largest_difference", proof.largest_difference},
+                                   {"notes", written.notes},
+                                   {"settings", nlohmann::ordered_json::array()}};
+    for (const EngineSetting& s : settings) {
+      json["settings"].push_back({{"engine", s.engine},
+                                  {"expressible", s.expressible},
+                                  {"setting", s.setting},
+                                  {"note", s.note}});
+    }
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("wrote     {}\n", options.output);
+  fmt::print("scaling   {}, trained at {}, for {} tokens\n", Describe(request.scaling),
+             request.target.trained_length, request.target.target_length);
+  fmt::print("plan      {} at {} tokens; {}\n", proof.read, proof.length,
+             rounded ? fmt::format("asked for was {}: GGUF holds float32, frequencies differ by at "
+                                   "most {:.1e} of themselves",
+                                   proof.asked, proof.largest_difference)
+                     : std::string("read back, the same as asked for"));
+  for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
+  fmt::print("\nThe same by hand, for engines that take it as flags or keys:\n");
+  for (const EngineSetting& s : settings) {
+    fmt::print("\n{}\n", s.engine);
+    if (!s.setting.empty()) fmt::print("{}\n", s.setting);
+    if (!s.note.empty()) fmt::print("  {}\n", s.note);
+  }
+}
+
+void Run(const Options& options) {
+  const ModelFiles files = OpenModelFor(options, false);  // weights are linked or copied unread
+  const Request request = Settle(options, files);
+  RefuseExisting(options.output);
+  internal::Converted written;
+  if (fs::is_directory(files.path)) {
+    written =
+        internal::ExtendFolder(files, options.output, request.plan,
+                               HuggingFaceSetting(files.path, request.scaling, request.target));
+  } else if (files.config.format.starts_with("GGUF")) {
+    written =
+        internal::ExtendGguf(files, options.output, request.plan, request.target.target_length);
+  } else {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: a {} file has no place for a position setting; Hugging Face "
+                            "folders and GGUF files do",
+                            files.path, files.config.format));
+  }
+  internal::PlanProof proof;
+  OrRemove(options.output, [&] {
+    OpenOptions open;
+    open.allow_unknown = options.allow_unknown;
+    open.need_weights = false;
+    const ModelFiles read = OpenModel(options.output, open);
+    try {
+      proof = internal::ProvePlan(request.plan, written.stored, read.config.plan,
+                                  request.target.target_length);
+    } catch (const Error& e) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{} cannot hold {}: {}. {}", read.config.format, Describe(request.scaling),
+                      e.what(), NotesOn(request.scaling, request.target)));
+    }
+  });
+  Print(options, request, written, proof);
+}
+
+}  // namespace
+
+void AddExtendCommand(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "extend", "Writes the model with a position setting in it; the weights are not touched");
+  AddOptions(*command, *options,
+             {Opt::kModel, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors, Opt::kLengths,
+              Opt::kTrained, Opt::kAllowUnknown, Opt::kJson});
+  command
+      ->add_option("-o,--output", options->output,
+                   "What to write: a folder for a folder, a .gguf file for a GGUF file; must not "
+                   "exist")
+      ->required();
+  command->footer(
+      "A folder gets config.json rewritten and hard links to everything else; a GGUF file is "
+      "copied "
+      "with other keys (and the tensor rope_freqs where llama.cpp needs it). The result is read "
+      "back, and its plan compared with what was asked for, before the command says that it is "
+      "done.\n\nExample: ropewalk extend ./model --method yarn --factor 4 -o model-yarn4");
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,213 @@
+#include "src/model/convert/gguf_rope.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/rotary/frequencies.h"
+
+namespace ropewalk::internal {
+namespace {
+
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(ErrorCode::kUnsupported, "GGUF cannot say it: " + why);
+}
+
+constexpr char kFolders[] = "a Hugging Face folder can";
+
+// What llama.cpp's converters write for a pair that does not turn; readers take it for exactly
+// that.
+constexpr double kStandsStill = 1e30;
+
+double Rounded(double value) { return static_cast<float>(value); }
+
+// llama.cpp loads these tensors for "llama" and gives up on a qwen file that has them.
+void CheckTakesTensors(const std::string& architecture, const std::string& method) {
+  if (architecture == "llama") return;
+  Refuse(
+      fmt::format("{} needs divisors of the frequencies, and llama.cpp loads their tensor for "
+                  "the architecture llama, not for {}; {}",
+                  method, architecture, kFolders));
+}
+
+class Writer {
+ public:
+  Writer(const std::string& architecture, const PositionPlan& plan, int64_t served_length)
+      : architecture_(architecture), plan_(plan), spec_(OnlyRotation(plan)) {
+    Integer("context_length", served_length);
+    Integer("rope.dimension_count", spec_.rotary_dim);
+    Float("rope.freq_base", spec_.base);
+    stored_ = spec_;
+    stored_.base = Rounded(spec_.base);
+  }
+
+  StoredRope Run() {
+    std::visit([this](const auto& s) { Write(s); }, spec_.scaling);
+    out_.stored = plan_;
+    for (LayerPlan& layer : out_.stored.layers) {
+      if (layer.rotation) layer.rotation = stored_;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  std::string Key(const char* key) const { return architecture_ + "." + key; }
+  void Integer(const char* key, int64_t value) { out_.keys[Key(key)] = {value, GgufType::kU32}; }
+  void Float(const char* key, double value) {
+    out_.keys[Key(key)] = {Rounded(value), GgufType::kF32};
+  }
+  void Type(const char* type) {
+    out_.keys[Key("rope.scaling.type")] = {std::string(type), GgufType::kString};
+  }
+  void Original() { Integer("rope.scaling.original_context_length", spec_.trained_length); }
+
+  void Write(const NoScaling&) { Type("none"); }
+  void Write(const LinearScaling& s) {
+    Type("linear");
+    Float("rope.scaling.factor", s.factor);
+    Original();
+    stored_.scaling = LinearScaling{Rounded(s.factor)};
+  }
+  // Both are another base and nothing else.
+  void Write(const NtkScaling& s) {
+    const auto d = static_cast<double>(spec_.rotary_dim);
+    Base(spec_.base * std::pow(s.factor, d / (d - 2)));
+  }
+  void Write(const BaseScaling& s) { Base(s.base); }
+  void Base(double base) {
+    Type("none");
+    Float("rope.freq_base", base);
+    Original();
+    stored_.base = Rounded(base);
+    stored_.scaling = NoScaling{};
+  }
+  void Write(const YarnScaling& s) {
+    if (!s.truncate) {
+      Refuse(
+          fmt::format("llama.cpp always truncates the ends of YaRN's ramp, this setting does "
+                      "not; {}",
+                      kFolders));
+    }
+    if (s.attention_factor || s.mscale || s.mscale_all_dim || s.attn_factor || s.softmax_mscale ||
+        s.extrapolation_factor != 1) {
+      Refuse(
+          fmt::format("llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and "
+                      "overwrites any other; {}",
+                      kFolders));
+    }
+    Type("yarn");
+    Float("rope.scaling.factor", s.factor);
+    Original();
+    Float("rope.scaling.yarn_beta_fast", s.beta_fast);
+    Float("rope.scaling.yarn_beta_slow", s.beta_slow);
+    stored_.scaling = YarnScaling{.factor = Rounded(s.factor),
+                                  .beta_fast = Rounded(s.beta_fast),
+                                  .beta_slow = Rounded(s.beta_slow)};
+  }
+  void Write(const LongRopeScaling& s) {
+    CheckTakesTensors(architecture_, "LongRoPE");
+    const double amplitude = Rounded(Resolve(spec_, spec_.trained_length).amplitude);
+    if (Rounded(Resolve(spec_, spec_.trained_length + 1).amplitude) != amplitude) {
+      Refuse(fmt::format("it has one amplitude for short and long texts; {}", kFolders));
+    }
+    Type("longrope");
+    Original();
+    Float("rope.scaling.attn_factor", amplitude);
+    LongRopeScaling stored;
+    stored.short_factor = Divisors("rope_factors_short.weight", s.short_factor);
+    stored.long_factor = Divisors("rope_factors_long.weight", s.long_factor);
+    stored.attention_factor = amplitude;
+    stored_.scaling = std::move(stored);
+  }
+  // Everything else that does not follow the length is a list of divisors.
+  template <class S>
+  void Write(const S& s) {
+    const std::string method = Describe(Scaling(s));
+    if (IsLengthDependent(Scaling(s))) {
+      Refuse(
+          fmt::format("{} follows the length of the text, and GGUF holds fixed frequencies "
+                      "alone (a Hugging Face folder can say dynamic NTK); give the fixed method "
+                      "that it comes to at the length you need",
+                      method));
+    }
+    CheckTakesTensors(architecture_, method);
+    RotarySpec plain = spec_;
+    plain.scaling = NoScaling{};
+    const Frequencies without = Resolve(plain, spec_.trained_length);
+    const Frequencies with = Resolve(spec_, spec_.trained_length);
+    if (with.amplitude != 1 || with.softmax_multiplier != 1) {
+      Refuse(fmt::format("{} has an amplitude, and rope_freqs.weight holds none", method));
+    }
+    std::vector<double> divisors;
+    bool others_unchanged = true, some_still = false;
+    for (std::size_t i = 0; i < with.inv_freq.size(); ++i) {
+      const bool still = with.inv_freq[i].hi == 0;
+      divisors.push_back(still ? kStandsStill : without.inv_freq[i].hi / with.inv_freq[i].hi);
+      some_still |= still;
+      others_unchanged &= still || divisors.back() == 1;
+    }
+    if (some_still && !others_unchanged) {
+      Refuse(fmt::format("{} lets some pairs stand still and changes others", method));
+    }
+    Type("none");
+    Original();
+    std::vector<double> rounded = Divisors("rope_freqs.weight", divisors);
+    if (!some_still) stored_.scaling = ExplicitScaling{std::move(rounded)};
+  }
+
+  std::vector<double> Divisors(const char* name, const std::vector<double>& divisors) {
+    std::vector<float> values(divisors.begin(), divisors.end());
+    const auto pairs = static_cast<int64_t>(values.size());
+    std::vector<double> rounded(values.begin(), values.end());
+    out_.tensors.push_back(FromFloats(name, {pairs}, std::move(values)));
+    return rounded;
+  }
+
+  std::string architecture_;
+  const PositionPlan& plan_;
+  const RotarySpec& spec_;
+  RotarySpec stored_{PairLayout::kHalf};
+  StoredRope out_;
+};
+
+}  // namespace
+
+const RotarySpec& OnlyRotation(const PositionPlan& plan) {
+  const RotarySpec* first = nullptr;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.rotation) continue;
+    if (first == nullptr) first = &*layer.rotation;
+    const RotarySpec& spec = *layer.rotation;
+    if (spec.base != first->base || spec.rotary_dim != first->rotary_dim ||
+        spec.head_dim != first->head_dim || spec.first_dim != first->first_dim ||
+        spec.trained_length != first->trained_length ||
+        Describe(spec.scaling) != Describe(first->scaling)) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the layers of this model rotate in more than one way (local and global bases); "
+                  "one setting for all of them would be wrong");
+    }
+  }
+  if (first == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model has no rotary layer, so there is nothing to set");
+  }
+  return *first;
+}
+
+StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
+                      int64_t served_length) {
+  return Writer(architecture, plan, served_length).Run();
+}
+
+bool IsGgufRopeKey(const std::string& architecture, const std::string& key) {
+  return key.starts_with(architecture + ".rope.") || key == architecture + ".context_length";
+}
+
+bool IsGgufRopeTensor(const std::string& name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
+         name == "rope_factors_short.weight";
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,35 @@
+// How a GGUF file says where its model's tokens stand.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ropewalk/io/writer.h"
+#include "ropewalk/plan/plan.h"
+
+namespace ropewalk::internal {
+
+struct StoredRope {
+  std::map<std::string, GgufValue> keys;  // with the architecture in front
+  std::vector<TensorSource> tensors;      // rope_freqs.weight, rope_factors_long.weight, ...
+  PositionPlan stored;  // the plan as the file holds it: numbers rounded to float32
+};
+
+// Keys and tensors for `plan`, of which every rotating layer has the same rotation, served up to
+// `served_length` tokens; which layers rotate or slide is not theirs to say. Throws
+// Error(kUnsupported) that names the reason and the formats that can say it: a method that follows
+// the length, a ramp of YaRN that is not truncated, an amplitude that llama.cpp overwrites,
+// divisors in an architecture for which llama.cpp loads none.
+StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
+                      int64_t served_length);
+
+// True for the keys and tensors that GgufRopeOf may write, so that older ones can be dropped.
+bool IsGgufRopeKey(const std::string& architecture, const std::string& key);
+bool IsGgufRopeTensor(const std::string& name);
+
+// The rotation that all rotating layers share. Error where there is none or more than one.
+const RotarySpec& OnlyRotation(const PositionPlan& plan);
+
+}  // namespace ropewalk::internal

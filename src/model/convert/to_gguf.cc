@@ -1,0 +1,139 @@
+// Hugging Face folder -> GGUF, as llama.cpp's converter has it: names, keys, permuted q and k of
+// "llama", float32 vectors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "ropewalk/base/error.h"
+#include "src/io/tokenizer_export.h"
+#include "src/model/convert/convert.h"
+#include "src/model/convert/gguf_rope.h"
+#include "src/model/convert/hf_config.h"
+#include "src/model/family.h"
+#include "src/model/tensor_table.h"
+
+namespace ropewalk::internal {
+namespace {
+
+// llama.cpp's general.file_type for a file whose matrices are mostly of this type.
+int64_t FileType(WeightType type) {
+  switch (type) {
+    case WeightType::kF16:
+      return 1;
+    case WeightType::kQ8_0:
+      return 7;
+    case WeightType::kBF16:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+const Family& GgufFamilyOf(const ModelConfig& c) {
+  const Family* family = FindFamily(c.architecture);
+  if (family == nullptr || TransformersClass(c.architecture) == nullptr) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("a '{}' model is not written as GGUF; {} are",
+                                                     c.architecture, kConvertedFamilies));
+  }
+  for (std::size_t l = 0; l < c.plan.layers.size(); ++l) {
+    const bool slides = c.plan.layers[l].window_tokens > 0;
+    if (!slides && c.plan.layers[l].rotation) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("GGUF cannot say it: layer {} {}, for which {} has no key that llama.cpp "
+                    "reads",
+                    l, slides ? "has a sliding window" : "does not rotate (NoPE)", family->gguf));
+  }
+  return *family;
+}
+
+std::map<std::string, GgufValue> SizeKeys(const ModelConfig& c, const std::string& architecture) {
+  std::map<std::string, GgufValue> keys;
+  const auto integer = [&](const char* key, int64_t value) {
+    keys[architecture + "." + key] = {value, GgufType::kU32};
+  };
+  integer("block_count", c.layers);
+  integer("embedding_length", c.hidden);
+  integer("feed_forward_length", c.feed_forward);
+  integer("attention.head_count", c.heads);
+  integer("attention.head_count_kv", c.kv_heads);
+  integer("attention.key_length", c.head_dim);
+  integer("attention.value_length", c.head_dim);
+  integer("vocab_size", c.vocab);
+  keys[architecture + ".attention.layer_norm_rms_epsilon"] = {
+      static_cast<double>(static_cast<float>(c.rms_eps)), GgufType::kF32};
+  return keys;
+}
+
+// Which rows of which tensor move.
+HeadRows RowsOf(TensorId id, const ModelConfig& c, const RotarySpec& spec, bool permuted) {
+  const bool q_or_k =
+      id == TensorId::kQ || id == TensorId::kK || id == TensorId::kQBias || id == TensorId::kKBias;
+  if (!permuted || !q_or_k) return {};
+  return {c.head_dim, spec.rotary_dim, PairLayout::kInterleaved};
+}
+
+WeightType TypeFor(const Weight& weight, const ConvertOptions& options, Converted& result) {
+  if (weight.shape.size() < 2) return WeightType::kF32;
+  WeightType type = options.type.value_or(weight.type);
+  if (weight.cols() % Info(type).block_elements != 0) {
+    result.notes.push_back(fmt::format("{} stays {}: its rows of {} are no whole blocks of {}",
+                                       weight.name, Info(weight.type).name, weight.cols(),
+                                       Info(type).name));
+    type = weight.type;
+  }
+  return type;
+}
+
+}  // namespace
+
+Converted FolderToGguf(const ModelFiles& files, const std::string& path,
+                       const ConvertOptions& options) {
+  const ModelConfig& c = files.config;
+  const Family& family = GgufFamilyOf(c);
+  const std::string architecture = family.gguf;
+  StoredRope rope = GgufRopeOf(architecture, c.plan, c.plan.configured_length);
+  const RotarySpec& spec = OnlyRotation(c.plan);
+  Converted result;
+  result.stored = std::move(rope.stored);
+
+  std::map<std::string, GgufValue> metadata = SizeKeys(c, architecture);
+  metadata.merge(rope.keys);
+  metadata["general.architecture"] = {architecture, GgufType::kString};
+  metadata["general.name"] = {std::filesystem::weakly_canonical(files.path).filename().string(),
+                              GgufType::kString};
+  metadata["general.quantization_version"] = {int64_t{2}, GgufType::kU32};
+  if (options.tokenizer) {
+    for (auto& [key, value] : TokenizerKeysOfFolder(files.path, c.vocab)) {
+      metadata[key] = std::move(value);
+    }
+  }
+
+  std::vector<TensorSource> tensors = std::move(rope.tensors);
+  const auto from = ExpectedTensors(c, Naming::kHuggingFace);
+  const auto to = ExpectedTensors(c, Naming::kGguf);  // the same tensors in the same order
+  std::map<WeightType, int64_t> bytes_by_type;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const Weight& weight = files.tensors.at(from[i].name);
+    const WeightType type = TypeFor(weight, options, result);
+    if (type != weight.type && !Holds(type, weight)) result.same_values = false;
+    if (weight.shape.size() > 1) bytes_by_type[type] += weight.bytes;
+    tensors.push_back(Rearranged(weight, to[i].name,
+                                 RowsOf(from[i].id, c, spec, family.Has(kGgufPermuted)), type));
+  }
+  const auto most =
+      std::max_element(bytes_by_type.begin(), bytes_by_type.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  metadata["general.file_type"] = {FileType(most->first), GgufType::kU32};
+  if (family.Has(kGgufPermuted)) {
+    result.notes.push_back(
+        "rows of q and k permuted for the interleaved layout, as llama.cpp "
+        "expects them of this architecture");
+  }
+  WriteGguf(path, metadata, tensors);
+  return result;
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,313 @@
+// Conversion: the same bits back, the same logits, refusals with a reason. Models are transformers'
+// tiny ones (biases, norms of q and k, GQA, untied heads).
+#include "src/model/convert/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/io/writer.h"
+#include "src/model/convert/verify.h"
+#include "tests/model/support.h"
+
+namespace ropewalk {
+namespace {
+
+using internal::ConvertOptions;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const test::fs::path kGoldens = test::fs::path(ROPEWALK_SOURCE_DIR) / "tests/golden/hf_models";
+
+std::string MessageOf(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// A golden model with `edit` applied to its configuration.
+ModelFiles OpenGolden(const test::TempFolder& folder, const std::string& family,
+                      const std::function<void(nlohmann::json&)>& edit) {
+  for (const auto& entry : test::fs::directory_iterator(kGoldens / family)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("model")) test::fs::copy_file(entry.path(), folder / name);
+  }
+  std::ifstream in(kGoldens / family / "default.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  if (family == "qwen2") {  // GGUF cannot say that one layer slides
+    config["use_sliding_window"] = false;
+    config.erase("layer_types");
+  }
+  edit(config);
+  test::WriteFile(folder / "config.json", config.dump());
+  return OpenModel(folder.path());
+}
+
+void ExpectSameTensors(const std::map<std::string, Weight>& got,
+                       const std::map<std::string, Weight>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, w] : want) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    const Weight& g = got.at(name);
+    EXPECT_EQ(g.type, w.type) << name;
+    EXPECT_EQ(g.shape, w.shape) << name;
+    ASSERT_EQ(g.bytes, w.bytes) << name;
+    EXPECT_EQ(std::memcmp(g.data, w.data, static_cast<std::size_t>(w.bytes)), 0) << name;
+  }
+}
+
+struct Setting {
+  const char* name;
+  nlohmann::ordered_json json;  // keys of config.json
+};
+std::vector<Setting> Settings() {
+  return {{"default", nullptr},
+          {"linear",
+           {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}},
+            {"max_position_embeddings", 512}}},
+          {"yarn",
+           {{"rope_scaling",
+             {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}}},
+            {"max_position_embeddings", 512}}}};
+}
+
+class Families : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Families, ToGgufAndBackIsBitExact) {
+  for (const Setting& setting : Settings()) {
+    SCOPED_TRACE(setting.name);
+    const test::TempFolder folder, out;
+    const ModelFiles files = OpenGolden(folder, GetParam(), [&](nlohmann::json& config) {
+      for (const auto& [key, value] : setting.json.items()) config[key] = value;
+    });
+    const ConvertOptions weights_alone{{}, false};
+    const internal::Converted there =
+        internal::FolderToGguf(files, out / "model.gguf", weights_alone);
+    EXPECT_TRUE(there.same_values);
+    const ModelFiles gguf = OpenModel(out / "model.gguf");
+    EXPECT_EQ(gguf.config.architecture, GetParam());
+    for (const auto& [name, weight] : gguf.tensors) {
+      if (weight.shape.size() == 1) {
+        EXPECT_EQ(weight.type, WeightType::kF32) << name;
+      }
+    }
+    const auto proof = internal::ProvePlan(files.config.plan, there.stored, gguf.config.plan, 512);
+    EXPECT_EQ(proof.asked, proof.read);
+    const std::vector<float> logits = internal::ProbeLogits(files);
+    EXPECT_EQ(internal::ProbeLogits(gguf), logits);
+
+    const internal::Converted back =
+        internal::GgufToFolder(gguf, out / "hf", setting.json, weights_alone);
+    EXPECT_TRUE(back.same_values);
+    const ModelFiles again = OpenModel(out / "hf");
+    ExpectSameTensors(again.tensors, files.tensors);
+    EXPECT_EQ(Resolve(again.config.plan, 512).hash, proof.asked);
+    EXPECT_EQ(again.config.rms_eps, files.config.rms_eps);
+    EXPECT_EQ(internal::ProbeLogits(again), logits);
+  }
+}
+
+TEST_P(Families, Q8_0AndBackAndForthGivesTheSameBytes) {
+  const test::TempFolder folder, out;
+  const ModelFiles files = OpenGolden(folder, GetParam(), [](nlohmann::json&) {});
+  const auto to = internal::FolderToGguf(files, out / "q8.gguf", {WeightType::kQ8_0, false});
+  EXPECT_FALSE(to.same_values);
+  const ModelFiles q8 = OpenModel(out / "q8.gguf");
+  EXPECT_EQ(q8.tensors.at("token_embd.weight").type, WeightType::kQ8_0);
+  internal::GgufToFolder(q8, out / "hf", nullptr, {{}, false});
+  const ModelFiles decoded = OpenModel(out / "hf");
+  EXPECT_EQ(internal::ProbeLogits(decoded), internal::ProbeLogits(q8));
+  internal::FolderToGguf(decoded, out / "again.gguf", {WeightType::kQ8_0, false});
+  ExpectSameTensors(OpenGguf(out / "again.gguf").tensors, q8.tensors);
+  // Rounded, yet the same model: the control that the probe sees rounding at all.
+  const double moved = test::Difference(internal::ProbeLogits(q8), internal::ProbeLogits(files));
+  EXPECT_GT(moved, 0);
+  EXPECT_LT(moved, 0.1);
+}
+
+// The rows of q and k, their biases and norms, interleaved; the decoder puts them back.
+TEST_P(Families, InterleavedFolderGivesTheSameLogits) {
+  const test::TempFolder folder, out;
+  const ModelFiles files = OpenGolden(folder, GetParam(), [](nlohmann::json&) {});
+  const RotarySpec& spec = *files.config.plan.layers[0].rotation;
+  internal::PermuteFolder(files.path, out / "there", "{}", {spec.head_dim, spec.rotary_dim},
+                          PairLayout::kInterleaved);
+  ModelFiles there;
+  there.path = out / "there";
+  there.config = files.config;
+  there.tensors = OpenSafetensorsFolder(there.path);
+  EXPECT_NE(internal::ProbeLogits(there), internal::ProbeLogits(files)) << "nothing was moved";
+  there.config.permuted_qk = true;
+  EXPECT_EQ(internal::ProbeLogits(there), internal::ProbeLogits(files));
+  internal::PermuteFolder(there.path, out / "back", "{}", {spec.head_dim, spec.rotary_dim},
+                          PairLayout::kHalf);
+  ExpectSameTensors(OpenSafetensorsFolder(out / "back"), files.tensors);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Families, ::testing::Values("llama", "qwen2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Convert, PartialRotaryKeepsItsLogits) {
+  const test::TempFolder folder, out;
+  test::Tiny tiny;
+  nlohmann::json config = tiny.Config();
+  config["partial_rotary_factor"] = 0.5;
+  test::Tiny::WriteFolder(folder / "hf", config, tiny.Weights());
+  const ModelFiles files = OpenModel(folder / "hf");
+  internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+  const ModelFiles gguf = OpenModel(out / "m.gguf");
+  EXPECT_EQ(gguf.config.plan.layers[0].rotation->rotary_dim, 4);
+  EXPECT_EQ(internal::ProbeLogits(gguf), internal::ProbeLogits(files));
+  internal::GgufToFolder(gguf, out / "hf", nullptr, {{}, false});
+  ExpectSameTensors(OpenModel(out / "hf").tensors, files.tensors);
+}
+
+// B [out, rank] and DoRA's magnitudes [out] move with the rows that they add to; A does not.
+// x W'^T with W' = W + B A: permuting W and B permutes the product, whatever A is.
+TEST(Convert, LoraMovesBAndNotA) {
+  const test::TempFolder folder;
+  test::Tensors lora;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    int64_t n = 1;
+    for (const int64_t d : shape) n *= d;
+    test::Tensor t{std::move(shape), std::vector<float>(static_cast<std::size_t>(n))};
+    for (std::size_t i = 0; i < t.values.size(); ++i) t.values[i] = static_cast<float>(i);
+    lora.emplace("base_model.model.model.layers.0.self_attn." + name, std::move(t));
+  };
+  add("q_proj.lora_A.weight", {8, 4});
+  add("q_proj.lora_B.weight", {16, 4});
+  add("k_proj.lora_B.weight", {8, 4});
+  add("v_proj.lora_B.weight", {8, 4});
+  add("q_proj.lora_magnitude_vector", {16});
+  test::WriteSafetensors(folder / "adapter.safetensors", lora);
+  internal::PermuteSafetensors(folder / "adapter.safetensors", folder / "out.safetensors", {8, 8},
+                               PairLayout::kInterleaved);
+  const auto out = OpenSafetensors(folder / "out.safetensors");
+  const int64_t order[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  for (const auto& [name, tensor] : lora) {
+    const bool moves =
+        name.find("lora_A") == std::string::npos && name.find("v_proj") == std::string::npos;
+    const int64_t rows = tensor.shape[0];
+    const int64_t cols = static_cast<int64_t>(tensor.values.size()) / rows;
+    const auto* got = reinterpret_cast<const float*>(out.at(name).data);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t from = moves ? r / 8 * 8 + order[r % 8] : r;
+      for (int64_t c = 0; c < cols; ++c) {
+        ASSERT_EQ(got[r * cols + c], tensor.values[static_cast<std::size_t>(from * cols + c)])
+            << name << " row " << r;
+      }
+    }
+  }
+}
+
+TEST(Convert, RefusesWhatItWouldGetWrong) {
+  const test::TempFolder folder, out;
+  const auto write = [&](const test::Tensors& tensors) {
+    test::WriteSafetensors(folder / "w.safetensors", tensors);
+  };
+  const auto permute = [&] {
+    internal::PermuteSafetensors(folder / "w.safetensors", out / "o", {8, 8}, PairLayout::kHalf);
+  };
+  write({{"layers.0.qkv_proj.weight", {{24, 1}, std::vector<float>(24)}}});
+  EXPECT_THAT(MessageOf(permute), AllOf(HasSubstr("qkv_proj"), HasSubstr("split it first")));
+  write({{"layers.0.o_proj.weight", {{8, 1}, std::vector<float>(8)}}});
+  EXPECT_THAT(MessageOf(permute), HasSubstr("no tensor is called q_proj"));
+  write({{"q_proj.weight", {{9, 1}, std::vector<float>(9)}}});
+  EXPECT_THAT(MessageOf(permute), HasSubstr("whole number of heads"));
+
+  const auto to_gguf = [&](const std::string& family, const auto& edit) {
+    const test::TempFolder source;
+    return MessageOf([&] {
+      const ModelFiles files = OpenGolden(source, family, edit);
+      internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+    });
+  };
+  EXPECT_THAT(to_gguf("smollm3", [](nlohmann::json&) {}), HasSubstr("is not written as GGUF"));
+  EXPECT_THAT(to_gguf("qwen2",
+                      [](nlohmann::json& c) {
+                        c["use_sliding_window"] = true;
+                        c["layer_types"] = {"full_attention", "sliding_attention"};
+                      }),
+              HasSubstr("sliding window"));
+  EXPECT_THAT(to_gguf("llama",
+                      [](nlohmann::json& c) {
+                        c["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+                      }),
+              HasSubstr("follows the length"));
+  const auto yarn = [](const char* key, const nlohmann::json& value) {
+    return [=](nlohmann::json& c) {
+      c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}, {key, value}};
+    };
+  };
+  EXPECT_THAT(to_gguf("llama", yarn("truncate", false)),
+              AllOf(HasSubstr("always truncates"), HasSubstr("Hugging Face folder can")));
+  EXPECT_THAT(to_gguf("llama", yarn("attention_factor", 1.5)), HasSubstr("amplitude"));
+  EXPECT_THAT(to_gguf("qwen3",
+                      [](nlohmann::json& c) {
+                        c["rope_scaling"] = {{"rope_type", "llama3"},
+                                             {"factor", 4.0},
+                                             {"low_freq_factor", 1.0},
+                                             {"high_freq_factor", 4.0},
+                                             {"original_max_position_embeddings", 32}};
+                      }),
+              AllOf(HasSubstr("llama.cpp"), HasSubstr("qwen3")));
+  EXPECT_FALSE(test::fs::exists(out / "m.gguf"));
+}
+
+// Trap T23: the divisors come from the length in the rope dictionary, not from 8192.
+TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {
+  const test::TempFolder folder, out;
+  const ModelFiles files = OpenGolden(folder, "llama", [](nlohmann::json& c) {
+    c["rope_scaling"] = {{"rope_type", "llama3"},
+                         {"factor", 4.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
+                         {"original_max_position_embeddings", 4096}};
+    c["rope_theta"] = 10000.0;
+  });
+  const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+  const ModelFiles gguf = OpenModel(out / "m.gguf");
+  internal::ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 16384);
+  const Weight& divisors = gguf.tensors.at("rope_freqs.weight");
+  ASSERT_THAT(divisors.shape, ElementsAre(8));
+  float got[8];
+  divisors.ReadRows(0, 1, got);
+  for (int i = 0; i < 8; ++i) {
+    // Llama 3.1's rule, typed again.
+    const double f = std::pow(10000.0, -2.0 * i / 16), wavelength = 2 * M_PI / f;
+    double divisor = 1;
+    if (wavelength > 4096 / 1.0) {
+      divisor = 4;
+    } else if (wavelength > 4096 / 4.0) {
+      const double t = (4096 / wavelength - 1) / (4 - 1);
+      divisor = 1 / ((1 - t) / 4 + t);
+    }
+    EXPECT_FLOAT_EQ(got[i], static_cast<float>(divisor)) << i;
+  }
+}
+
+TEST(Convert, NewFolderIsWholeOrAbsent) {
+  const test::TempFolder folder;
+  {
+    internal::NewFolder out(folder / "out/");
+    test::WriteFile(out / "x", "1");
+    EXPECT_FALSE(test::fs::exists(folder / "out"));
+  }
+  EXPECT_TRUE(test::fs::is_empty(folder.path()));
+  internal::NewFolder out(folder / "out");
+  out.Commit();
+  EXPECT_TRUE(test::fs::exists(folder / "out"));
+  EXPECT_THAT(MessageOf([&] { internal::NewFolder again(folder / "out"); }),
+              HasSubstr("nothing is overwritten"));
+  EXPECT_THAT(MessageOf([&] { internal::NewFolder none(folder / "no/such"); }),
+              HasSubstr("cannot create"));
+}
+
+}  // namespace
+}  // namespace ropewalk
