@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/search.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 
@@ -63,6 +64,7 @@ Sweep Prepare(const Options& options) {
   std::vector<std::string> defaults;
   const bool beyond = sweep.spec.lengths.back() > sweep.spec.trained_length;
   for (const MethodInfo& method : Methods()) {
+    if (!method.usual) continue;
     if (std::string(method.name) == "none" || beyond || !sweep.spec.factors.empty()) {
       defaults.push_back(method.name);
     }
@@ -171,7 +173,7 @@ void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& input
              cells.size(), tokens, static_cast<double>(memory) / (1 << 20), Duration(flops * pace));
 }
 
-void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
+SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
   SweepHeader header;
   header.common = CommonFields(sweep.spec, inputs, sweep.longest);
   header.model_path = options.model;
@@ -180,7 +182,11 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
   header.command = CommandLine();
   header.text_tokens = static_cast<int64_t>(sweep.text.ids.size());
   header.notes = sweep.notes;
+  return header;
+}
 
+void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
+  const SweepHeader header = HeaderOf(options, sweep, inputs);
   std::vector<double> work;
   double all_work = 0;
   for (const SweepTask& task : sweep.tasks) {
@@ -205,7 +211,7 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
 }
 
 void Run(const Options& options) {
-  const Sweep sweep = Prepare(options);
+  Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
   const std::unique_ptr<Decoder> decoder = Decoder::Load(sweep.files);
   SweepInputs inputs;
@@ -222,6 +228,14 @@ void Run(const Options& options) {
                   protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
                   protocol.bos ? ", BOS first" : ", no BOS", NumThreads(), options.output));
   try {
+    for (const std::string& kind : options.search) {
+      sweep.spec.methods.push_back(SearchSetting({kind, options.budget, options.output}, sweep.spec,
+                                                 inputs, sweep.files,
+                                                 HeaderOf(options, sweep, inputs)));
+    }
+    if (!options.search.empty()) {
+      sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
+    }
     RunTasks(options, sweep, inputs);
   } catch (const Interrupted&) {
     Message("ropewalk: what is finished stays; the same command goes on from there");
@@ -250,7 +264,7 @@ void AddSweepCommand(CLI::App& app) {
        Opt::kRopeScaling, Opt::kLengths, Opt::kFactors,       Opt::kTrained, Opt::kProtocol,
        Opt::kAnchors,     Opt::kSeed,    Opt::kPasskeyTrials, Opt::kDepths,  Opt::kNoPasskey,
        Opt::kAngles,      Opt::kBos,     Opt::kSpecial,       Opt::kThreads, Opt::kAllowUnknown,
-       Opt::kJson,        Opt::kDryRun});
+       Opt::kJson,        Opt::kDryRun,  Opt::kSearch,        Opt::kBudget});
   command->footer(
       "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "
       "as the text goes.\nInterrupted (Ctrl-C, kill, power)? The same command goes on; what is "

@@ -146,23 +146,24 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length) {
-  int64_t windows = 0;
-  double head_rows = 0;
-  if (spec.perplexity) {
-    const std::vector<EvalWindow> made =
-        MakeWindows(*inputs.text, spec.protocol, task.length, longest_length, spec.bos_id);
-    windows = static_cast<int64_t>(made.size());
-    const bool all = task.length == longest_length;
-    const int64_t rows = all ? task.length - 1 : task.length - made.front().score_begin;
-    head_rows = static_cast<double>(windows * rows);
-  }
-  if (WithPasskey(spec, inputs, task.length)) windows += PasskeyTrials(spec);
   const ModelConfig& config = inputs.decoder->config();
   CellCost cost;
-  cost.tokens = windows * (task.length - 1);
-  cost.flops = static_cast<double>(windows) *
-                   ForwardFlops(config, task.plan, static_cast<double>(task.length - 1)) +
-               head_rows * 2 * static_cast<double>(config.hidden * config.vocab);
+  const auto add = [&](int64_t count, int64_t fed, int64_t head_rows) {
+    cost.tokens += count * fed;
+    cost.flops +=
+        static_cast<double>(count) *
+        (ForwardFlops(config, task.plan, static_cast<double>(fed)) +
+         static_cast<double>(head_rows) * 2 * static_cast<double>(config.hidden * config.vocab));
+  };
+  if (spec.perplexity) {
+    const bool all = task.length == longest_length;
+    for (const EvalWindow& window :
+         MakeWindows(*inputs.text, spec.protocol, task.length, longest_length, spec.bos_id)) {
+      const auto ids = static_cast<int64_t>(window.ids.size());
+      add(1, ids - 1, ids - (all ? 1 : window.score_begin));
+    }
+  }
+  if (WithPasskey(spec, inputs, task.length)) add(PasskeyTrials(spec), task.length - 1, 0);
   return cost;
 }
 

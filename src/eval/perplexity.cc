@@ -69,7 +69,8 @@ PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& p
                                    int64_t longest_length, const RunOptions& options) {
   const std::vector<EvalWindow> windows =
       MakeWindows(text, protocol, length, longest_length, options.bos_id);
-  const int64_t all_tokens = static_cast<int64_t>(windows.size()) * (length - 1);
+  int64_t all_tokens = 0;
+  for (const EvalWindow& w : windows) all_tokens += static_cast<int64_t>(w.ids.size()) - 1;
   int64_t done_tokens = 0;
   const auto tick = [&](int64_t tokens) {
     done_tokens += tokens;

@@ -1,10 +1,23 @@
 #include <charconv>
+#include <optional>
 #include <string>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
 
 namespace ropewalk {
+namespace {
+
+// The number of 1 or more behind `prefix`, where that is all of `s`.
+std::optional<int64_t> Count(const std::string& s, const std::string& prefix) {
+  if (!s.starts_with(prefix)) return std::nullopt;
+  int64_t count = 0;
+  const char* end = s.data() + s.size();
+  const auto [p, error] = std::from_chars(s.data() + prefix.size(), end, count);
+  return error == std::errc() && p == end && count >= 1 ? std::optional(count) : std::nullopt;
+}
+
+}  // namespace
 
 std::string Protocol::Name() const {
   switch (kind) {
@@ -14,6 +27,8 @@ std::string Protocol::Name() const {
       return "windows";
     case Kind::kHalf:
       return "half";
+    case Kind::kSliding:
+      return "sliding:" + std::to_string(stride);
   }
   return "";
 }
@@ -26,16 +41,20 @@ Protocol Protocol::Parse(const std::string& s) {
     protocol.anchors = 0;  // every window of the text
     return protocol;
   }
-  if (s.starts_with("aligned:")) {
-    const char* begin = s.data() + 8;
-    const char* end = s.data() + s.size();
-    const auto [p, error] = std::from_chars(begin, end, protocol.scored_per_anchor);
-    if (error == std::errc() && p == end && protocol.scored_per_anchor >= 1) return protocol;
+  if (const auto k = Count(s, "aligned:")) {
+    protocol.scored_per_anchor = *k;
+    return protocol;
+  }
+  if (const auto stride = Count(s, "sliding:")) {
+    protocol.kind = Kind::kSliding;
+    protocol.stride = *stride;
+    protocol.anchors = 0;
+    return protocol;
   }
   throw Error(
       ErrorCode::kInvalidArgument,
-      "protocol: expected aligned, aligned:K (K >= 1 tokens scored at each anchor), windows "
-      "or half, got '" +
+      "protocol: expected aligned, aligned:K (K >= 1 tokens scored at each anchor), windows, half "
+      "or sliding:STRIDE (STRIDE >= 1 tokens from window to window), got '" +
           s + "'");
 }
 

@@ -11,20 +11,13 @@
 #include <system_error>
 
 #include "ropewalk/base/error.h"
+#include "src/io/atomic_file.h"
 
 namespace ropewalk::internal {
 namespace {
 
 [[noreturn]] void Fail(const std::string& what, int error) {
   throw Error(ErrorCode::kIo, what + ": " + std::strerror(error));
-}
-
-// A new name in a folder survives a power cut only once the folder is synced.
-void SyncFolder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
 }
 
 }  // namespace

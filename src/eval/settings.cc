@@ -8,208 +8,13 @@
 #include <optional>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/rotary/frequencies.h"
+#include "src/eval/settings_recipes.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::Recipe;
 using Json = nlohmann::ordered_json;
-
-// What one scaling comes to in each engine, before it is written out.
-struct Recipe {
-  Json rope = nullptr;          // Hugging Face dictionary without rope_theta; null: plain RoPE
-  std::optional<double> base;   // a changed base
-  bool raise_positions = true;  // max_position_embeddings becomes the served length
-  std::string hf_note, vllm_note;
-  Json vllm_rope = nullptr;  // where vLLM's dictionary differs
-  std::string llama_flags;   // empty: llama.cpp cannot
-  std::string llama_note;
-};
-
-constexpr char kNeedsTensor[] =
-    "No flag can say it: llama.cpp takes such frequencies only from the tensor rope_freqs.weight "
-    "inside the GGUF file. ";
-
-// Divisors f_i / f'_i of a scaling that no engine knows by name.
-std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
-  RotarySpec spec(PairLayout::kHalf);
-  spec.head_dim = spec.rotary_dim = target.rotary_dim;
-  spec.base = target.base;
-  spec.trained_length = target.trained_length;
-  const Frequencies plain = Resolve(spec, target.target_length);
-  spec.scaling = scaling;
-  const Frequencies scaled = Resolve(spec, target.target_length);
-  std::vector<double> divisors;
-  for (size_t i = 0; i < plain.inv_freq.size(); ++i) {
-    divisors.push_back(plain.inv_freq[i].hi / scaled.inv_freq[i].hi);
-  }
-  return divisors;
-}
-
-// Hugging Face's longrope with the same list twice is a static list of divisors; an
-// attention_factor of 1 switches its amplitude off.
-Recipe FromDivisors(const std::vector<double>& divisors, const SettingsTarget& target,
-                    const std::string& what) {
-  Recipe r;
-  r.rope = {{"rope_type", "longrope"},
-            {"factor", static_cast<double>(target.target_length) / target.trained_length},
-            {"original_max_position_embeddings", target.trained_length},
-            {"attention_factor", 1.0},
-            {"short_factor", divisors},
-            {"long_factor", divisors}};
-  r.vllm_rope = {
-      {"rope_type", "longrope"},  {"original_max_position_embeddings", target.trained_length},
-      {"short_mscale", 1.0},      {"long_mscale", 1.0},
-      {"short_factor", divisors}, {"long_factor", divisors}};
-  r.hf_note = r.vllm_note =
-      "It knows no rope_type for " + what +
-      "; this says the same through longrope, with one divisor a pair and no amplitude.";
-  r.llama_note = kNeedsTensor + ("Its converter does not write that tensor for " + what + ".");
-  return r;
-}
-
-Recipe Make(const NoScaling&, const SettingsTarget&) {
-  Recipe r;
-  r.llama_flags = "--rope-scaling none";
-  return r;
-}
-
-Recipe Make(const LinearScaling& s, const SettingsTarget&) {
-  Recipe r;
-  r.rope = {{"rope_type", "linear"}, {"factor", s.factor}};
-  r.llama_flags = fmt::format("--rope-scaling linear --rope-scale {}", s.factor);
-  return r;
-}
-
-Recipe Make(const NtkScaling& s, const SettingsTarget& t) {
-  Recipe r;
-  const double d = static_cast<double>(t.rotary_dim);
-  r.base = t.base * std::pow(s.factor, d / (d - 2));
-  r.hf_note = r.vllm_note =
-      fmt::format("NTK-aware is nothing but a larger base: rope_theta {:.10g} instead of {:.10g}.",
-                  *r.base, t.base);
-  r.llama_flags = fmt::format("--rope-scaling none --rope-freq-base {}", *r.base);
-  r.llama_note = "NTK-aware is nothing but a larger base.";
-  return r;
-}
-
-Recipe Make(const DynamicNtkScaling& s, const SettingsTarget& t) {
-  Recipe r;
-  r.rope = {{"rope_type", "dynamic"}, {"factor", s.factor}};
-  r.raise_positions = false;
-  r.hf_note = fmt::format(
-      "Leave max_position_embeddings at {}: the formula takes it for the trained length. The "
-      "frequencies follow the prompt's length; keys that are in the cache already keep the older "
-      "ones, so give the whole prompt at once.",
-      t.trained_length);
-  r.vllm_note =
-      "Despite its name it is static there: computed once for one length and used for short "
-      "prompts "
-      "as well. Which length differs between versions, so measure before relying on it.";
-  r.llama_note = "llama.cpp has no dynamic NTK.";
-  return r;
-}
-
-Json Llama3Json(double factor, double low, double high, const SettingsTarget& t) {
-  return {{"rope_type", "llama3"},
-          {"factor", factor},
-          {"low_freq_factor", low},
-          {"high_freq_factor", high},
-          {"original_max_position_embeddings", t.trained_length}};
-}
-
-std::string Llama3TensorNote(const SettingsTarget& t) {
-  return kNeedsTensor +
-         fmt::format(
-             "Put the Hugging Face setting into config.json, add "
-             "\"original_max_position_embeddings\": {} at its top level too, and convert "
-             "again: the converter writes the tensor. Then serve with -c {}.",
-             t.trained_length, t.target_length);
-}
-
-Recipe Make(const ByPartsScaling& s, const SettingsTarget& t) {
-  Recipe r;
-  r.rope = Llama3Json(s.factor, s.alpha, s.beta, t);
-  r.hf_note = r.vllm_note =
-      "llama3 with low_freq_factor = alpha and high_freq_factor = beta is the paper's "
-      "NTK-by-parts.";
-  r.llama_note = Llama3TensorNote(t);
-  return r;
-}
-
-Recipe Make(const Llama3Scaling& s, const SettingsTarget& t) {
-  Recipe r;
-  r.rope = Llama3Json(s.factor, s.low_freq_factor, s.high_freq_factor, t);
-  r.llama_note = Llama3TensorNote(t);
-  return r;
-}
-
-Recipe Make(const ByPartsRepoScaling& s, const SettingsTarget& t) {
-  return FromDivisors(Divisors(s, t), t, "the by-parts of the yarn repository");
-}
-
-Recipe Make(const ExplicitScaling& s, const SettingsTarget& t) {
-  Recipe r = FromDivisors(Divisors(s, t), t, "a plain list of divisors");
-  r.llama_note = std::string(kNeedsTensor) + "A GGUF file that carries it needs no flag but -c.";
-  return r;
-}
-
-Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
-  Recipe r;
-  r.rope = {{"rope_type", "yarn"},
-            {"factor", s.factor},
-            {"original_max_position_embeddings", t.trained_length}};
-  r.llama_flags = fmt::format("--rope-scaling yarn --rope-scale {} --yarn-orig-ctx {}", s.factor,
-                              t.trained_length);
-  if (s.beta_fast != 32 || s.beta_slow != 1) {
-    r.rope["beta_fast"] = s.beta_fast;
-    r.rope["beta_slow"] = s.beta_slow;
-    r.llama_flags +=
-        fmt::format(" --yarn-beta-fast {} --yarn-beta-slow {}", s.beta_fast, s.beta_slow);
-  }
-  if (!s.truncate) r.rope["truncate"] = false;
-  if (s.attention_factor) r.rope["attention_factor"] = *s.attention_factor;
-  if (s.mscale) r.rope["mscale"] = *s.mscale;
-  if (s.mscale_all_dim) r.rope["mscale_all_dim"] = *s.mscale_all_dim;
-  if (s.attention_factor || s.mscale || s.mscale_all_dim) {
-    r.llama_flags.clear();
-    r.llama_note =
-        "llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other, "
-        "so "
-        "this amplitude cannot be set.";
-    r.vllm_note = "Some versions drop attention_factor; check the one in use.";
-  } else if (!s.truncate) {
-    r.llama_flags.clear();
-    r.llama_note =
-        "llama.cpp always rounds the ends of YaRN's ramp (truncate), this setting does not.";
-  }
-  r.hf_note = fmt::format(
-      "max_position_embeddings must be exactly factor times {}: some 4.x versions take their ratio "
-      "for the factor.",
-      t.trained_length);
-  return r;
-}
-
-Recipe Make(const LongRopeScaling& s, const SettingsTarget& t) {
-  Recipe r;
-  r.rope = {{"rope_type", "longrope"}};
-  if (s.factor) r.rope["factor"] = *s.factor;
-  if (s.attention_factor) r.rope["attention_factor"] = *s.attention_factor;
-  r.rope["original_max_position_embeddings"] = t.trained_length;
-  r.rope["short_factor"] = s.short_factor;
-  r.rope["long_factor"] = s.long_factor;
-  r.hf_note =
-      "The long divisors take over when a prompt passes the trained length; keys in the cache keep "
-      "the short ones, so give the whole prompt at once.";
-  r.vllm_note =
-      "vLLM uses the long divisors for every prompt once --max-model-len passes the "
-      "trained length.";
-  r.llama_note =
-      "No flag can say it: llama.cpp takes the divisors from the tensors rope_factors_long.weight "
-      "and "
-      "rope_factors_short.weight inside the GGUF file, which its converter writes for Phi-3.";
-  return r;
-}
 
 std::string Pretty(const Json& json) {
   // Lists of divisors would take a line each.
@@ -322,7 +127,7 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
                     "least 2; got {}, {} and {}",
                     target.trained_length, target.target_length, target.rotary_dim));
   }
-  return Render(std::visit([&](const auto& s) { return Make(s, target); }, scaling), target);
+  return Render(internal::RecipeOf(scaling, target), target);
 }
 
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length) {

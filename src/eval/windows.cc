@@ -57,6 +57,30 @@ std::vector<int64_t> AnchorEnds(const TokenText& text, const Protocol& protocol,
   return ends;
 }
 
+// Every token of the text is scored once, but for its first where no BOS stands in front.
+std::vector<EvalWindow> SlidingWindows(const TokenText& text, const Protocol& protocol,
+                                       int64_t length, const std::optional<int32_t>& bos) {
+  if (protocol.stride < 1 || protocol.stride >= length) {
+    throw Error(ErrorCode::kInvalidArgument,
+                protocol.Name() + " cannot score length " + std::to_string(length) +
+                    ": the stride has to be from 1 to " + std::to_string(length - 1) +
+                    ", so that each scored token has another in front; windows that do not overlap "
+                    "are --protocol windows");
+  }
+  const int64_t tokens = static_cast<int64_t>(text.ids.size());
+  const int64_t in_front = bos ? 1 : 0;
+  std::vector<EvalWindow> windows;
+  int64_t scored_end = 0;  // of the text
+  for (int64_t begin = 0; scored_end < tokens; begin += protocol.stride) {
+    if (protocol.anchors > 0 && static_cast<int64_t>(windows.size()) == protocol.anchors) break;
+    const int64_t end = std::min(tokens, begin + length - in_front);
+    const int64_t score_begin = windows.empty() ? 1 : in_front + scored_end - begin;
+    windows.push_back(MakeWindow(text, begin, in_front + end - begin, score_begin, bos));
+    scored_end = end;
+  }
+  return windows;
+}
+
 }  // namespace
 
 std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& protocol, int64_t length,
@@ -88,11 +112,14 @@ std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& proto
         ErrorCode::kInvalidArgument,
         protocol.Name() + ": expected a length of at least 4, got " + std::to_string(length));
   }
-  int64_t count = static_cast<int64_t>(text.ids.size()) / per_window;
+  int64_t count = static_cast<int64_t>(text.ids.size()) / per_window;  // that do not overlap
   if (count == 0) {
     TooShort(
         text, per_window, protocol.Name() + " at length " + std::to_string(length),
         "give a longer text, or lengths up to " + std::to_string(text.ids.size() + (bos ? 1 : 0)));
+  }
+  if (protocol.kind == Protocol::Kind::kSliding) {
+    return SlidingWindows(text, protocol, length, bos);
   }
   if (protocol.anchors > 0) count = std::min(count, protocol.anchors);
   const int64_t score_begin = protocol.kind == Protocol::Kind::kHalf ? length / 2 + 1 : 1;

@@ -1,9 +1,10 @@
-// stories260K (llama2.c): perplexities that an independent scalar program computed, with BOS before
-// each story and windows that do not overlap; 65536 tokens at 512, 32768 beyond.
+// stories260K (llama2.c): losses that an independent program in double computed
+// (tests/golden/stories_make.py), with BOS before each story and windows that do not overlap.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/eval/tiny_model.h"
@@ -27,6 +28,7 @@ std::vector<int32_t> StoryIds(const Tokenizer& tokenizer, const std::string& pat
     ids.push_back(*tokenizer.bos_id());
     ids.insert(ids.end(), part.begin(), part.end());
   }
+  ids.resize(std::min(ids.size(), tokens));
   return ids;
 }
 
@@ -34,33 +36,31 @@ TEST(Stories260K, AgreesWithAnIndependentProgram) {
   const char* data = std::getenv("ROPEWALK_TEST_DATA");
   if (data == nullptr) GTEST_SKIP() << "needs stories260K: set ROPEWALK_TEST_DATA";
   const std::string folder = data;
+  std::ifstream file(std::string(ROPEWALK_SOURCE_DIR) + "/tests/golden/stories260K.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
   const ModelFiles files = OpenModel(folder + "/stories260K/checkpoint_legacy.bin");
   ASSERT_NE(files.tokenizer, nullptr) << files.tokenizer_error;
   const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
-  const TokenText text =
-      TextOfIds(StoryIds(*files.tokenizer, folder + "/text/tinystories_1000.txt", 65536));
-  struct Row {
-    const char* method;
-    int64_t length;
-    double perplexity, last_digit;
-  };
-  // Lengths up to 8192 agree as well; they take a minute.
-  const Row rows[] = {{"none", 512, 5.97, 0.01},
-                      {"none", 2048, 6.99, 0.01},
-                      {"yarn", 2048, 8.23, 0.01},
-                      {"linear", 2048, 46.2, 0.1},
-                      {"ntk", 4096, 14.7, 0.1}};
-  for (const Row& row : rows) {
+  const TokenText text = TextOfIds(
+      StoryIds(*files.tokenizer, folder + "/text/tinystories_1000.txt", golden["tokens"]));
+  ASSERT_EQ(text.ids.size(), golden["tokens"]);
+  const auto first_ids = golden["first_ids"].get<std::vector<int32_t>>();
+  ASSERT_TRUE(std::equal(first_ids.begin(), first_ids.end(), text.ids.begin()));
+  for (const nlohmann::json& row : golden["rows"]) {
+    const std::string method = row["method"];
+    const int64_t length = row["length"];
+    SCOPED_TRACE(method + " at " + std::to_string(length));
+    const auto expected = row["window_nll"].get<std::vector<double>>();
     Protocol protocol = Protocol::Parse("windows");
-    protocol.anchors = row.length == 512 ? 128 : 32768 / row.length;
-    const double factor = static_cast<double>(row.length) / 512;
-    const PositionPlan plan =
-        WithScaling(files.config.plan, FindMethod(row.method).make(factor), 512);
+    protocol.anchors = static_cast<int64_t>(expected.size());
+    const PositionPlan plan = WithScaling(
+        files.config.plan, FindMethod(method).make(static_cast<double>(length) / 512), 512);
     const PerplexityResult result =
-        MeasurePerplexity(*decoder, plan, text, protocol, row.length, row.length, {});
-    EXPECT_EQ(result.windows, protocol.anchors);
-    EXPECT_NEAR(result.perplexity, row.perplexity, row.last_digit)
-        << row.method << " at " << row.length;
+        MeasurePerplexity(*decoder, plan, text, protocol, length, length, {});
+    ASSERT_EQ(result.window_nll.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(result.window_nll[i], expected[i], 1e-5) << "window " << i;
+    }
   }
 }
 

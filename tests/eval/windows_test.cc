@@ -32,13 +32,17 @@ Protocol Aligned(int64_t k, int64_t anchors, uint64_t seed, bool bos) {
 }
 
 TEST(Protocol, ParsesItsNames) {
-  for (const char* name : {"aligned:1", "aligned:128", "windows", "half"}) {
+  for (const char* name :
+       {"aligned:1", "aligned:128", "windows", "half", "sliding:1", "sliding:512"}) {
     EXPECT_EQ(Protocol::Parse(name).Name(), name);
   }
   EXPECT_EQ(Protocol::Parse("aligned").Name(), "aligned:128");
   for (const char* bad : {"", "aligned:", "aligned:0", "aligned:-1", "aligned:1x", "Windows",
-                          "aligned:99999999999999999999"}) {
-    EXPECT_THAT(MessageOf([&] { Protocol::Parse(bad); }), HasSubstr("aligned:K")) << bad;
+                          "aligned:99999999999999999999", "sliding", "sliding:", "sliding:0",
+                          "sliding:-1", "sliding:1x", "sliding:99999999999999999999"}) {
+    EXPECT_THAT(MessageOf([&] { Protocol::Parse(bad); }),
+                AllOf(HasSubstr("aligned:K"), HasSubstr("sliding:STRIDE")))
+        << bad;
   }
 }
 
@@ -132,6 +136,73 @@ TEST(Windows, WindowsAndHalf) {
   // llama.cpp takes logits n/2 .. n-2 of a chunk, which predict tokens n/2 + 1 .. n - 1.
   windows = MakeWindows(text, Protocol::Parse("half"), 64, 64, {});
   EXPECT_EQ(windows[0].score_begin, 33);
+}
+
+// Hugging Face's guide ("Perplexity of fixed-length models"), typed again from its description:
+//   for begin in range(0, seq_len, stride): end = min(begin + max_length, seq_len);
+//   the last end - prev_end tokens of [begin, end) are targets; break at end == seq_len.
+struct Scored {
+  int64_t token, context;  // of the text; tokens in front of it in its window
+  friend bool operator==(const Scored&, const Scored&) = default;
+};
+std::vector<Scored> ReferenceSliding(int64_t tokens, int64_t max_length, int64_t stride) {
+  std::vector<Scored> scored;
+  int64_t previous_end = 0;
+  for (int64_t begin = 0; begin < tokens; begin += stride) {
+    const int64_t end = std::min(begin + max_length, tokens);
+    for (int64_t t = previous_end; t < end; ++t) {
+      if (t > begin) scored.push_back({t, t - begin});  // the shift drops a window's first token
+    }
+    previous_end = end;
+    if (end == tokens) break;
+  }
+  return scored;
+}
+
+TEST(Windows, SlidingScoresWhatTheGuideScores) {
+  for (const int64_t tokens : {64, 65, 79, 80, 81, 95, 96, 1000}) {
+    const TokenText text = RandomText(tokens, 2);
+    for (const int64_t stride : {1, 7, 16, 32, 63}) {
+      const Protocol p = Protocol::Parse("sliding:" + std::to_string(stride));
+      std::vector<Scored> scored;
+      for (const EvalWindow& w : MakeWindows(text, p, 64, 64, {})) {
+        const auto size = static_cast<int64_t>(w.ids.size());
+        ASSERT_LE(size, 64);
+        ASSERT_TRUE(std::equal(w.ids.begin(), w.ids.end(), text.ids.begin() + w.text_begin));
+        for (int64_t i = w.score_begin; i < size; ++i) scored.push_back({w.text_begin + i, i});
+      }
+      EXPECT_EQ(scored, ReferenceSliding(tokens, 64, stride)) << tokens << " " << stride;
+    }
+  }
+}
+
+TEST(Windows, SlidingWithBosScoresTheFirstTokenToo) {
+  const TokenText text = RandomText(100, 2);
+  Protocol p = Protocol::Parse("sliding:16");
+  p.bos = true;
+  int64_t next = 0;
+  for (const EvalWindow& w : MakeWindows(text, p, 64, 64, 256)) {
+    EXPECT_EQ(w.ids[0], 256);
+    for (size_t i = 1; i < w.ids.size(); ++i) EXPECT_EQ(w.ids[i], text.ids[w.text_begin + i - 1]);
+    EXPECT_EQ(w.text_begin + w.score_begin - 1, next);
+    next = w.text_begin + static_cast<int64_t>(w.ids.size()) - 1;
+    if (w.text_begin > 0) {
+      EXPECT_GE(w.score_begin, 64 - 16);
+    }
+  }
+  EXPECT_EQ(next, 100);
+  p.anchors = 2;
+  EXPECT_EQ(MakeWindows(text, p, 64, 64, 256).size(), 2u);
+}
+
+TEST(Windows, SlidingRefusesStridesThatLeaveNothingInFront) {
+  const TokenText text = RandomText(100, 2);
+  for (const char* name : {"sliding:64", "sliding:65"}) {
+    EXPECT_THAT(MessageOf([&] { MakeWindows(text, Protocol::Parse(name), 64, 64, {}); }),
+                AllOf(HasSubstr("from 1 to 63"), HasSubstr("--protocol windows")));
+  }
+  EXPECT_THAT(MessageOf([&] { MakeWindows(text, Protocol::Parse("sliding:8"), 101, 101, {}); }),
+              HasSubstr("too short"));
 }
 
 }  // namespace

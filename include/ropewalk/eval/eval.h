@@ -20,10 +20,15 @@ namespace ropewalk {
 //   windows    non-overlapping windows, every token but the first scored
 //   half       non-overlapping windows of n tokens, of which positions n/2 + 1 .. n - 1 are scored:
 //              exactly the tokens that llama.cpp's perplexity tool scores
+//   sliding:S  windows that advance by S tokens, of which the last S are scored and of the first
+//   all
+//              but its first; the last window ends with the text and may be shorter (Press et al.
+//              2021, arXiv 2108.12409; Hugging Face's guide to perplexity)
 struct Protocol {
-  enum class Kind : uint8_t { kAligned, kWindows, kHalf };
+  enum class Kind : uint8_t { kAligned, kWindows, kHalf, kSliding };
   Kind kind = Kind::kAligned;
   int64_t scored_per_anchor = 128;  // K, aligned only
+  int64_t stride = 0;               // S, sliding only
   int64_t anchors = 8;              // aligned: how many; else: at most so many windows, 0 = all
   uint64_t seed = 1;
   bool bos = false;  // a BOS token stands first in every window
@@ -84,7 +89,7 @@ struct RunOptions {
 struct EvalWindow {
   std::vector<int32_t> ids;  // [length], BOS first where the protocol has one
   int64_t text_begin = 0;    // index into the text of the first id that is no BOS
-  int64_t score_begin = 0;   // positions [score_begin, length) are scored
+  int64_t score_begin = 0;   // positions [score_begin, ids.size()) are scored
 };
 // Pure. Throws Error when the text is too short, saying how many tokens are needed, how many there
 // are and which length would fit. `longest_length` (>= length) fixes the anchors.

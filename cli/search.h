@@ -1,0 +1,23 @@
+// sweep --search: a setting found by measuring, before the sweep measures it beside the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ropewalk/eval/results.h"
+#include "ropewalk/model/model.h"
+
+namespace ropewalk::cli {
+
+struct SearchRequest {
+  std::string kind;     // "base" or "factors"
+  int64_t budget = 12;  // cells
+  std::string output;   // folder of the sweep; trials go to <output>/search-<kind>/results.jsonl
+};
+
+// Runs the trials that the folder does not hold yet, at the longest length of `header`, and returns
+// the best as a method with its Hugging Face dictionary. Says on stderr what it finds.
+SweepMethod SearchSetting(const SearchRequest& request, const SweepSpec& sweep,
+                          const SweepInputs& inputs, const ModelFiles& files, SweepHeader header);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,25 @@
+// What one scaling comes to in each engine, before it is written out.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "ropewalk/eval/settings.h"
+
+namespace ropewalk::internal {
+
+struct Recipe {
+  nlohmann::ordered_json rope =
+      nullptr;                  // Hugging Face dictionary without rope_theta; null: plain RoPE
+  std::optional<double> base;   // a changed base
+  bool raise_positions = true;  // max_position_embeddings becomes the served length
+  std::string hf_note, vllm_note;
+  nlohmann::ordered_json vllm_rope = nullptr;  // where vLLM's dictionary differs
+  std::string llama_flags;                     // empty: llama.cpp cannot
+  std::string llama_note;
+};
+
+Recipe RecipeOf(const Scaling& scaling, const SettingsTarget& target);
+
+}  // namespace ropewalk::internal

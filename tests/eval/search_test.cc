@@ -1,0 +1,99 @@
+// The searches find minima that are known, within their budget, the same way every time.
+#include "src/eval/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "ropewalk/base/error.h"
+
+namespace ropewalk {
+namespace {
+
+TEST(SearchBase, NarrowsToTheMinimumByTheGoldenRatio) {
+  for (const double target : {1.5e4, 1e5, 8e5}) {
+    const auto loss = [&](double base) { return std::pow(std::log(base / target), 2); };
+    for (const int64_t budget : {2, 5, 12, 30}) {
+      const auto trials = internal::SearchBase(1e4, 1e6, budget, loss);
+      ASSERT_EQ(static_cast<int64_t>(trials.size()), budget);
+      double best = INFINITY;
+      for (const auto& t : trials) {
+        EXPECT_GT(t.base, 1e4);
+        EXPECT_LT(t.base, 1e6);
+        EXPECT_EQ(t.loss, loss(t.base));
+        best = std::min(best, std::abs(std::log(t.base / target)));
+      }
+      // The interval that is left holds the minimum, and the best trial lies in it.
+      const double left = std::log(100.0) * std::pow(0.6180339887, budget - 1);
+      EXPECT_LE(best, left * (1 + 1e-9)) << target << " " << budget;
+    }
+  }
+}
+
+TEST(SearchBase, RefusesNonsense) {
+  const auto loss = [](double) { return 0.0; };
+  EXPECT_THROW(internal::SearchBase(1e4, 1e4, 5, loss), Error);
+  EXPECT_THROW(internal::SearchBase(0, 1e4, 5, loss), Error);
+  EXPECT_THROW(internal::SearchBase(1e4, 1e5, 1, loss), Error);
+}
+
+// Distance to factors that no starting point has.
+double Distance(const std::vector<double>& factors) {
+  double sum = 0;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const double target = i < 5 ? 1 : i < 10 ? 1 + 0.5 * static_cast<double>(i - 4) : 4.2;
+    sum += std::pow(std::log(factors[i] / target), 2);
+  }
+  return sum;
+}
+
+std::vector<std::vector<double>> Start() {
+  std::vector<double> ntk(16);
+  for (int i = 0; i < 16; ++i) ntk[static_cast<std::size_t>(i)] = std::pow(4.0, i / 15.0);
+  return {std::vector<double>(16, 4.0), ntk};
+}
+
+TEST(SearchFactors, ImprovesOnItsStartAndKeepsTheOrder) {
+  const auto trials = internal::SearchFactors(Start(), 4, 400, 7, Distance);
+  ASSERT_EQ(trials.size(), 400u);
+  EXPECT_EQ(trials[0].factors, Start()[0]);
+  double best = INFINITY;
+  for (const auto& t : trials) {
+    ASSERT_TRUE(std::is_sorted(t.factors.begin(), t.factors.end()));
+    ASSERT_GE(t.factors.front(), 1);
+    ASSERT_LE(t.factors.back(), 5);
+    for (const double f : t.factors) ASSERT_NEAR(f * 100, std::round(f * 100), 1e-9);
+    best = std::min(best, t.loss);
+  }
+  EXPECT_LT(best, 0.25 * std::min(trials[0].loss, trials[1].loss));
+}
+
+TEST(SearchFactors, SameSeedSameTrialsAndNoneTwice) {
+  const auto a = internal::SearchFactors(Start(), 4, 60, 1, Distance);
+  const auto b = internal::SearchFactors(Start(), 4, 60, 1, Distance);
+  const auto c = internal::SearchFactors(Start(), 4, 60, 2, Distance);
+  std::set<std::vector<double>> distinct;
+  bool differs = false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].factors, b[i].factors);
+    differs |= a[i].factors != c[i].factors;
+    distinct.insert(a[i].factors);
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(distinct.size(), a.size());
+  // Fewer evaluations are the beginning of more: a longer search goes on where a shorter one ended.
+  const auto shorter = internal::SearchFactors(Start(), 4, 20, 1, Distance);
+  for (std::size_t i = 0; i < shorter.size(); ++i) EXPECT_EQ(shorter[i].factors, a[i].factors);
+}
+
+TEST(SearchFactors, EndsWhenNothingNewIsLeft) {
+  const auto trials =  // two pairs, factors 1 to 1.25: 351 settings at most
+      internal::SearchFactors({{1.0, 1.0}}, 1, 100000, 1, Distance);
+  EXPECT_LE(trials.size(), 351u);
+  EXPECT_GT(trials.size(), 50u);
+}
+
+}  // namespace
+}  // namespace ropewalk
