@@ -1,0 +1,329 @@
+// ropewalk golden: the conformance suite, vectors with which any implementation of rotary
+// embeddings can test itself (docs/conformance.md describes the file).
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "ropewalk/base/error.h"
+#include "ropewalk/eval/results.h"
+#include "ropewalk/rotary/frequencies.h"
+
+namespace ropewalk::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kHeadDim = 16, kTrained = 4096, kLength = 16384;
+constexpr Dialect kDialects[] = {Dialect::kNative,  Dialect::kPaper,    Dialect::kHuggingFace,
+                                 Dialect::kVllm,    Dialect::kLlamaCpp, Dialect::kMegatron,
+                                 Dialect::kYarnRepo};
+const std::vector<int64_t> kPositions = {0,    1,    255,   256,    257,     4095,
+                                         4096, 4097, 16384, 131071, 1048575, 2147483646};
+
+RotarySpec Spec(Scaling scaling) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = kHeadDim;
+  spec.trained_length = kTrained;
+  spec.scaling = std::move(scaling);
+  return spec;
+}
+
+// Distinct values of both signs, exact in float16: element j of every case's input.
+float Input(int64_t j) { return static_cast<float>((j * 7 + 3) % 16 - 8) / 8 + 0.0625f; }
+
+struct Case {
+  std::string id;
+  RotarySpec spec;
+  int64_t length = kLength;
+};
+
+std::vector<Case> ScalingCases() {
+  const double s = 4;
+  LongRopeScaling longrope;
+  for (int i = 0; i < kHeadDim / 2; ++i) {
+    longrope.short_factor.push_back(1 + 0.05 * i);
+    longrope.long_factor.push_back(1 + 0.75 * i);
+  }
+  longrope.factor = s;
+  YarnScaling open{s}, deepseek{40}, swapped{s}, given{s};
+  open.truncate = false;
+  deepseek.mscale = 0.707;
+  deepseek.mscale_all_dim = 0.5;
+  deepseek.softmax_mscale = true;
+  swapped.beta_fast = 1;
+  swapped.beta_slow = 32;
+  given.attention_factor = 1.25;
+  const std::pair<const char*, Scaling> all[] = {
+      {"none", NoScaling{}},
+      {"linear", LinearScaling{s}},
+      {"ntk", NtkScaling{s}},
+      {"ntk-fixed", NtkFixedScaling{s}},
+      {"ntk-mixed", NtkMixedScaling{s}},
+      {"dynamic", DynamicNtkScaling{2}},
+      {"dynamic-linear", DynamicLinearScaling{2}},
+      {"qwen", QwenNtkScaling{}},
+      {"by-parts", ByPartsScaling{s}},
+      {"by-parts-repo", ByPartsRepoScaling{s}},
+      {"yarn", YarnScaling{s}},
+      {"yarn-untruncated", open},
+      {"yarn-deepseek", deepseek},
+      {"yarn-swapped-betas", swapped},
+      {"yarn-attention-factor", given},
+      {"dynamic-yarn", DynamicYarnScaling{}},
+      {"llama3", Llama3Scaling{8}},
+      {"longrope", longrope},
+      {"proportional", ProportionalScaling{0.5}},
+      {"hope", HopeScaling{}},
+      {"base", BaseScaling{500000}},
+      {"explicit", ExplicitScaling{{1, 1, 1.25, 1.5, 2, 3, 8, 8}}},
+  };
+  std::vector<Case> cases;
+  for (const auto& [name, scaling] : all) {
+    for (const Dialect dialect : kDialects) {
+      Case c{std::string(name) + "." + Name(dialect), Spec(scaling), kLength};
+      c.spec.dialect = dialect;
+      cases.push_back(c);
+      if (IsLengthDependent(scaling)) {
+        c.id += ".short";
+        c.length = kTrained;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> ShapeCases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* id, auto change) {
+    Case c{id, Spec(NoScaling{}), kLength};
+    change(c.spec);
+    cases.push_back(c);
+  };
+  add("interleaved", [](RotarySpec& s) { s.layout = PairLayout::kInterleaved; });
+  add("partial", [](RotarySpec& s) { s.rotary_dim = 8; });
+  add("partial-interleaved-offset", [](RotarySpec& s) {
+    s.layout = PairLayout::kInterleaved;
+    s.rotary_dim = 8;
+    s.first_dim = 6;
+  });
+  add("xpos", [](RotarySpec& s) { s.xpos = XposDecay{}; });
+  add("axes-chunked", [](RotarySpec& s) { s.axes.sections = {4, 2, 2}; });
+  add("axes-interleaved", [](RotarySpec& s) {
+    s.axes.sections = {4, 2, 2};
+    s.axes.order = AxisOrder::kInterleaved;
+  });
+  add("axes-interleaved.llamacpp", [](RotarySpec& s) {
+    s.axes.sections = {3, 2, 3};
+    s.axes.order = AxisOrder::kInterleaved;
+    s.dialect = Dialect::kLlamaCpp;
+  });
+  add("axes-ernie", [](RotarySpec& s) {
+    s.axes.sections = {4, 2, 2};
+    s.axes.order = AxisOrder::kErnie;
+  });
+  add("axes-four", [](RotarySpec& s) { s.axes.sections = {2, 2, 2, 2}; });
+  add("axes-2d", [](RotarySpec& s) {
+    s.axes.sections = {4, 4};
+    s.axes.own_ladders = true;
+  });
+  add("axes-3d", [](RotarySpec& s) {
+    s.axes.sections = {2, 3, 3};
+    s.axes.own_ladders = true;
+    s.axes.scalings = {{1000, NoScaling{}, 0}, {10000, LinearScaling{2}, 0}, {10000, {}, 0}};
+  });
+  return cases;
+}
+
+void Put(Json& j, const char* key, const std::optional<double>& value) {
+  if (value) j[key] = *value;
+}
+
+struct Parameters {
+  Json operator()(const NoScaling&) const { return {{"method", "none"}}; }
+  Json operator()(const LinearScaling& s) const {
+    return {{"method", "linear"}, {"factor", s.factor}};
+  }
+  Json operator()(const NtkScaling& s) const { return {{"method", "ntk"}, {"factor", s.factor}}; }
+  Json operator()(const NtkFixedScaling& s) const {
+    return {{"method", "ntk-fixed"}, {"factor", s.factor}};
+  }
+  Json operator()(const NtkMixedScaling& s) const {
+    return {{"method", "ntk-mixed"}, {"factor", s.factor}, {"exponent", s.exponent}};
+  }
+  Json operator()(const DynamicNtkScaling& s) const {
+    return {{"method", "dynamic"}, {"factor", s.factor}};
+  }
+  Json operator()(const DynamicLinearScaling& s) const {
+    return {{"method", "dynamic-linear"}, {"factor", s.factor}};
+  }
+  Json operator()(const QwenNtkScaling&) const { return {{"method", "qwen"}}; }
+  Json operator()(const ByPartsScaling& s) const {
+    return {{"method", "by-parts"}, {"factor", s.factor}, {"alpha", s.alpha}, {"beta", s.beta}};
+  }
+  Json operator()(const ByPartsRepoScaling& s) const {
+    return {{"method", "by-parts-repo"},    {"factor", s.factor},
+            {"ntk_factor", s.ntk_factor},   {"extrapolation_factor", s.extrapolation_factor},
+            {"beta", {s.beta_0, s.beta_1}}, {"gamma", {s.gamma_0, s.gamma_1}}};
+  }
+  Json operator()(const YarnScaling& s) const {
+    Json j = {{"method", "yarn"},
+              {"factor", s.factor},
+              {"beta_fast", s.beta_fast},
+              {"beta_slow", s.beta_slow},
+              {"truncate", s.truncate},
+              {"softmax_mscale", s.softmax_mscale},
+              {"extrapolation_factor", s.extrapolation_factor}};
+    Put(j, "attention_factor", s.attention_factor);
+    Put(j, "attn_factor", s.attn_factor);
+    Put(j, "mscale", s.mscale);
+    Put(j, "mscale_all_dim", s.mscale_all_dim);
+    return j;
+  }
+  Json operator()(const DynamicYarnScaling& s) const {
+    return {{"method", "dynamic-yarn"},
+            {"beta_fast", s.beta_fast},
+            {"beta_slow", s.beta_slow},
+            {"truncate", s.truncate}};
+  }
+  Json operator()(const Llama3Scaling& s) const {
+    return {{"method", "llama3"},
+            {"factor", s.factor},
+            {"low_freq_factor", s.low_freq_factor},
+            {"high_freq_factor", s.high_freq_factor}};
+  }
+  Json operator()(const LongRopeScaling& s) const {
+    Json j = {
+        {"method", "longrope"}, {"short_factor", s.short_factor}, {"long_factor", s.long_factor}};
+    Put(j, "factor", s.factor);
+    Put(j, "attention_factor", s.attention_factor);
+    Put(j, "short_mscale", s.short_mscale);
+    Put(j, "long_mscale", s.long_mscale);
+    return j;
+  }
+  Json operator()(const ProportionalScaling& s) const {
+    return {{"method", "proportional"}, {"fraction", s.fraction}, {"factor", s.factor}};
+  }
+  Json operator()(const HopeScaling&) const { return {{"method", "hope"}}; }
+  Json operator()(const BaseScaling& s) const { return {{"method", "base"}, {"base", s.base}}; }
+  Json operator()(const ExplicitScaling& s) const {
+    return {{"method", "explicit"}, {"divisors", s.divisors}};
+  }
+};
+
+// Positions of a token on every axis, apart from one another.
+std::vector<int64_t> OnAxes(int64_t position, int axes) {
+  std::vector<int64_t> p;
+  p.reserve(static_cast<std::size_t>(axes));
+  for (int a = 0; a < axes; ++a) p.push_back(a == 0 ? position : position / (2 * a) + a);
+  return p;
+}
+
+Json SpecJson(const RotarySpec& spec, int64_t length) {
+  Json j = {{"head_dim", spec.head_dim},
+            {"rotary_dim", spec.rotary_dim},
+            {"first_dim", spec.first_dim},
+            {"layout", spec.layout == PairLayout::kHalf ? "half" : "interleaved"},
+            {"base", spec.base},
+            {"trained_length", spec.trained_length},
+            {"length", length},
+            {"scaling", std::visit(Parameters{}, spec.scaling)},
+            {"dialect", Name(spec.dialect)}};
+  if (spec.xpos) j["xpos"] = {{"scale_base", spec.xpos->scale_base}, {"gamma", spec.xpos->gamma}};
+  if (!spec.axes.sections.empty()) {
+    constexpr const char* kOrders[] = {"chunked", "interleaved", "ernie"};
+    j["sections"] = spec.axes.sections;
+    j["order"] = kOrders[static_cast<std::size_t>(spec.axes.order)];
+    j["own_ladders"] = spec.axes.own_ladders;
+    for (const AxisScaling& a : spec.axes.scalings) {
+      j["ladders"].push_back({{"base", a.base}, {"scaling", std::visit(Parameters{}, a.scaling)}});
+    }
+  }
+  return j;
+}
+
+// The input rotated in double by exact angles: the truth that float32 rounds.
+Json Rotated(const Case& c, const Frequencies& f, const std::vector<double>& angles,
+             const std::vector<int64_t>& position) {
+  std::vector<double> x;
+  for (int64_t j = 0; j < c.spec.head_dim; ++j) x.push_back(Input(j));
+  const auto pairs = static_cast<int64_t>(angles.size());
+  for (int64_t i = 0; i < pairs; ++i) {
+    double amplitude = f.amplitude;
+    if (!f.log_decay.empty()) {
+      amplitude *= std::exp(f.log_decay[static_cast<std::size_t>(i)] *
+                            (static_cast<double>(position[0]) - f.decay_centre));
+    }
+    const bool half = c.spec.layout == PairLayout::kHalf;
+    double& a = x[static_cast<std::size_t>(c.spec.first_dim + (half ? i : 2 * i))];
+    double& b = x[static_cast<std::size_t>(c.spec.first_dim + (half ? i + pairs : 2 * i + 1))];
+    const double angle = angles[static_cast<std::size_t>(i)];
+    const double y = amplitude * (a * std::cos(angle) - b * std::sin(angle));
+    b = amplitude * (a * std::sin(angle) + b * std::cos(angle));
+    a = y;
+  }
+  return x;
+}
+
+Json CaseJson(const Case& c) {
+  Json out = {{"id", c.id}, {"spec", SpecJson(c.spec, c.length)}};
+  Frequencies f;
+  try {
+    f = Resolve(c.spec, c.length);
+  } catch (const Error& e) {
+    out["refused"] = e.what();
+    return out;
+  }
+  for (const DoubleDouble& x : f.inv_freq) out["inv_freq"].push_back(x.hi);
+  for (const float x : f.inv_freq_f32) out["inv_freq_float32"].push_back(double(x));
+  out["amplitude"] = f.amplitude;
+  out["softmax_multiplier"] = f.softmax_multiplier;
+  if (!f.axis.empty()) out["axis"] = f.axis;
+  if (!f.log_decay.empty()) out["log_decay"] = f.log_decay;
+  for (const int64_t p : kPositions) {
+    if (!f.log_decay.empty() && p > kLength) continue;  // decayed to nothing
+    const std::vector<int64_t> position = OnAxes(p, f.axes);
+    std::vector<double> angles;
+    for (std::size_t i = 0; i < f.inv_freq.size(); ++i) {
+      const std::size_t axis = f.axis.empty() ? 0 : f.axis[i];
+      angles.push_back(ExactAngle(f.inv_freq[i], position[axis]));
+    }
+    Json at = {{"position", f.axes == 1 ? Json(p) : Json(position)}, {"angle", angles}};
+    if (p == 1 || p == kTrained + 1 || p == 1048575) {
+      at["query"] = Rotated(c, f, angles, position);
+    }
+    out["at"].push_back(at);
+  }
+  return out;
+}
+
+void Run() {
+  Json input;
+  for (int64_t j = 0; j < kHeadDim; ++j) input.push_back(Input(j));
+  const Json head = {{"format", "rotary-conformance"},
+                     {"version", 1},
+                     {"generator", "ropewalk " + Version()},
+                     {"input", input}};
+  // One case a line: a change of one shows as one line.
+  std::string text = head.dump();
+  text.back() = ',';
+  text += "\"cases\":[\n";
+  std::vector<Case> cases = ScalingCases();
+  for (Case& c : ShapeCases()) cases.push_back(std::move(c));
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    text += CaseJson(cases[i]).dump() + (i + 1 < cases.size() ? ",\n" : "\n");
+  }
+  text += "]}\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+void AddGoldenCommand(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "golden", "The conformance suite: vectors to test any implementation with");
+  command->callback([] { Run(); });
+}
+
+}  // namespace ropewalk::cli
