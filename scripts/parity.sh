@@ -1,16 +1,17 @@
 #!/bin/sh
-# Holds the logits of build/ropewalk's library against transformers 4.57 on random tiny models, in a
-# virtual environment of its own (.venv-parity; torch's CPU build, about 1 GB once).
+# Holds the library against transformers: logits of random tiny models (4.57), frequencies, and cos
+# and sin of every family's rotary module (4.57 and 5), in a virtual environment of its own
+# (.venv-parity; torch's CPU build, about 1.5 GB once).
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
 venv=$root/.venv-parity
-dump=$build/tests/model/logits_dump
-if [ ! -x "$dump" ]; then
-  echo "parity.sh: $dump is missing; run make build first" >&2
+for dump in logits_dump rotary_dump; do
+  [ -x "$build/tests/model/$dump" ] && continue
+  echo "parity.sh: $build/tests/model/$dump is missing; run make build first" >&2
   exit 1
-fi
+done
 stamp=$venv/requirements.txt
 if ! cmp -s "$root/tests/parity/requirements.txt" "$stamp"; then
   python3 -m venv "$venv" || {
@@ -20,6 +21,13 @@ if ! cmp -s "$root/tests/parity/requirements.txt" "$stamp"; then
   # PyTorch's own index has the build without CUDA; elsewhere torch may come with it, and works too.
   "$venv/bin/pip" install --quiet --disable-pip-version-check \
     -r "$root/tests/parity/requirements.txt"
+  # Both majors do not fit in one environment; the second lies beside it and shares torch.
+  rm -rf "$venv/transformers5"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --target "$venv/transformers5" \
+    transformers==5.23.0
   cp "$root/tests/parity/requirements.txt" "$stamp"
 fi
-exec "$venv/bin/python" "$root/tests/parity/compare.py" "$dump"
+"$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
+PYTHONPATH=$venv/transformers5 \
+  "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
+exec "$venv/bin/python" "$root/tests/parity/compare.py" "$build/tests/model/logits_dump"

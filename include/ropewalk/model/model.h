@@ -21,8 +21,11 @@
 namespace ropewalk {
 
 struct ModelConfig {
-  std::string format;        // "Hugging Face", "GGUF v3", "llama2.c"
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string format;        // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
+  std::string architecture;  // "llama", "mistral", "qwen2", "gemma3_text", ...
+  // Why the decoder does not run this model, whose positions are read all the same; empty: it does.
+  // Sizes that positions do not need may then be 0.
+  std::string not_runnable;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
           vocab = 0;
   double rms_eps = 1e-5;
@@ -80,9 +83,14 @@ class Sequence {
   void Truncate(int64_t tokens);        // back to a prefix
   void OffsetPositions(int64_t first);  // token 0 stands at `first` (before any Forward)
   int64_t bytes() const;
+  // Called for every layer and chunk with its queries and keys before they are rotated:
+  // [tokens, heads, head_dim], valid during the call.
+  using Observer = std::function<void(int64_t layer, const TensorView& q, const TensorView& k)>;
+  void Observe(Observer observer) { observer_ = std::move(observer); }
 
  private:
   friend class Decoder;
+  Observer observer_;
   void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one a distinct rotation
