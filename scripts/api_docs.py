@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Writes docs/api.md from the public headers: each comment, and the declaration below it without bodies.
+
+usage: api_docs.py [--check]     --check writes nothing and fails where docs/api.md differs
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs" / "api.md"
+C_HEADER = ROOT / "include" / "ropewalk" / "ropewalk.h"  # shown as it is
+FOLDERS = ("base", "rotary", "plan", "analysis", "attention", "io", "model", "eval")  # the order of ARCHITECTURE.md
+INTRO = """# API reference
+
+Made from the headers by `scripts/api_docs.py`; do not edit. Everything is in namespace `ropewalk`; link `ropewalk::<folder>` of the folder
+whose header you include. [ARCHITECTURE.md](../ARCHITECTURE.md) says what belongs where.
+"""
+
+
+def without_bodies(code):
+    """Function bodies and constructors' initialisers become a semicolon, private members go."""
+    out, i = "", 0
+    while i < len(code):
+        if code.startswith("//", i):  # comments may hold braces
+            end = code.index("\n", i) if "\n" in code[i:] else len(code)
+            out += code[i:end]
+            i = end
+            continue
+        if code[i] == "{" and re.search(r"(\)|\bconst|\bnoexcept)\s*$", out):
+            depth = 0
+            while True:
+                depth += {"{": 1, "}": -1}.get(code[i], 0)
+                i += 1
+                if depth == 0:
+                    break
+            start = max(out.rfind(";"), out.rfind("public:"), 0)
+            initialiser = re.search(r"\)\s*:\s", out[start:])
+            out = out[:start + initialiser.start() + 1] if initialiser else out.rstrip()
+            out += ";"
+            continue
+        out += code[i]
+        i += 1
+    return re.sub(r"\n+ private:\n.*?(?=\n};)", "", out, flags=re.S)
+
+
+def namespace_body(text):
+    """What stands in namespace ropewalk, without namespace internal."""
+    body = text[text.index("namespace ropewalk {") + len("namespace ropewalk {"):text.rindex("}  // namespace ropewalk")]
+    return re.sub(r"namespace internal \{.*?\}  // namespace internal\n", "", body, flags=re.S)
+
+
+def chunks(body):
+    """Declarations that belong together: separated by empty lines outside of braces."""
+    chunk, depth = [], 0
+    for line in body.splitlines() + [""]:
+        if not line.strip() and depth == 0:
+            if chunk:
+                yield chunk
+            chunk = []
+            continue
+        chunk.append(line)
+        code = line.split("//")[0]
+        depth += code.count("{") - code.count("}")
+
+
+def prose(comments):
+    """Comment lines as Markdown; what is indented stays as it is, as code."""
+    lines = [re.sub(r"^// ?", "", line) for line in comments]
+    out, code = [], False
+    for line in lines:
+        indented = line.startswith("  ")
+        if indented != code:
+            out.append("")
+        code = indented
+        # Outside of code, Markdown would take these for tags and emphasis.
+        escaped = re.sub(r"(`[^`]*`)|([<*])", lambda m: m[1] or "\\" + m[2], line)
+        out.append("    " + line if indented else escaped)
+    return "\n".join(out)
+
+
+def namespace_body(text):
+    """What stands in namespace ropewalk, without namespace internal."""
+    body = text[text.index("namespace ropewalk {") + len("namespace ropewalk {"):text.rindex("}  // namespace ropewalk")]
+    return re.sub(r"namespace internal \{.*?\}  // namespace internal\n", "", body, flags=re.S)
+
+
+def chunks(body):
+    """Declarations that belong together: separated by empty lines outside of braces."""
+    chunk, depth = [], 0
+    for line in body.splitlines() + [""]:
+        if not line.strip() and depth == 0:
+            if chunk:
+                yield chunk
+            chunk = []
+            continue
+        chunk.append(line)
+        code = line.split("//")[0]
+        depth += code.count("{") - code.count("}")
+
+
+def prose(comments):
+    """Comment lines as Markdown; what is indented stays as it is, as code."""
+    lines = [re.sub(r"^// ?", "", line) for line in comments]
+    out, code = [], False
+    for line in lines:
+        indented = line.startswith("  ")
+        if indented != code:
+            out.append("")
+        code = indented
+        out.append(("    " + line) if indented else line)
+    text = "\n".join(out)
+    # Outside of code, Markdown would take these for tags and emphasis.
+    return re.sub(r"(`[^`]*`)|([<*])", lambda m: m[1] or "\\" + m[2], text)
+
+
+def names(code):
+    """What the declarations of a chunk are called."""
+    plain = re.sub(r"//.*", "", code)
+    depth, top = 0, ""
+    for c in plain:
+        depth -= c == "}"
+        if depth == 0:
+            top += c
+        depth += c == "{"
+    found = []
+    for statement in top.replace("decltype(auto)", "auto").split(";"):
+        if "static_assert" in statement:
+            continue
+        statement = re.sub(r"template\s*<[^{}]*?>\s*(?=[a-z])", "", statement)
+        named = (re.search(r"\b(?:struct|class|enum class|using)\s+(\w+)", statement)
+                 or re.search(r"([\w]+)\s*\(", statement) or re.search(r"\b(k[A-Z]\w+)\s*=", statement))
+        if named and named[1] not in found:
+            found.append(named[1])
+    return ", ".join(found)
+
+
+def section(path):
+    text = path.read_text(encoding="utf-8")
+    include = path.relative_to(ROOT / "include")
+    intro = re.match(r"((?://.*\n)+)#pragma once", text)
+    out = [f"## {include}", ""]
+    if intro:
+        out += [prose(intro[1].splitlines()), ""]
+    for chunk in chunks(namespace_body(text)):
+        comments = []
+        while chunk and chunk[0].startswith("//"):
+            comments.append(chunk.pop(0))
+        code = without_bodies("\n".join(chunk)).strip()
+        title = names(code)
+        if title:
+            out += [f"### {title}", ""]
+        if comments:
+            out += [prose(comments), ""]
+        if code:
+            out += ["```cpp", code, "```", ""]
+    return "\n".join(out)
+
+
+def main():
+    headers = [path for folder in FOLDERS for path in sorted((ROOT / "include" / "ropewalk" / folder).glob("*.h"))]
+    every = set((ROOT / "include").rglob("*.h")) - {C_HEADER}
+    if every != set(headers):
+        sys.exit(f"scripts/api_docs.py: add the folder of {', '.join(map(str, every - set(headers)))} to FOLDERS")
+    text = INTRO + "\n" + "\n".join(section(path) for path in headers)
+    text += "\n## ropewalk/ropewalk.h\n\nThe C interface; link `ropewalk::capi`.\n\n"
+    text += "```c\n" + C_HEADER.read_text(encoding="utf-8") + "```\n"
+    if sys.argv[1:] != ["--check"]:
+        OUT.write_text(text, encoding="utf-8")
+    elif not OUT.exists() or OUT.read_text(encoding="utf-8") != text:
+        sys.exit("docs/api.md is not what scripts/api_docs.py makes of the headers; run it")
+    print(f"{len(headers)} headers, {text.count(chr(10))} lines")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Draws the charts of docs/rotary/ as SVG, with Python's standard library alone, from committed numbers:
+frequencies by the formulas of tests/golden/check_conformance.py (which a test holds against the program),
+perplexity and passkey from docs/results/embedded/results.jsonl, Phi-3.5's divisors from docs/results/.
+
+usage: docs_charts.py [--check]     --check writes nothing and fails where a committed file differs
+"""
+
+import cmath
+import importlib.util
+import json
+import math
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True  # formulas() imports
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs" / "rotary" / "charts"
+DIM, BASE, TRAINED, FACTOR = 128, 10000, 4096, 4  # of the frequency charts
+STYLE = """
+text{font:12px system-ui,sans-serif;fill:var(--ink)} .small{font-size:11px;fill:var(--dim)}
+.title{font-weight:600} line,path{fill:none;stroke:var(--grid)} .series{stroke-width:2}
+svg{--ink:#1f2328;--dim:#59636e;--grid:#d1d9e0;--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df;
+--c4:#9a6700;--rest:#afb8c1}
+@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--dim:#9198a1;--grid:#3d444d;--c0:#58a6ff;--c1:#f0883e;
+--c2:#3fb950;--c3:#bc8cff;--c4:#d29922;--rest:#59636e}}"""
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 330, 300, 46, 66, 40  # one panel
+
+
+def formulas():
+    path = ROOT / "tests" / "golden" / "check_conformance.py"
+    spec = importlib.util.spec_from_file_location("check_conformance", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FORMULAS = formulas()
+
+
+def frequencies(method, length=TRAINED, dialect="native", base=BASE, dim=DIM, trained=TRAINED, **parameters):
+    p = {"method": method, "factor": FACTOR, **parameters}
+    if method in ("yarn", "dynamic-yarn"):
+        p = {"beta_fast": 32, "beta_slow": 1, "truncate": True, "softmax_mscale": False,
+             "extrapolation_factor": 1, **p}
+    return [float(f) for f in FORMULAS.frequencies(p, dialect, dim, dim, base, trained, length, None)[0]]
+
+
+def slow_down(method, base=BASE, dim=DIM, **parameters):
+    """(pair, f_i / f'_i); a pair that stands still is None."""
+    plain = frequencies("none", base=base, dim=dim)
+    scaled = frequencies(method, base=base, dim=dim, **parameters)
+    return [(i, a / b if b else None) for i, (a, b) in enumerate(zip(plain, scaled))]
+
+
+# ---- Drawing ------------------------------------------------------------------------------------
+
+def axis_ticks(low, high, log):
+    if log:
+        base = 2 if high / low < 200 else 10
+        first = math.floor(math.log(low, base) + 1e-9)
+        last = math.ceil(math.log(high, base) - 1e-9)
+        return [float(base) ** e for e in range(first, last + 1)]
+    step = 10 ** math.floor(math.log10((high - low) / 2))
+    step = next(step * m for m in (1, 2, 5, 10) if (high - low) / (step * m) <= 6)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [n * step for n in range(first, last + 1)]
+
+
+def number(x):
+    if x >= 1e5:
+        return f"{x:.0e}".replace("e+0", "e")
+    return f"{x:g}" if abs(x) >= 1e-4 or x == 0 else f"{x:.0e}".replace("e-0", "e-")
+
+
+class Panel:
+    """One chart: titles, axes (each linear or logarithmic) and lines [(label, points, colour)]."""
+
+    def __init__(self, title, x_title, lines, x_log=False, y_log=False, y_range=None):
+        self.title, self.x_title, self.lines = title, x_title, lines
+        self.x_log, self.y_log = x_log, y_log
+        xs = [x for _, points, _ in lines for x, _ in points]
+        ys = [y for _, points, _ in lines for _, y in points if y is not None]
+        pairs = x_title.startswith("pair")
+        self.x_ticks = list(range(0, 65, 8)) if pairs else axis_ticks(min(xs), max(xs), x_log)
+        self.y_ticks = axis_ticks(*(y_range or (min(ys), max(ys))), y_log)
+
+    @staticmethod
+    def place(value, ticks, log, start, end):
+        low, high, v = ticks[0], ticks[-1], value
+        if log:
+            low, high, v = math.log(low), math.log(high), math.log(v)
+        return start + (v - low) / (high - low) * (end - start)
+
+    def x(self, value):
+        return self.place(value, self.x_ticks, self.x_log, LEFT, WIDTH - 20)
+
+    def y(self, value):
+        if value is None:
+            return TOP - 6.0  # above the axis: a pair that stands still
+        return self.place(value, self.y_ticks, self.y_log, HEIGHT - BOTTOM, TOP)
+
+    def path(self, points):
+        return "M" + "L".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
+
+    def svg(self, offset):
+        out = [f'<g transform="translate({offset},0)"><text class="title" x="8" y="18">{self.title}</text>']
+        for i, t in enumerate(self.y_ticks):
+            y = self.y(t)
+            out.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            if len(self.y_ticks) <= 10 or i % 2 == 0:
+                out.append(f'<text class="small" x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{number(t)}</text>')
+        skip = 1 + len(self.x_ticks) // 8
+        for t in self.x_ticks[::skip]:
+            out.append(f'<text class="small" x="{self.x(t):.1f}" y="{HEIGHT - BOTTOM + 16}" '
+                       f'text-anchor="middle">{number(t)}</text>')
+        middle = (LEFT + WIDTH - 20) / 2
+        out.append(f'<text class="small" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{self.x_title}</text>')
+        named = [line for line in self.lines if line[0]]
+        for label, points, colour in self.lines:
+            out.append(f'<path class="series" style="stroke:var(--{colour})" d="{self.path(points)}"/>')
+        for n, (label, _, colour) in enumerate(named):
+            x, y = 8 + n % 2 * 164, 34 + n // 2 * 15
+            out.append(f'<path class="series" style="stroke:var(--{colour})" d="M{x},{y - 4}h14"/>'
+                       f'<text class="small" x="{x + 18}" y="{y}">{label}</text>')
+        return "".join(out) + "</g>"
+
+
+def draw(panels, label):
+    width = WIDTH * len(panels)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" '
+            f'height="{HEIGHT}" role="img" aria-label="{label}"><style>{STYLE}</style>'
+            + "\n".join(panel.svg(WIDTH * i) for i, panel in enumerate(panels)) + "</svg>\n")
+
+
+# ---- Numbers ------------------------------------------------------------------------------------
+
+def cells():
+    path = ROOT / "docs" / "results" / "embedded" / "results.jsonl"
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return lines[0], [line for line in lines if "method" in line]
+
+
+def by_length(method, key):
+    return [(c["length"], c[key]) for c in sorted(CELLS, key=lambda c: c["length"]) if c["method"] == method]
+
+
+def measured(method):
+    """Perplexity and passkey of the embedded model by length, the method in colour among all."""
+    panels = []
+    for key, title, log in (("perplexity", "Perplexity, embedded model", True),
+                            ("passkey_accuracy", "Passkey found, embedded model", False)):
+        lines = [("", by_length(m, key), "rest") for m in METHODS if m not in (method, "none")]
+        lines.append(("no scaling", by_length("none", key), "c1"))
+        if method != "none":
+            lines.append((f"{method}, s = 8", by_length(method, key), "c0"))
+        lines.append(("the other methods", [by_length("none", key)[0]], "rest"))
+        panels.append(Panel(title, "length, tokens (trained: 256)", lines, x_log=True, y_log=log,
+                            y_range=(8, 128) if log else (0, 1)))
+    return panels
+
+
+def slow_panel(lines, still=False, log=False):
+    note = "; above the top line: stands still" if still else " (0 turns fastest)"
+    return Panel("Slow-down f / f&#8242; of each pair", "pair i" + note, lines, y_log=log,
+                 y_range=None if log else (0, 5))
+
+
+def decay(base, dim=DIM, keep=None, decay_from=2 ** 17):
+    """Mean over pairs of cos(distance f_i), averaged over thirds of octaves of distance."""
+    f = [base ** (-2 * i / dim) for i in range(dim // 2)]
+    f = [x if keep is None or keep(i, x) else 0.0 for i, x in enumerate(f)]
+    points, low = [], 1.0
+    while low < decay_from:
+        high = low * 2 ** (1 / 3)
+        count = min(max(1, int(high) - int(low)), 64)
+        distances = [int(low) + (int(high) - int(low)) * j // count for j in range(count)]
+        value = sum(math.cos(n * x) for n in distances for x in f) / len(f) / count
+        if not points or int(low) > points[-1][0]:
+            points.append((int(low), value))
+        low = high
+    return points
+
+
+def decay_panel(lines):
+    return Panel("Score of equal vectors by distance", "distance, tokens", lines, x_log=True, y_range=(-0.2, 1))
+
+
+def abel(base):
+    points = []
+    for e in range(0, 52):
+        n, total, size = int(2 ** (e / 3)), 0j, 0.0
+        for i in range(DIM // 2):
+            total += cmath.exp(1j * n * base ** (-2 * i / DIM))
+            size += abs(total)
+        if not points or n > points[-1][0]:
+            points.append((n, size / (DIM // 2)))
+    return points
+
+
+def longest(base):
+    """The first distance at which sum cos(n f_i) < 0."""
+    f = [base ** (-2 * i / DIM) for i in range(DIM // 2)]
+    n = 1
+    while sum(math.cos(n * x) for x in f) >= 0:
+        n += 1
+    return n
+
+
+def steps(beta, period, offset):
+    at = sorted({p for k in range(0, 9) for p in (k * period - offset - 1, k * period - offset)} | {0, 65536})
+    return [(p, 1 + beta * math.log(1 + (p + offset) // period)) for p in at if 0 <= p <= 65536]
+
+
+def log_n(trained):
+    return [(p, max(1.0, math.log(p + 1) / math.log(trained))) for p in range(0, 65537, 1024)]
+
+
+def charts():
+    linear = ("linear", slow_down("linear"), "rest")
+    ntk = ("ntk", slow_down("ntk"), "rest")
+    wavelengths = [(i, 2 * math.pi / f) for i, f in enumerate(frequencies("none"))]
+    yield "none", [Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 turns fastest)",
+                         [("b = 10000, d = 128", wavelengths, "c0"),
+                          ("L = 4096", [(0, 4096), (63, 4096)], "c1")], y_log=True)] + measured("none")
+    yield "linear", [slow_panel([("linear", linear[1], "c0")])] + measured("linear")
+    for method, extra in (("ntk", {}), ("ntk-fixed", {}), ("ntk-mixed", {"exponent": 0.75}), ("hope", {}),
+                          ("by-parts", {"alpha": 1, "beta": 32}),
+                          ("by-parts-repo", {"ntk_factor": 1, "extrapolation_factor": 1, "beta": [1.25, 0.75],
+                                             "gamma": [16, 2]}),
+                          ("llama3", {"low_freq_factor": 1, "high_freq_factor": 4})):
+        lines = [linear] + ([ntk] if method != "ntk" else []) + [(method, slow_down(method, **extra), "c0")]
+        yield method, [slow_panel(lines, still=method == "hope")] + measured(method)
+    yield "yarn", [slow_panel([linear, ("yarn", slow_down("yarn"), "c0"),
+                               ("ends not rounded", slow_down("yarn", truncate=False), "c2"),
+                               ("the paper's ramp", slow_down("yarn", dialect="paper"), "c3")])] + measured("yarn")
+    for method, extra in (("dynamic", {}), ("dynamic-linear", {}), ("qwen", {}), ("dynamic-yarn", {})):
+        lines = [(f"length {n}", slow_down(method, length=n, **extra), colour)
+                 for n, colour in ((4096, "c2"), (8192, "c0"), (16384, "c3"))]
+        yield method, [slow_panel(lines, log=True)] + measured(method)
+
+    with open(ROOT / "docs" / "results" / "phi3.5-longrope.json", encoding="utf-8") as file:
+        phi = json.load(file)
+    yield "longrope", [slow_panel([("Phi-3.5, short list", list(enumerate(phi["short_factor"])), "c2"),
+                                   ("Phi-3.5, long list", list(enumerate(phi["long_factor"])), "c0"),
+                                   ("linear, s = 32", [(0, 32), (47, 32)], "rest")], log=True)]
+    yield "proportional", [
+        slow_panel([("fraction 0.25", slow_down("proportional", fraction=0.25, factor=1), "c0")], still=True),
+        decay_panel([("no scaling", decay(1e4), "c1"),
+                     ("fraction 0.25", decay(1e4, keep=lambda i, _: i < 16), "c0")])]
+    bases = [10 ** (3 + e / 8) for e in range(0, 13)]
+    yield "base", [slow_panel([("from 10000 to 500000", rebased(5e5), "c0"),
+                               ("to 1000000", rebased(1e6), "c2")], log=True),
+                   Panel("Longest context of a base, d = 128", "base",
+                         [("first negative sum of cosines", [(b, longest(b)) for b in bases], "c0")],
+                         x_log=True, y_log=True)]
+    yield "explicit", [slow_panel([("Llama 3.1's rope_freqs", slow_down(
+        "llama3", base=5e5, trained=8192, factor=8, low_freq_factor=1, high_freq_factor=4), "c0")], log=True)]
+    zeta = [(2 * i / DIM + 0.4) / 1.4 for i in range(DIM // 2)]
+    yield "xpos", [Panel("What xPos leaves of a pair's score", "distance, tokens",
+                         [(f"pair {i}", [(n, zeta[i] ** (n / 512)) for n in range(0, 4097, 64)], colour)
+                          for i, colour in ((0, "c0"), (21, "c2"), (42, "c3"), (63, "c1"))])]
+    quarter = [(i, f) for i, f in enumerate(frequencies("none", dim=32))]
+    yield "partial", [Panel("Frequency of each pair, rad / token", "pair i",
+                            [("whole head, 64 pairs", list(enumerate(frequencies("none"))), "rest"),
+                             ("rotary_dim 32: 16 pairs", quarter, "c0"),
+                             ("p-RoPE 0.25: 16 pairs", list(enumerate(frequencies("none")))[:16], "c2")],
+                            y_log=True),
+                      decay_panel([("whole head", decay(1e4), "c1"),
+                                   ("rotary_dim 32 of 128", [(n, 0.75 + v / 4) for n, v in decay(1e4, 32)], "c0")])]
+    yield "nope", [decay_panel([("RoPE, b = 10000", decay(1e4), "c1"),
+                                ("NoPE", [(n, 1.0) for n, _ in decay(1e4)], "c0")])]
+    yield "local-global", [decay_panel([("local, b = 10000", decay(1e4), "c1"),
+                                        ("global, b = 1000000", decay(1e6), "c0")])]
+    yield "temperature", [Panel("Multiplier of the query by position", "position",
+                                [("steps of 8192", steps(0.1, 8192, 1), "c0"),
+                                 ("log-n, L = 2048", log_n(2048), "c2"),
+                                 ("log-n, L = 8192", log_n(8192), "c3")])]
+    yield "decay", [decay_panel([(f"b = {number(b)}", decay(b), c)
+                                 for b, c in ((100, "c1"), (1e4, "c0"), (1e6, "c2"), (1e8, "c3"))]),
+                    Panel("Abel's bound: mean of the partial sums", "distance, tokens",
+                          [(f"b = {number(b)}", abel(b), c) for b, c in ((100, "c1"), (1e4, "c0"), (1e6, "c2"))],
+                          x_log=True, y_range=(0, 35))]
+
+
+def rebased(base):
+    new = frequencies("none", base=base)
+    return [(i, a / b) for i, (a, b) in enumerate(zip(frequencies("none"), new))]
+
+
+def table():
+    """docs/results/embedded/README.md: the cells, for people."""
+    lengths = sorted({c["length"] for c in CELLS})
+    rows = ["# The embedded model, every method at factor 8", "",
+            "Perplexity and the share of passkeys found, by length in tokens; the model was trained at 256",
+            "([models/README.md](../../../models/README.md)), the text is what `scripts/heldout_text.sh` prints. Made by",
+            "", f"    {HEADER['command']}", "",
+            "`results.jsonl` here is what it wrote ([the format](../../results-format.md)), this page and the charts of",
+            "[the methods](../../rotary/README.md) are what `scripts/docs_charts.py` makes of it. `none` has no factor.", "",
+            "| method | " + " | ".join(str(n) for n in lengths) + " |", "|---" * (len(lengths) + 1) + "|"]
+    for method in METHODS:
+        perplexity, passkey = dict(by_length(method, "perplexity")), dict(by_length(method, "passkey_accuracy"))
+        values = " | ".join(f"{perplexity[n]:.1f}, {passkey[n]:.2f}" for n in lengths)
+        rows.append(f"| [{method}](../../rotary/methods/{method}.md) | {values} |")
+    return "\n".join(rows) + "\n"
+
+
+HEADER, CELLS = cells()
+METHODS = list(dict.fromkeys(c["method"] for c in CELLS))
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    OUT.mkdir(parents=True, exist_ok=True)
+    drawn = {OUT / f"{name}.svg": draw(panels, f"charts of {name}") for name, panels in charts()}
+    drawn[ROOT / "docs" / "results" / "embedded" / "README.md"] = table()
+    stale = [path.name for path, text in drawn.items()
+             if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale += [path.name for path in OUT.glob("*.svg") if path not in drawn]
+    if check and stale:
+        sys.exit(f"{', '.join(sorted(stale))}: not what scripts/docs_charts.py draws; run it")
+    if not check:
+        for path, text in drawn.items():
+            path.write_text(text, encoding="utf-8")
+    print(f"{len(drawn)} files of {len(CELLS)} cells")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Checks the documentation without running anything of it: links and anchors lead somewhere, tests that it names exist, and what
+scripts make of numbers and headers is up to date."""
+
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+from markdown import FENCE, ROOT, files  # noqa: E402
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"`([A-Z]\w+\.[A-Z]\w+)`")
+DEFINED = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.M)
+
+
+def anchors(path):
+    """As GitHub makes them: headings in lower case, punctuation dropped, spaces to hyphens; and <a id>."""
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    found = set(re.findall(r'<a id="([^"]+)">', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        found.add(re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-"))
+    return found
+
+
+def broken_links():
+    count = 0
+    for path in files():
+        text = FENCE.sub("", path.read_text(encoding="utf-8"))
+        for link in LINK.findall(text):
+            if re.match(r"\w+:", link):
+                continue
+            count += 1
+            target, _, anchor = link.partition("#")
+            to = (path.parent / target).resolve() if target else path
+            where = f"{path.relative_to(ROOT)}: ({link})"
+            if not to.exists():
+                yield f"{where}: there is no such file"
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to):
+                yield f"{where}: {to.name} has no such heading or anchor"
+    if count < 100:
+        yield f"only {count} links were found"
+
+
+def missing_tests():
+    defined = set()
+    for source in (ROOT / "tests").rglob("*.cc"):
+        defined.update(".".join(pair) for pair in DEFINED.findall(source.read_text(encoding="utf-8")))
+    suites = {name.split(".")[0] for name in defined}
+    count = 0
+    for path in files():
+        for name in TEST.findall(path.read_text(encoding="utf-8")):
+            if name.split(".")[0] not in suites:
+                continue  # Type.Member and the like
+            count += 1
+            if name not in defined:
+                yield f"{path.relative_to(ROOT)}: there is no test {name}"
+    if count < 15:
+        yield f"only {count} names of tests were found"
+
+
+def missing_pages():
+    """Every method has its page, and the index names every page."""
+    pages = {path.stem for path in (ROOT / "docs" / "rotary" / "methods").glob("*.md")}
+    source = (ROOT / "src" / "rotary" / "methods.cc").read_text(encoding="utf-8")
+    methods = re.findall(r'^ +\{"([a-z0-9-]+)", "', source, re.M)
+    if len(methods) < 14:
+        yield f"only {len(methods)} methods were found in src/rotary/methods.cc"
+    index = (ROOT / "docs" / "rotary" / "README.md").read_text(encoding="utf-8")
+    for name in methods:
+        if name not in pages:
+            yield f"docs/rotary/methods/{name}.md is missing"
+    for name in sorted(pages):
+        if f"(methods/{name}.md)" not in index:
+            yield f"docs/rotary/README.md does not name methods/{name}.md"
+
+
+def stale():
+    for script in ("docs_charts.py", "api_docs.py"):
+        result = subprocess.run([sys.executable, ROOT / "scripts" / script, "--check"], capture_output=True, text=True,
+                                check=False)
+        if result.returncode != 0:
+            yield result.stderr.strip()
+
+
+def main():
+    problems = list(broken_links()) + list(missing_tests()) + list(missing_pages()) + list(stale())
+    if problems:
+        sys.exit("\n".join(problems))
+    print("links, anchors, names of tests, pages of methods, charts and the API reference are right")
+
+
+if __name__ == "__main__":
+    main()
