@@ -1,5 +1,5 @@
 // What Rotate and CosSinTable cost, each against a ceiling measured beside it in the same rounds:
-//   rotary_bench [--json FILE] [--rounds N]
+//   rotary_bench [--json FILE] [--rounds N] [--kib N]
 // Rotate in place is compared with a read-modify-write stream over the same bytes (x *= 1 on
 // float32 vectors): machines that share their memory vary twofold between runs, shares do not.
 // Results are checked before anything is timed. One JSON object a line.
@@ -215,12 +215,14 @@ void BenchTable(const Output& output, int rounds) {
                          ns, libm_ns, rounds));
 }
 
-void Main(const Output& output, int rounds) {
+// With `only_kib`, only tensors of that size.
+void Main(const Output& output, int rounds, int64_t only_kib) {
   BenchOneToken(output, rounds);
   BenchTable(output, rounds);
   for (const int threads : {1, 2}) {
     if (threads > omp_get_num_procs()) continue;
     for (const int64_t kib : {256, 4096, 65536}) {
+      if (only_kib != 0 && kib != only_kib) continue;
       const int64_t bytes = kib * 1024;
       for (const PairLayout layout : {PairLayout::kHalf, PairLayout::kInterleaved}) {
         BenchRotate<float>(output, layout, bytes, threads, rounds);
@@ -237,11 +239,13 @@ void Main(const Output& output, int rounds) {
 int main(int argc, char** argv) {
   ropewalk::Output output;
   int rounds = 31;
+  int64_t kib = 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--json") == 0) output.json = std::fopen(argv[i + 1], "a");
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--kib") == 0) kib = std::atoll(argv[i + 1]);
   }
-  ropewalk::Main(output, rounds);
+  ropewalk::Main(output, rounds, kib);
   return 0;
 }
 #endif  // HWY_ONCE

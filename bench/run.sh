@@ -7,7 +7,7 @@ build=${1:?usage: bench/run.sh BUILD_DIR}
 here=$(cd "$(dirname "$0")" && pwd)
 out=$build/bench/results.jsonl
 : >"$out"
-for bench in rotary_bench attention_bench; do
+for bench in rotary_bench rotary_ops_bench attention_bench; do
   echo "== $bench" >&2
   "$build/bench/$bench" --json "$out"
 done
