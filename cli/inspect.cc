@@ -1,15 +1,20 @@
-// ropewalk inspect: what a model is and what it does with positions.
+// ropewalk inspect: what a model is and what it does with positions, without running it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/inspect_page.h"
 #include "cli/options.h"
+#include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 int64_t Parameters(const ModelFiles& files) {
   int64_t sum = 0;
@@ -41,6 +46,10 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
     partial += layer.rotation->rotary_dim < layer.rotation->head_dim ? 1 : 0;
     scaled += std::holds_alternative<NoScaling>(layer.rotation->scaling) ? 0 : 1;
   }
+  if (!config.not_runnable.empty()) {
+    list.push_back("its positions are read, but the decoder here does not run it: " +
+                   config.not_runnable);
+  }
   if (scaled > 0) {
     list.push_back(
         fmt::format("ships with a position scaling: trained at {} tokens, serves {}; "
@@ -67,57 +76,59 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
   return list;
 }
 
-nlohmann::ordered_json AsJson(const ModelFiles& files, const std::string& hash, int64_t length) {
-  const ModelConfig& c = files.config;
-  nlohmann::ordered_json json = {{"model", ModelName(files.path)},
-                                 {"format", c.format},
-                                 {"architecture", c.architecture},
-                                 {"layers", c.layers},
-                                 {"hidden", c.hidden},
-                                 {"heads", c.heads},
-                                 {"kv_heads", c.kv_heads},
-                                 {"head_dim", c.head_dim},
-                                 {"feed_forward", c.feed_forward},
-                                 {"vocab", c.vocab},
-                                 {"tied_head", c.tied_head},
-                                 {"parameters", Parameters(files)},
-                                 {"trained_length", c.plan.trained_length},
-                                 {"configured_length", c.plan.configured_length},
-                                 {"plan", Describe(c.plan, length)},
-                                 {"plan_hash", Resolve(c.plan, length).hash},
-                                 {"plan_length", length},
-                                 {"model_hash", hash},
-                                 {"notes", c.plan.notes},
-                                 {"unusual", Unusual(files)},
-                                 {"harmless_keys", c.harmless_keys}};
-  if (files.tokenizer != nullptr) {
-    json["tokenizer"] = {{"kind", files.tokenizer->kind()},
-                         {"hash", files.tokenizer->hash()},
-                         {"vocab", files.tokenizer->vocab_size()},
-                         {"adds_bos", files.tokenizer->adds_bos()}};
-    if (files.tokenizer->bos_id()) json["tokenizer"]["bos_id"] = *files.tokenizer->bos_id();
-    if (files.tokenizer->eos_id()) json["tokenizer"]["eos_id"] = *files.tokenizer->eos_id();
-  }
+Json TokenizerJson(const Tokenizer& tokenizer) {
+  Json json = {{"kind", tokenizer.kind()},
+               {"hash", tokenizer.hash()},
+               {"vocab", tokenizer.vocab_size()},
+               {"adds_bos", tokenizer.adds_bos()}};
+  if (tokenizer.bos_id()) json["bos_id"] = *tokenizer.bos_id();
+  if (tokenizer.eos_id()) json["eos_id"] = *tokenizer.eos_id();
   return json;
 }
 
-void Run(const Options& options) {
-  const ModelFiles files = OpenModelFor(options, false);
+Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPage& page) {
   const ModelConfig& c = files.config;
-  // Where a model serves more than it was trained at, its scaling shows only beyond.
-  const int64_t length = std::max<int64_t>({1, c.plan.trained_length, c.plan.configured_length});
-  const std::string hash = files.tensors.empty() ? "" : files.Hash();
-  if (options.json) {
-    fmt::print("{}\n", internal::Line(AsJson(files, hash, length)));
-    return;
-  }
+  Json json = {{"model", ModelName(files.path)},
+               {"format", c.format},
+               {"architecture", c.architecture},
+               {"layers", c.layers},
+               {"hidden", c.hidden},
+               {"heads", c.heads},
+               {"kv_heads", c.kv_heads},
+               {"head_dim", c.head_dim},
+               {"feed_forward", c.feed_forward},
+               {"vocab", c.vocab},
+               {"tied_head", c.tied_head},
+               {"parameters", Parameters(files)},
+               {"trained_length", page.plan.trained_length},
+               {"configured_length", page.plan.configured_length},
+               {"plan", Describe(page.plan, page.length)},
+               {"plan_hash", page.resolved.hash},
+               {"plan_length", page.length},
+               {"model_hash", hash},
+               {"not_runnable", c.not_runnable},
+               {"notes", page.plan.notes},
+               {"unusual", Unusual(files)},
+               {"harmless_keys", c.harmless_keys}};
+  if (files.tokenizer != nullptr) json["tokenizer"] = TokenizerJson(*files.tokenizer);
+  json["positions"] = PageJson(page);
+  return json;
+}
+
+void PrintModel(const ModelFiles& files, const std::string& hash) {
+  const ModelConfig& c = files.config;
   fmt::print("{}\n", files.path);
   fmt::print("format         {}, architecture {}\n", c.format, c.architecture);
-  fmt::print(
-      "sizes          {} layers, width {}, {} query and {} key heads of {}, feed-forward {}, "
-      "vocabulary {}, head {}\n",
-      c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.feed_forward, c.vocab,
-      c.tied_head ? "tied to the embedding" : "of its own");
+  std::vector<std::string> sizes = {fmt::format("{} layers", c.layers)};
+  const auto add = [&](int64_t size, const std::string& words) {
+    if (size > 0) sizes.push_back(words);  // sizes that nobody needs may not have been read
+  };
+  add(c.hidden, fmt::format("width {}", c.hidden));
+  add(c.heads, fmt::format("{} query and {} key heads of {}", c.heads, c.kv_heads, c.head_dim));
+  add(c.feed_forward, fmt::format("feed-forward {}", c.feed_forward));
+  add(c.vocab, fmt::format("vocabulary {}", c.vocab));
+  fmt::print("sizes          {}, head {}\n", fmt::join(sizes, ", "),
+             c.tied_head ? "tied to the embedding" : "of its own");
   if (files.tensors.empty()) {
     fmt::print("weights        none in this folder\n");
   } else {
@@ -134,10 +145,67 @@ void Run(const Options& options) {
                id(files.tokenizer->eos_id()), files.tokenizer->hash());
   }
   if (!hash.empty()) fmt::print("model hash     {}\n", hash);
-  fmt::print("\nPositions, at {} tokens:\n{}", length, Describe(c.plan, length));
+}
+
+void WriteHtml(const std::string& path, const std::string& html) {
+  std::ofstream file(path, std::ios::binary);
+  file << html;
+  file.close();
+  if (!file) throw Error(ErrorCode::kIo, "--html " + path + ": cannot be written");
+  fmt::print(stderr, "{}\n", path);
+}
+
+void RunOne(const Options& options) {
+  const bool measure = !options.text.empty() || !options.ids.empty();
+  const ModelFiles files = OpenModelFor(options, measure);
+  InspectPage page = MakePage(options, ModelName(files.path), files.config.plan);
+  if (measure) page.use = UseOfText(options, files, page);
+  const std::string hash = files.tensors.empty() ? "" : files.Hash();
+  Json json = ModelJson(files, hash, page);
+  if (!options.html.empty()) WriteHtml(options.html, PageHtml(page, json));
+  if (options.json) {
+    fmt::print("{}\n", internal::Line(json));
+    return;
+  }
+  PrintModel(files, hash);
+  fmt::print("\nPositions, at {} tokens:\n{}", page.length, Describe(page.plan, page.length));
   const std::vector<std::string> unusual = Unusual(files);
   if (!unusual.empty()) fmt::print("\nUnusual:\n");
   for (const std::string& line : unusual) fmt::print("  - {}\n", line);
+  fmt::print("{}", PageText(page));
+}
+
+void RunDiff(const Options& options) {
+  std::vector<InspectPage> pages;
+  int64_t length = 0;
+  for (const bool settled : {false, true}) {  // both at the longer of their lengths
+    pages.clear();
+    for (const std::string& path : options.diff) {
+      Options one = options;
+      one.model = path;
+      if (settled) one.lengths = {std::to_string(length)};
+      pages.push_back(MakePage(one, path, OpenModelFor(one, false).config.plan, false));
+      length = std::max(length, pages.back().length);
+    }
+    if (!options.lengths.empty()) break;
+  }
+  const Json diff = DiffJson(pages[0], pages[1]);
+  if (options.json) {
+    fmt::print("{}\n", internal::Line(diff));
+  } else {
+    fmt::print("{}", DiffText(diff));
+  }
+}
+
+void Run(const Options& options) {
+  if (options.diff.empty() == options.model.empty()) {
+    throw UsageError("give one MODEL, or two with --diff A B");
+  }
+  if (options.diff.empty()) return RunOne(options);
+  if (!options.html.empty() || !options.text.empty() || !options.ids.empty()) {
+    throw UsageError("--diff compares two settings: no --html, --text or --ids");
+  }
+  RunDiff(options);
 }
 
 }  // namespace
@@ -145,9 +213,16 @@ void Run(const Options& options) {
 void AddInspectCommand(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "What a model is, its positions layer by layer, its hash, what is unusual");
-  AddOptions(*command, *options, {Opt::kModel, Opt::kAllowUnknown, Opt::kThreads, Opt::kJson});
-  command->footer("Works on a lone config.json, and without weights or tokenizer.");
+      "inspect",
+      "What a model does with positions: pairs, limits, errors, what engines make of it, warnings");
+  AddOptions(*command, *options,
+             {Opt::kModel, Opt::kLengths, Opt::kTrained, Opt::kRopeScaling, Opt::kDialect,
+              Opt::kMethods, Opt::kFactors, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kHtml,
+              Opt::kDiff, Opt::kAllowUnknown, Opt::kThreads, Opt::kJson});
+  command->get_option("MODEL")->required(false);
+  command->footer(
+      "Works on a lone config.json, and without weights or tokenizer, unless --text asks how much "
+      "each frequency contributes to the scores. docs/inspect-format.md describes --json.");
   command->callback([options] { Run(*options); });
 }
 

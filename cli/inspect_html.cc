@@ -1,0 +1,18 @@
+// The page of `ropewalk inspect --html`: the JSON and a script that draws it, in the report's
+// frame.
+#include "cli/inspect_page.h"
+#include "cli/report_html.h"
+
+namespace ropewalk::cli {
+
+// Made by cmake/EmbedText.cmake from cli/report_template/.
+extern const char kInspectJs[], kExplorerJs[];
+
+std::string PageHtml(const InspectPage& page, const nlohmann::ordered_json& model) {
+  const std::string json =
+      model.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return HtmlPage(page.name + " - Ropewalk", model["plan"].get<std::string>() + PageText(page),
+                  json, std::string(kExplorerJs) + kInspectJs);
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,144 @@
+#include "cli/inspect_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/input.h"
+#include "ropewalk/base/error.h"
+
+namespace ropewalk::cli {
+namespace {
+
+std::string LayersOf(const ResolvedPlan& plan, int rotation) {
+  std::vector<int64_t> layers;
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    if (plan.layers[i].rotation == rotation) layers.push_back(static_cast<int64_t>(i));
+  }
+  return LayerNames(layers);
+}
+
+PositionPlan PlanOf(const Options& options, const PositionPlan& shipped) {
+  PositionPlan plan = shipped;
+  if (options.rope_scaling.size() > 1) {
+    throw UsageError("inspect looks at one setting: give --rope-scaling once");
+  }
+  if (!options.rope_scaling.empty()) {
+    plan = ParseRopeDictionary(options.rope_scaling[0], "--rope-scaling", shipped,
+                               options.allow_unknown);
+  }
+  if (!options.trained.empty()) {
+    plan.trained_length = ParseLength(options.trained);
+    for (LayerPlan& layer : plan.layers) {
+      if (layer.rotation) layer.rotation->trained_length = plan.trained_length;
+    }
+  }
+  if (!options.dialect.empty()) {
+    for (LayerPlan& layer : plan.layers) {
+      if (layer.rotation) layer.rotation->dialect = ParseDialect(options.dialect);
+    }
+  }
+  return plan;
+}
+
+std::vector<int64_t> FarPositions(const InspectPage& page) {
+  std::vector<int64_t> positions = {page.trained_length - 1, page.length - 1, 131071, 1048575};
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  std::erase_if(positions, [](int64_t p) { return p < 1; });
+  return positions;
+}
+
+InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool bounds) {
+  InspectRotation out = {.layers = LayersOf(page.resolved, static_cast<int>(index)),
+                         .rotation = page.resolved.rotations[index]};
+  const RotarySpec& spec = out.rotation.spec;
+  out.trained = TrainedFrequencies(spec);
+  const int64_t trained = page.trained_length > 0 ? page.trained_length : page.length;
+  out.reach = Reach(page.resolved, static_cast<int>(index));
+  out.pairs = Pairs(out.trained, trained, out.rotation.frequencies, out.reach);
+  out.critical = Critical(out.trained, trained);
+  out.longest_trained = LongestContext(out.trained);
+  out.longest = LongestContext(out.rotation.frequencies);
+  // The bound is about one ladder of plain frequencies.
+  if (bounds && spec.axes.sections.empty() &&
+      !std::holds_alternative<ProportionalScaling>(spec.scaling)) {
+    out.bounds = BaseBounds(spec.rotary_dim, std::min(page.length, kMostBounds));
+  }
+  for (const int64_t position : FarPositions(page)) {
+    out.float32.push_back(Float32AngleError(spec, out.rotation.frequencies, position));
+  }
+  out.engines = CompareEngines(spec, page.length, out.reach - 1);
+  return out;
+}
+
+// The methods of --methods at the factors of --factors; without either none and what the file says,
+// and where the length passes the trained one the usual methods at the ratio of the two.
+std::vector<InspectDecay> DecayOf(const Options& options, const InspectPage& page) {
+  const std::vector<int64_t> distances = LogDistances(page.length - 1);
+  std::vector<InspectDecay> lines;
+  const auto add = [&](const std::string& method, double factor, const PositionPlan& plan) {
+    const ResolvedPlan resolved = Resolve(plan, page.length);
+    lines.push_back({method, factor, Decay(resolved.rotations[0].frequencies, distances)});
+  };
+  add("as shipped", 1, page.plan);
+  std::vector<std::string> methods = options.methods;
+  std::vector<double> factors = options.factors;
+  const double ratio = page.trained_length > 0 ? static_cast<double>(page.length) /
+                                                     static_cast<double>(page.trained_length)
+                                               : 1;
+  if (factors.empty()) factors = {std::max(1.0, ratio)};
+  if (methods.empty()) methods = {"none"};
+  if (options.methods.empty() && factors.back() > 1) {
+    methods.insert(methods.end(), {"linear", "ntk", "yarn"});
+  }
+  for (const std::string& name : methods) {
+    if (name == "as-shipped") continue;  // always there
+    for (const double factor : factors) {
+      const MethodInfo& method = FindMethod(name);
+      if (factor == 1 && name != "none" && !method.length_dependent) continue;
+      try {
+        add(name, name == "none" ? 1 : factor,
+            WithScaling(page.plan, method.make(factor), page.trained_length));
+      } catch (const Error&) {
+        if (!options.methods.empty()) throw;  // asked for by name
+      }
+      if (name == "none") break;
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+InspectPage MakePage(const Options& options, const std::string& name, const PositionPlan& plan,
+                     bool bounds) {
+  InspectPage page;
+  page.name = name;
+  page.plan = PlanOf(options, plan);
+  page.trained_length = page.plan.trained_length;
+  if (options.lengths.size() > 1)
+    throw UsageError("inspect looks at one length: give --length once");
+  // Where a model serves more than it was trained at, its scaling shows only beyond.
+  page.length = options.lengths.empty()
+                    ? std::max<int64_t>({1, page.plan.trained_length, page.plan.configured_length})
+                    : ParseLength(options.lengths[0]);
+  page.resolved = Resolve(page.plan, page.length);
+  for (std::size_t i = 0; i < page.resolved.rotations.size(); ++i) {
+    page.rotations.push_back(RotationOf(page, i, bounds));
+  }
+  if (!page.rotations.empty()) page.decay = DecayOf(options, page);
+  page.findings = Warnings(page.plan, page.resolved);
+  return page;
+}
+
+FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const InspectPage& page) {
+  constexpr int64_t kTokens = 2048;
+  std::vector<int32_t> ids = ReadTokenText(options, files).ids;
+  const int64_t most = options.lengths.empty() ? kTokens : page.length;
+  if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<std::size_t>(most));
+  return MeasureFrequencyUse(*Decoder::Load(files), page.plan, ids);
+}
+
+}  // namespace ropewalk::cli

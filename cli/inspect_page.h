@@ -1,0 +1,71 @@
+// What `ropewalk inspect` knows about a model's positions, computed once and then printed as text,
+// JSON or a page.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/options.h"
+#include "ropewalk/analysis/analysis.h"
+#include "ropewalk/analysis/engines.h"
+#include "ropewalk/eval/frequency_use.h"
+#include "ropewalk/model/model.h"
+
+namespace ropewalk::cli {
+
+struct InspectRotation {
+  std::string layers;  // "layers 0-31", "layers 1, 3, 5, ... 23"
+  ResolvedRotation rotation;
+  int64_t reach = 0;                   // tokens that its layers look back: the length, or a window
+  Frequencies trained = {};            // without the extension
+  std::vector<PairInfo> pairs = {};    // [pairs]
+  CriticalDimension critical = {};     // of the trained frequencies within the trained length
+  int64_t longest_trained = 0;         // context that the trained frequencies support
+  int64_t longest = 0;                 // that the frequencies in use support
+  std::vector<BaseBound> bounds = {};  // for contexts up to the page's length, at most kMostBounds
+  std::vector<Float32Error> float32 = {};
+  std::vector<EngineView> engines = {};
+};
+
+// One line of the decay chart.
+struct InspectDecay {
+  std::string method;  // "as shipped", "yarn"
+  double factor = 1;
+  std::vector<DecayPoint> points;
+};
+
+struct InspectPage {
+  std::string name;
+  PositionPlan plan;
+  ResolvedPlan resolved;
+  int64_t trained_length = 0;  // tokens; 0 where nobody says
+  int64_t length = 0;
+  std::vector<InspectRotation> rotations;
+  std::vector<InspectDecay> decay;  // of the first rotation
+  std::vector<Finding> findings;
+  std::optional<FrequencyUse> use;  // with --text or --ids
+};
+
+// --length, --trained, --rope-scaling, --dialect, --methods and --factors applied to the model's
+// plan. `bounds`: also search the bounds on the base, which takes up to seconds.
+InspectPage MakePage(const Options& options, const std::string& name, const PositionPlan& plan,
+                     bool bounds = true);
+inline constexpr int64_t kMostBounds = int64_t{1} << 18;  // contexts beyond take seconds
+
+// Runs the decoder over the beginning of --text or --ids.
+FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const InspectPage& page);
+
+// inspect_text.cc
+std::string PageText(const InspectPage& page);
+// inspect_json.cc: the object that docs/inspect-format.md describes.
+nlohmann::ordered_json PageJson(const InspectPage& page);
+// inspect_html.cc: `model` is what --json prints.
+std::string PageHtml(const InspectPage& page, const nlohmann::ordered_json& model);
+// inspect_diff.cc: what two models' positions differ in.
+nlohmann::ordered_json DiffJson(const InspectPage& a, const InspectPage& b);
+std::string DiffText(const nlohmann::ordered_json& diff);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,281 @@
+// The positions of a model for a terminal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/inspect_page.h"
+
+namespace ropewalk::cli {
+namespace {
+
+// 8192, 54.4k, 3.51M: token counts for people.
+std::string Tokens(double t) {
+  if (std::isinf(t)) return "never";
+  if (t < 100) return fmt::format("{:.3g}", t);
+  if (t < 1e5) return fmt::format("{:.0f}", t);
+  return t < 1e6 ? fmt::format("{:.3g}k", t / 1e3) : fmt::format("{:.3g}M", t / 1e6);
+}
+std::string Percent(double share) {
+  if (share == 0) return "-";
+  return share < 0.001 ? "< 0.1 %" : fmt::format("{:.1f} %", 100 * share);
+}
+std::string Turns(double turns) {
+  return turns >= 100 ? fmt::format("{:.0f}", turns) : fmt::format("{:.3f}", turns);
+}
+
+// Which rows of the table of pairs a reader needs: the ends, those around the critical pair, and a
+// few between. All of them where there are few.
+std::vector<std::size_t> RowsToShow(const InspectRotation& r) {
+  const std::size_t n = r.pairs.size();
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto from_critical = static_cast<int64_t>(i) - r.critical.first_pair;
+    const bool landmark = i == 0 || i + 1 == n || i % 8 == 0;
+    if (n <= 16 || landmark || (from_critical >= -2 && from_critical <= 1)) rows.push_back(i);
+  }
+  return rows;
+}
+
+void AddPairs(const InspectPage& page, const InspectRotation& r, std::string& out) {
+  const bool axes = !r.rotation.frequencies.axis.empty();
+  const std::string trained = page.trained_length > 0 ? std::to_string(page.trained_length) : "?";
+  out += fmt::format("\nPairs of {}\n", r.layers);
+  if (r.reach < page.length) {
+    out += fmt::format("  these layers see {} tokens back, so no distance is longer\n", r.reach);
+  }
+  out += fmt::format("  {:>4}  {:>13}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}{}\n", "pair",
+                     "frequency", "turns once", "turns within", "turns within", "not seen",
+                     "slower than", axes ? "  axis" : "");
+  out += fmt::format("  {:>4}  {:>13}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}\n", "", "rad / token",
+                     "in tokens", trained, r.reach, "(angles)", "in training");
+  for (const std::size_t i : RowsToShow(r)) {
+    const PairInfo& p = r.pairs[i];
+    const double slower = p.frequency > 0 ? r.trained.inv_freq[i].hi / p.frequency : std::nan("");
+    out += fmt::format("  {:>4}  {:>13.6e}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}", i, p.frequency,
+                       Tokens(p.wavelength_tokens),
+                       page.trained_length > 0 ? Turns(p.trained_rotations) : "?",
+                       Turns(p.target_rotations), Percent(p.unseen_share),
+                       std::abs(slower - 1) < 1e-9 ? "-" : fmt::format("{:.3f}x", slower));
+    if (axes) out += fmt::format("  {:>4}", p.axis);
+    out += '\n';
+  }
+  if (r.pairs.size() > 16)
+    out += "  every 8th pair and those around the critical one; --json has all\n";
+  if (page.trained_length <= 0) return;
+  const auto pairs = static_cast<int64_t>(r.pairs.size());
+  if (r.critical.incomplete_pairs == 0) {
+    out += fmt::format("  every pair completed a turn in {} tokens of training\n", trained);
+  } else {
+    out += fmt::format(
+        "  critical dimension {} of {}: pairs {} to {} ({} of {}) never completed a turn in the {} "
+        "tokens of training\n",
+        r.critical.dimension, 2 * pairs, r.critical.first_pair, pairs - 1,
+        r.critical.incomplete_pairs, pairs, trained);
+  }
+  const auto strange = std::count_if(r.pairs.begin(), r.pairs.end(),
+                                     [](const PairInfo& p) { return p.unseen_share > 0.001; });
+  double mean = 0;
+  for (const PairInfo& p : r.pairs) mean += p.unseen_share / static_cast<double>(pairs);
+  out += strange == 0
+             ? fmt::format("  at {} tokens no pair meets an angle that training did not show\n",
+                           r.reach)
+             : fmt::format(
+                   "  at {} tokens {} pairs meet angles that training never showed, {} of "
+                   "all (distance, pair) combinations\n",
+                   r.reach, strange, Percent(mean));
+}
+
+// Three digits, written out: 83800.
+std::string Base(double base) {
+  const double unit = std::pow(10, std::floor(std::log10(base)) - 2);
+  return base < 1000 ? fmt::format("{:.3g}", base)
+                     : fmt::format("{:.0f}", std::round(base / unit) * unit);
+}
+
+std::string Context(int64_t tokens) {
+  return tokens >= int64_t{1} << 22 ? std::string("over 4194304") : std::to_string(tokens);
+}
+
+void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out) {
+  const RotarySpec& spec = r.rotation.spec;
+  out +=
+      "\nBase (a similar key should outscore a random one: sum of cos(m f) >= 0, arXiv "
+      "2405.14591)\n";
+  out += fmt::format("  base {} supports {} tokens", spec.base, Context(r.longest_trained));
+  if (r.longest != r.longest_trained) {
+    out += fmt::format("; with the scaling in the file {}", Context(r.longest));
+  }
+  out += '\n';
+  std::string line;
+  for (const BaseBound& b : r.bounds) {
+    const bool wanted = b.context == page.trained_length || &b == &r.bounds.back();
+    if (wanted) {
+      line += fmt::format("{}{} tokens need at least {}", line.empty() ? "  " : "; ", b.context,
+                          Base(b.base));
+    }
+  }
+  if (!line.empty()) out += line + '\n';
+  if (page.length > kMostBounds && !r.bounds.empty()) {
+    out += fmt::format("  (bounds are searched up to {} tokens)\n", kMostBounds);
+  }
+}
+
+void AddFloat32(const InspectRotation& r, std::string& out) {
+  out += "\nFloat32 angles (largest error over pairs, radians; exact is the default here)\n";
+  out += fmt::format("  {:>9}  {:>14}  {:>14}  {:>14}\n", "position", "Hugging Face",
+                     "llama.cpp CPU", "llama.cpp CUDA");
+  for (const Float32Error& e : r.float32) {
+    const auto cell = [](const std::optional<AngleError>& a) {
+      return a ? fmt::format("{:.1e}", a->radians) : std::string("other formula");
+    };
+    out += fmt::format("  {:>9}  {:>14}  {:>14}  {:>14}\n", e.position, cell(e.hugging_face),
+                       cell(e.ggml_cpu), cell(e.ggml_cuda));
+  }
+}
+
+void AddDecay(const InspectPage& page, std::string& out) {
+  out += "\nExpected score against distance (1 at distance 0; mean of cos(m f) over pairs)\n";
+  out += fmt::format("  {:>9}", "distance");
+  std::vector<std::string> heads;
+  for (const InspectDecay& d : page.decay) {
+    heads.push_back(d.factor == 1 ? d.method : fmt::format("{} x{:.4g}", d.method, d.factor));
+    out += fmt::format("  {:>12}", heads.back());
+  }
+  out += fmt::format("  {:>12}\n", "bound");
+  const std::vector<DecayPoint>& first = page.decay.front().points;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const int64_t m = first[i].distance;
+    const bool power_of_four = m > 0 && (m & (m - 1)) == 0 && (m & 0x5555555555555555) != 0;
+    if (!power_of_four && i + 1 != first.size()) continue;
+    out += fmt::format("  {:>9}", m);
+    for (const InspectDecay& d : page.decay)
+      out += fmt::format("  {:>12.4f}", d.points[i].expected);
+    out += fmt::format("  {:>12.2f}\n", first[i].bound);
+  }
+  out += "  bound: RoFormer's, as shipped: mean |S_j| over pairs\n";
+}
+
+std::string EngineLine(const EngineView& v, int64_t position) {
+  if (!v.expressible) return "cannot express it: " + v.reason;
+  if (v.Same()) {
+    return v.angle_rad < 1e-9 ? std::string("does what the file means")
+                              : fmt::format(
+                                    "does what the file means, up to rounding in float32 "
+                                    "({:.1e} rad at position {})",
+                                    v.angle_rad, position);
+  }
+  std::string line;
+  const auto add = [&](const std::string& text) { line += (line.empty() ? "" : "; ") + text; };
+  if (v.frequency_ratio != 1) {
+    add(
+        fmt::format("angles differ: pair {} turns {:.4g} times as fast, pair {} is {:.3g} rad off "
+                    "at position {}",
+                    v.ratio_pair, v.frequency_ratio, v.angle_pair, v.angle_rad, position));
+  }
+  if (std::abs(v.amplitude_ratio - 1) > 1e-9) {
+    add(fmt::format("cos and sin times {:.8g} instead of {:.8g}, scores times {:.4g}", v.amplitude,
+                    v.amplitude / v.amplitude_ratio, v.amplitude_ratio * v.amplitude_ratio));
+  }
+  if (std::abs(v.softmax_ratio - 1) > 1e-9) {
+    add(fmt::format("softmax scale times {:.4g}", v.softmax_ratio));
+  }
+  if (v.axis_pairs > 0) add(fmt::format("{} pairs follow another axis", v.axis_pairs));
+  return line;
+}
+
+std::string EngineTitle(Dialect d) {
+  switch (d) {
+    case Dialect::kHuggingFace:
+      return "Hugging Face";
+    case Dialect::kVllm:
+      return "vLLM";
+    case Dialect::kLlamaCpp:
+      return "llama.cpp";
+    default:
+      return Name(d);
+  }
+}
+
+// `text` at 100 columns, its first line and the others behind `indent` columns.
+std::string Wrapped(const std::string& text, std::size_t indent) {
+  std::string out, line;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, space - at);
+    if (!line.empty() && indent + line.size() + 1 + word.size() > 100) {
+      out += line + '\n' + std::string(indent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    at = space + 1;
+  }
+  return out + line;
+}
+
+void AddEngines(const InspectPage& page, const InspectRotation& r, std::string& out) {
+  out += fmt::format("\nWhat engines do with it (at {} tokens)\n", page.length);
+  for (const EngineView& v : r.engines) {
+    out +=
+        "  " +
+        Wrapped(fmt::format("{:<14} {}", EngineTitle(v.engine), EngineLine(v, r.reach - 1)), 17) +
+        '\n';
+  }
+}
+
+std::string Effect(const Finding& f) {
+  if (!f.measured) return "";
+  std::string text = f.unit == "rad" ? fmt::format("{:.3g} rad", f.value)
+                     : f.unit == "x" ? fmt::format("{:.6g} times", f.value)
+                                     : fmt::format("{:g} {}", f.value, f.unit);
+  if (f.position > 0) text += fmt::format(" at position {}", f.position);
+  return " [" + text + "]";
+}
+
+// The pairs that matter most over all layers, and how much the slow ones do.
+void AddUse(const InspectPage& page, std::string& out) {
+  const FrequencyUse& use = *page.use;
+  out += fmt::format("\nShare of each pair in the scores, over {} tokens (mean |q_i| |k_i|)\n",
+                     use.tokens);
+  out += "  layer   first quarter   second    third    last quarter   strongest pair\n";
+  const auto line = [&](const std::string& name, const std::vector<double>& share) {
+    double quarter[4] = {0, 0, 0, 0};
+    for (std::size_t i = 0; i < share.size(); ++i) quarter[i * 4 / share.size()] += share[i];
+    const auto top = std::max_element(share.begin(), share.end());
+    out += fmt::format("  {:>5}   {:>12.1f}%   {:>5.1f}%   {:>5.1f}%   {:>11.1f}%   {} ({:.1f}%)\n",
+                       name, 100 * quarter[0], 100 * quarter[1], 100 * quarter[2], 100 * quarter[3],
+                       top - share.begin(), 100 * *top);
+  };
+  for (std::size_t l = 0; l < use.share.size(); ++l) {
+    if (!use.share[l].empty()) line(std::to_string(l), use.share[l]);
+  }
+  const std::vector<double> mean = use.Mean();
+  if (!mean.empty()) line("mean", mean);
+}
+
+}  // namespace
+
+std::string PageText(const InspectPage& page) {
+  std::string out;
+  if (page.rotations.empty()) out += "\nNo layer rotates: there are no frequencies to look at.\n";
+  for (const InspectRotation& r : page.rotations) {
+    AddPairs(page, r, out);
+    AddBase(page, r, out);
+    AddFloat32(r, out);
+    AddEngines(page, r, out);
+  }
+  if (!page.decay.empty()) AddDecay(page, out);
+  if (page.use) AddUse(page, out);
+  out += page.findings.empty() ? "\nWarnings: none\n" : "\nWarnings\n";
+  for (const Finding& f : page.findings) {
+    const std::string where =
+        page.rotations.size() > 1 && f.rotation >= 0
+            ? " (" + page.rotations[static_cast<std::size_t>(f.rotation)].layers + ")"
+            : "";
+    out += "  - " + Wrapped(f.engine + where + ": " + f.text + Effect(f) + " {" + f.id + "}", 4) +
+           '\n';
+  }
+  return out;
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,55 @@
+// What Hugging Face, vLLM and llama.cpp would each do with a model's positions, where they differ,
+// and what a reader should be warned of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ropewalk/plan/plan.h"
+
+namespace ropewalk {
+
+// One rotation as one engine computes it, beside what the file means (Dialect::kNative).
+struct EngineView {
+  Dialect engine = Dialect::kHuggingFace;
+  bool expressible = false;
+  std::string reason;          // why not, in the words of Resolve
+  double angle_rad = 0;        // largest |f_engine - f_native| * position over pairs, not reduced
+  int64_t angle_pair = 0;      // where
+  double frequency_ratio = 1;  // f_engine / f_native where that is furthest from 1
+  int64_t ratio_pair = 0;      // where
+  double amplitude = 1;        // on cos and sin
+  double amplitude_ratio = 1;  // engine / native
+  double softmax_ratio = 1;    // engine / native
+  int64_t axis_pairs = 0;      // pairs that another axis turns
+  Frequencies frequencies = {};
+  bool Same() const;  // as native, but for rounding to float32 (2e-7, relative)
+};
+// hf, vllm, llamacpp. `position` is where angles are compared, `length` what Resolve gets.
+std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, int64_t position);
+
+// Something a reader should know, found by one rule of the table in src/analysis/rules.cc.
+struct Finding {
+  std::string id;      // "yarn-truncate": stable, listed by Rules()
+  std::string trap;    // its number in the list of traps, "T1"; empty where it has none
+  std::string engine;  // whose behaviour: "llama.cpp", "vLLM", "every engine", "the model"
+  std::string text;    // what happens and why, one or two sentences
+  // How much, where it can be said: 12.9 "rad" at position 131071, or a ratio ("x").
+  bool measured = false;
+  double value = 0;
+  std::string unit;      // "rad", "x", "pairs", "share", "tokens"
+  int64_t position = 0;  // 0: everywhere
+  int rotation = -1;     // index into ResolvedPlan::rotations, -1: the plan as a whole
+};
+struct RuleInfo {
+  const char* id;
+  const char* trap;
+  const char* engine;
+};
+const std::vector<RuleInfo>& Rules();
+
+// Every rule that applies, in the table's order. `plan` must be what `resolved` came from.
+std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& resolved);
+
+}  // namespace ropewalk

@@ -1,0 +1,248 @@
+// The warnings: one table of rules, each with its condition and its words. A rule returns nothing
+// where it does not apply.
+#include "src/analysis/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ropewalk/base/error.h"
+
+namespace ropewalk {
+namespace internal {
+namespace {
+
+// ---- what a conversion loses
+// ------------------------------------------------------------------------
+
+Result Llama3Converter(const Scene& s) {
+  const auto* llama3 = s.As<Llama3Scaling>();
+  if (llama3 == nullptr || s.spec().trained_length == 8192) return std::nullopt;
+  return Radians(s.Against(s.With(*llama3, s.length, 8192)), s.last,
+                 fmt::format("llama.cpp's converter reads original_max_position_embeddings at the "
+                             "top level of config.json and otherwise takes 8192; this model says "
+                             "{} inside its rope dictionary.",
+                             s.spec().trained_length));
+}
+
+Result Llama3Tensor(const Scene& s) {
+  if (s.As<Llama3Scaling>() == nullptr) return std::nullopt;
+  return Radians(s.Against(s.With(NoScaling{})), s.last,
+                 "GGUF has no type for llama3 scaling: it lives in the tensor rope_freqs.weight. A "
+                 "conversion without that tensor, or an engine that ignores it, runs plain RoPE.");
+}
+
+Result Proportional(const Scene& s) {
+  const auto* p = s.As<ProportionalScaling>();
+  if (p == nullptr) return std::nullopt;
+  RotarySpec partial = s.spec();
+  const auto pairs = static_cast<int64_t>(p->fraction * static_cast<double>(s.spec().head_dim) / 2);
+  if (pairs < 1) return std::nullopt;
+  partial.rotary_dim = 2 * pairs;
+  partial.first_dim = 0;
+  partial.scaling = NoScaling{};
+  partial.dialect = Dialect::kNative;
+  return Radians(AngleDifference(s.rotation.frequencies, Resolve(partial, s.length), s.last),
+                 s.last,
+                 "Proportional RoPE is not a partial rotary of the same fraction: the exponent is "
+                 "over the whole head and pairs are (i, i + head_dim / 2).");
+}
+
+// ---- axes and the rest
+// --------------------------------------------------------------------------------
+
+Result MropeTail(const Scene& s) {
+  const RotaryAxes& axes = s.spec().axes;
+  const int64_t pairs = s.spec().rotary_dim / 2;
+  if (axes.order != AxisOrder::kInterleaved || axes.sections.size() < 3) return std::nullopt;
+  // ggml gives pair i to axis i % 3 below 3 sections[i % 3], else to a fourth axis that is fed 0;
+  // transformers and vLLM give what h and w leave to t.
+  AngleError largest;
+  for (int64_t i = 0; i < pairs; ++i) {
+    const auto axis = static_cast<std::size_t>(i % 3);
+    if (i < 3 * axes.sections[axis]) continue;
+    const double angle = s.rotation.frequencies.inv_freq[static_cast<std::size_t>(i)].hi *
+                         static_cast<double>(s.last);
+    if (angle > largest.radians) largest = {angle, i};
+  }
+  if (largest.radians == 0) return std::nullopt;
+  return Radians(largest, s.last,
+                 "The last pairs of interleaved M-RoPE follow the first axis in transformers and "
+                 "vLLM; ggml gives them a fourth axis, which llama.cpp feeds with 0, so there they "
+                 "do not turn.");
+}
+
+Result XposCentre(const Scene& s) {
+  if (!s.spec().xpos) return std::nullopt;
+  return Words(
+      "xPos: the factor of a key depends on where the implementation puts its centre, and "
+      "implementations differ; keys cached under one centre are wrong under another.");
+}
+
+Result PlanNope(const Scene& s) {
+  const auto nope = std::count_if(s.resolved.layers.begin(), s.resolved.layers.end(),
+                                  [](const ResolvedLayer& l) { return l.rotation < 0; });
+  if (nope == 0) return std::nullopt;
+  return Measured(static_cast<double>(nope), "layers",
+                  "These layers have no rotation (NoPE). llama.cpp's context shift rotates the "
+                  "cached keys of every layer, these too (as read in its source).");
+}
+
+Result PlanTemperature(const Scene& s) {
+  for (const ResolvedLayer& layer : s.resolved.layers) {
+    if (!layer.temperature || layer.temperature->kind != QueryTemperature::Kind::kStepLog) continue;
+    QueryTemperature other = *layer.temperature;
+    other.offset = 1 - other.offset;
+    const int64_t edge = other.period - 1;
+    const double ratio = Temperature(other, edge) / Temperature(*layer.temperature, edge);
+    if (ratio == 1) continue;
+    Finding f = Measured(ratio, "x",
+                         "Queries are multiplied by 1 + beta ln(1 + floor((position + offset) / "
+                         "period)). Llama 4 counts from position + 1, Ministral from position: "
+                         "taking one for the other changes the step by one position.");
+    f.position = edge;
+    return f;
+  }
+  return std::nullopt;
+}
+
+Result UnseenAngles(const Scene& s) {
+  const int64_t trained = s.TrainedLength();
+  if (trained < 1 || s.last < trained) return std::nullopt;
+  int64_t pairs = 0;
+  double most = 0;
+  for (const PairInfo& p :
+       Pairs(TrainedFrequencies(s.spec()), trained, s.rotation.frequencies, s.last + 1)) {
+    pairs += p.unseen_share > 0.01 ? 1 : 0;
+    most = std::max(most, p.unseen_share);
+  }
+  if (pairs == 0) return std::nullopt;
+  return Measured(static_cast<double>(pairs), "pairs",
+                  fmt::format("At {} tokens these pairs spend over 1 % of the distances at angles "
+                              "that training at {} tokens never showed (at worst {:.0f} %). "
+                              "Unless it was trained further at this length, quality is "
+                              "likely to fall there.",
+                              s.length, trained, 100 * most));
+}
+
+Result BaseBoundRule(const Scene& s) {
+  const int64_t longest = LongestContext(s.rotation.frequencies, s.last + 1);
+  if (longest > s.last) return std::nullopt;
+  return Measured(
+      static_cast<double>(longest), "tokens",
+      fmt::format("The sum of cos(distance x frequency) first falls below 0 behind this "
+                  "distance; these layers look {} back. By arXiv 2405.14591 a key that "
+                  "resembles the query then no longer outscores a random one on "
+                  "average: retrieval gets harder, though perplexity may stay low.",
+                  s.last));
+}
+
+Result PastConfigured(const Scene& s) {
+  const int64_t configured = s.plan.configured_length;
+  if (configured < 1 || s.length <= configured) return std::nullopt;
+  return Measured(static_cast<double>(s.length) / static_cast<double>(configured), "x",
+                  fmt::format("{} tokens pass the {} that the file claims. vLLM's and FlashInfer's "
+                              "tables end there, and their kernels do not check positions.",
+                              s.length, configured));
+}
+
+Result NoTrainedLength(const Scene& s) {
+  if (s.TrainedLength() > 0) return std::nullopt;
+  return Words(
+      "The file does not say at which length the model was trained, so nothing can be "
+      "said about angles that training never showed; give it with --trained.");
+}
+
+Result Float32(const Scene& s) {
+  const Float32Error e = Float32AngleError(s.spec(), s.rotation.frequencies, s.length - 1);
+  if (e.hugging_face.radians < 1e-3) return std::nullopt;
+  return Radians(e.hugging_face, s.length - 1,
+                 "Engines compute angles in float32, which is this far off at the last position. "
+                 "The model was trained with such angles, near ones; each engine is off in its own "
+                 "way.");
+}
+
+// ---- the table
+// -------------------------------------------------------------------------------------------
+
+struct Rule {
+  RuleInfo info;
+  bool once;  // of the plan as a whole, not of each rotation
+  Result (*apply)(const Scene&);
+};
+
+const std::vector<Rule>& Table() {
+  static const std::vector<Rule> table = {
+      {{"no-trained-length", "", "the model"}, true, NoTrainedLength},
+      {{"past-configured", "T17", "vLLM"}, true, PastConfigured},
+      {{"unseen-angles", "", "the model"}, false, UnseenAngles},
+      {{"base-bound", "", "the model"}, false, BaseBoundRule},
+      {{"yarn-truncate", "T1", "llama.cpp"}, false, YarnTruncate},
+      {{"yarn-truncate-nested", "T2", "Hugging Face"}, false, YarnTruncateNested},
+      {{"yarn-attention-factor", "T7", "vLLM, llama.cpp"}, false, YarnAttentionFactor},
+      {{"yarn-attn-factor", "T7", "Hugging Face"}, false, YarnAttnFactor},
+      {{"yarn-mscale-alone", "T6", "Hugging Face, vLLM"}, false, YarnMscaleAlone},
+      {{"yarn-softmax", "", "every engine"}, false, YarnSoftmax},
+      {{"yarn-mrope", "T19", "vLLM"}, false, YarnMrope},
+      {{"yarn-max-positions", "T8", "Hugging Face, old"}, false, YarnOldHuggingFace},
+      {{"yarn-partial", "T32", "Megatron"}, false, YarnMegatronPartial},
+      {{"yarn-paper", "T3", "the paper"}, false, YarnPaper},
+      {{"dynamic-cache", "T11", "Hugging Face"}, false, DynamicCache},
+      {{"dynamic-state", "T9", "Hugging Face"}, false, DynamicState},
+      {{"dynamic-static", "T10", "vLLM"}, false, DynamicVllm},
+      {{"longrope-switch", "T25", "every engine"}, false, LongRopeSwitch},
+      {{"llama3-tensor", "T22", "llama.cpp, CTranslate2"}, false, Llama3Tensor},
+      {{"llama3-converter", "T23", "llama.cpp"}, false, Llama3Converter},
+      {{"proportional-partial", "T34", "every engine"}, false, Proportional},
+      {{"mrope-tail", "T18", "llama.cpp"}, false, MropeTail},
+      {{"xpos-centre", "T27", "every engine"}, false, XposCentre},
+      {{"query-temperature", "T31", "every engine"}, true, PlanTemperature},
+      {{"shift-amplitude", "T12", "llama.cpp"}, false, AmplitudeShift},
+      {{"shift-nope", "T12b", "llama.cpp"}, true, PlanNope},
+      {{"float32-angles", "T15", "every engine"}, false, Float32},
+  };
+  return table;
+}
+
+// A variant that the rule wanted to compare with may not exist for this spec (a ramp that has no
+// room, say); then there is nothing to say.
+Result Apply(const Rule& rule, const Scene& scene) {
+  try {
+    return rule.apply(scene);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+}  // namespace internal
+
+const std::vector<RuleInfo>& Rules() {
+  static const std::vector<RuleInfo> rules = [] {
+    std::vector<RuleInfo> list;
+    for (const internal::Rule& rule : internal::Table()) list.push_back(rule.info);
+    return list;
+  }();
+  return rules;
+}
+
+std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& resolved) {
+  std::vector<Finding> findings;
+  for (const internal::Rule& rule : internal::Table()) {
+    for (std::size_t r = 0; r < resolved.rotations.size(); ++r) {
+      if (rule.once && r > 0) break;
+      const internal::Scene scene{plan, resolved, resolved.rotations[r], resolved.length,
+                                  Reach(resolved, static_cast<int>(r)) - 1};
+      internal::Result found = internal::Apply(rule, scene);
+      if (!found) continue;
+      found->id = rule.info.id;
+      found->trap = rule.info.trap;
+      found->engine = rule.info.engine;
+      found->rotation = rule.once ? -1 : static_cast<int>(r);
+      findings.push_back(std::move(*found));
+    }
+  }
+  return findings;
+}
+
+}  // namespace ropewalk

@@ -1,0 +1,192 @@
+// The rules about YaRN and about methods that look at the length.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "src/analysis/rules.h"
+
+namespace ropewalk::internal {
+namespace {
+
+double Magnitude(double s, double m) { return s <= 1 ? 1 : 0.1 * m * std::log(s) + 1; }
+
+}  // namespace
+
+Finding Radians(const AngleError& error, int64_t position, const std::string& text) {
+  Finding f = Words(text + fmt::format(" Largest at pair {}.", error.pair));
+  f.measured = true;
+  f.value = error.radians;
+  f.unit = "rad";
+  f.position = position;
+  return f;
+}
+// ---- YaRN ---------------------------------------------------------------------------------------
+
+Result YarnTruncate(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || yarn->truncate) return std::nullopt;
+  YarnScaling rounded = *yarn;
+  rounded.truncate = true;
+  return Radians(s.Against(s.With(rounded)), s.last,
+                 "The file says \"truncate\": false, but GGUF has no key for it and ggml always "
+                 "rounds the ends of YaRN's ramp outwards, so pairs on the ramp turn at another "
+                 "speed.");
+}
+
+Result YarnTruncateNested(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || yarn->truncate || s.resolved.rotations.size() < 2) return std::nullopt;
+  YarnScaling rounded = *yarn;
+  rounded.truncate = true;
+  return Radians(s.Against(s.With(rounded)), s.last,
+                 "Layers differ in their rotation. transformers 5 reads \"truncate\" at the top "
+                 "level of rope_parameters alone, so inside a dictionary per layer type it is "
+                 "ignored and the ramp is rounded.");
+}
+
+Result YarnAttentionFactor(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || !yarn->attention_factor) return std::nullopt;
+  const double usual = Magnitude(yarn->factor, 1);
+  if (std::abs(usual / *yarn->attention_factor - 1) < 1e-6) return std::nullopt;
+  return Measured(
+      usual / *yarn->attention_factor, "x",
+      fmt::format("The file sets attention_factor {:.10g}. vLLM versions with a fixed list of YaRN "
+                  "keys drop it and use 0.1 ln factor + 1 = {:.10g}; llama.cpp overwrites it with "
+                  "the same. Scores change by the square.",
+                  *yarn->attention_factor, usual));
+}
+
+Result YarnAttnFactor(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || !yarn->attn_factor || *yarn->attn_factor == 1) return std::nullopt;
+  return Measured(1 / *yarn->attn_factor, "x",
+                  fmt::format("The file sets attn_factor {:.10g}, which multiplies the amplitude "
+                              "in vLLM and in the YaRN repository; transformers does not know the "
+                              "key and leaves it out.",
+                              *yarn->attn_factor));
+}
+
+Result YarnMscaleAlone(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || yarn->attention_factor) return std::nullopt;
+  const double m = yarn->mscale.value_or(0), all = yarn->mscale_all_dim.value_or(0);
+  if ((m != 0) == (all != 0)) return std::nullopt;
+  const double other =
+      Magnitude(yarn->factor, yarn->mscale.value_or(1)) / Magnitude(yarn->factor, all);
+  const double hf = Magnitude(yarn->factor, 1);
+  return Measured(other / hf, "x",
+                  fmt::format("Of mscale and mscale_all_dim only one is given: transformers then "
+                              "ignores both (amplitude {:.10g}), vLLM's DeepSeek class and "
+                              "Megatron take the other as 0 ({:.10g}).",
+                              hf, other));
+}
+
+Result YarnSoftmax(const Scene& s) {
+  const double multiplier = s.rotation.frequencies.softmax_multiplier;
+  if (multiplier == 1) return std::nullopt;
+  return Measured(multiplier, "x",
+                  "YaRN's temperature stands in the softmax scale here, not on cos and sin. An "
+                  "engine that knows only an amplitude loses it (transformers' deepseek_v2 did "
+                  "until July 2026).");
+}
+
+Result YarnPaper(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || yarn->beta_slow >= yarn->beta_fast) return std::nullopt;
+  ByPartsScaling paper;
+  paper.factor = yarn->factor;
+  paper.alpha = yarn->beta_slow;
+  paper.beta = yarn->beta_fast;
+  return Radians(s.Against(s.With(paper)), s.last,
+                 "Every engine runs YaRN's ramp over pair indices; the paper's equations run it "
+                 "over rotations. Code written from the paper does not reproduce this model.");
+}
+
+Result YarnMrope(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  if (yarn == nullptr || s.spec().axes.sections.empty() || s.spec().axes.own_ladders) {
+    return std::nullopt;
+  }
+  return Radians(s.Against(s.With(*yarn, s.length, 4 * s.spec().trained_length)), s.last,
+                 "vLLM's M-RoPE class hands four times the trained length to YaRN's ramp (as read "
+                 "in its source), so the ramp lies elsewhere.");
+}
+
+Result YarnOldHuggingFace(const Scene& s) {
+  const auto* yarn = s.As<YarnScaling>();
+  const int64_t configured = s.plan.configured_length;
+  if (yarn == nullptr || configured <= s.spec().trained_length) return std::nullopt;
+  return Radians(s.Against(s.With(*yarn, s.length, configured)), s.last,
+                 fmt::format("Older transformers take "
+                             "max_position_embeddings ({}) for the trained length ({}) in YaRN's "
+                             "ramp.",
+                             configured, s.spec().trained_length));
+}
+
+Result YarnMegatronPartial(const Scene& s) {
+  if (s.As<YarnScaling>() == nullptr || !s.Partial()) return std::nullopt;
+  return Words(
+      fmt::format("Only {} of {} dims rotate. Megatron builds YaRN's frequencies from the "
+                  "whole head and ignores rotary_percent (as read in its source).",
+                  s.spec().rotary_dim, s.spec().head_dim));
+}
+
+Result AmplitudeShift(const Scene& s) {
+  const double a = s.rotation.frequencies.amplitude;
+  if (a == 1) return std::nullopt;
+  return Measured(a, "x",
+                  "llama.cpp's context shift rotates cached keys with the amplitude again: each "
+                  "shift multiplies them by it (as read in its source). Moving a key must be a "
+                  "pure rotation.");
+}
+
+// ---- length-dependent methods
+// --------------------------------------------------------------------
+
+Result DynamicCache(const Scene& s) {
+  const auto* dynamic = s.As<DynamicNtkScaling>();
+  const int64_t trained = s.spec().trained_length;
+  if (dynamic == nullptr || s.length <= trained + 1) return std::nullopt;
+  return Radians(s.Against(s.With(*dynamic, trained + 1, trained)), s.last,
+                 fmt::format("Frequencies follow the length. Keys cached when the sequence was {} "
+                             "tokens long keep their old frequencies while queries at {} tokens "
+                             "use new ones; transformers mixes them silently.",
+                             trained + 1, s.length));
+}
+
+Result DynamicState(const Scene& s) {
+  if (s.As<DynamicNtkScaling>() == nullptr || s.length <= s.spec().trained_length) {
+    return std::nullopt;
+  }
+  return Radians(s.Against(s.With(NoScaling{})), s.last,
+                 "transformers 5 before June 2026 never goes back: after one long prompt, short "
+                 "prompts keep the long prompt's base.");
+}
+
+Result DynamicVllm(const Scene& s) {
+  const auto* dynamic = s.As<DynamicNtkScaling>();
+  if (dynamic == nullptr) return std::nullopt;
+  const int64_t trained = s.spec().trained_length;
+  const int64_t pinned = std::llround(dynamic->factor * static_cast<double>(trained));
+  return Radians(s.Against(s.With(*dynamic, pinned, trained)), s.last,
+                 fmt::format("In vLLM \"dynamic\" is static: the frequencies of {} tokens (factor "
+                             "times trained length; newer versions: of the served length) for "
+                             "every prompt, short ones too.",
+                             pinned));
+}
+
+Result LongRopeSwitch(const Scene& s) {
+  const auto* longrope = s.As<LongRopeScaling>();
+  if (longrope == nullptr) return std::nullopt;
+  const int64_t trained = s.spec().trained_length;
+  const Frequencies below = s.With(*longrope, trained, trained);
+  const Frequencies above = s.With(*longrope, trained + 1, trained);
+  return Radians(AngleDifference(below, above, trained), trained,
+                 fmt::format("The divisors switch from short to long at {} tokens: transformers by "
+                             "this call's positions (the cache must be dropped there), vLLM by "
+                             "--max-model-len and llama.cpp by the context size, for every prompt.",
+                             trained + 1));
+}
+
+}  // namespace ropewalk::internal
