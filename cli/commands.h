@@ -12,6 +12,9 @@ void AddPerplexityCommand(CLI::App& app);
 void AddPasskeyCommand(CLI::App& app);
 void AddGenerateCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
+void AddExtendCommand(CLI::App& app);
+void AddConvertCommand(CLI::App& app);
+void AddGoldenCommand(CLI::App& app);
 void AddInfoCommand(CLI::App& app);
 
 // The command line as typed, quoted for a shell.

@@ -24,6 +24,8 @@ constexpr const char* kFooter = R"(Examples:
   ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half
   ropewalk passkey model.gguf --length 16k --method yarn --factor 2
   ropewalk generate ./SmolLM2-135M --prompt "The capital of France is"
+  ropewalk extend ./SmolLM2-135M --method yarn --factor 4 -o SmolLM2-yarn4
+  ropewalk convert ./SmolLM2-135M -o smollm2.gguf --type q8_0
 
 Results go to stdout, progress and messages to stderr.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.)";
@@ -68,6 +70,9 @@ int Run(int argc, char** argv) {
   AddGenerateCommand(app);
   AddTokenizeCommand(app);
   AddReportCommand(app);
+  AddExtendCommand(app);
+  AddConvertCommand(app);
+  AddGoldenCommand(app);
   AddInfoCommand(app);
   try {
     app.parse(argc, argv);

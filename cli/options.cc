@@ -51,11 +51,13 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
                    "Length the model was trained at; without it what the file says");
       return;
     case Opt::kProtocol:
-      c.add_option("--protocol", o.protocol,
-                   "Which tokens are scored. aligned:K: the same K tokens behind each anchor at "
-                   "every length (K is 128, or half the shortest length where that is less); "
-                   "windows: all but the first of each window; half: the second half of each, as "
-                   "llama.cpp does")
+      c.add_option(
+           "--protocol", o.protocol,
+           "Which tokens are scored. aligned:K: the same K tokens behind each anchor at "
+           "every length (K is 128, or half the shortest length where that is less); "
+           "windows: all but the first of each window; half: the second half of each, as "
+           "llama.cpp does; sliding:STRIDE: windows that advance by STRIDE tokens, of which "
+           "the last STRIDE are scored, as papers do")
           ->capture_default_str();
       return;
     case Opt::kAnchors:
@@ -111,6 +113,19 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
                    "folder again resumes")
           ->capture_default_str();
       return;
+    case Opt::kSearch:
+      c.add_option("--search", o.search,
+                   "Look for a setting first, at the longest length, and measure the best as one "
+                   "more method: base (golden section over log base), factors (LongRoPE's "
+                   "evolution over one divisor a pair), or both")
+          ->delimiter(',')
+          ->check(CLI::IsMember({"base", "factors"}));
+      return;
+    case Opt::kBudget:
+      c.add_option("--budget", o.budget, "Cells that each --search may compute")
+          ->capture_default_str()
+          ->check(CLI::Range(int64_t{2}, int64_t{1000000}));
+      return;
     case Opt::kPerToken:
       c.add_option("--per-token", o.per_token,
                    "File for one JSON row a scored token: window, position, id, nll");
@@ -122,6 +137,20 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
       c.add_option("--max-tokens", o.max_tokens, "Stop after so many tokens")
           ->capture_default_str()
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      return;
+    case Opt::kHtml:
+      c.add_option("--html", o.html, "File for the same as one page, charts and an explorer in it");
+      return;
+    case Opt::kDiff:
+      c.add_option("--diff", o.diff, "Two models or configurations: what their positions differ in")
+          ->type_name("A B")
+          ->expected(2);
+      return;
+    case Opt::kDialect:
+      c.add_option(
+          "--dialect", o.dialect,
+          "Whose formulas: native, paper, hf, vllm, llamacpp, megatron, yarn_repo; without "
+          "it the method's own (native)");
       return;
     case Opt::kPieces:
       c.add_flag("--pieces", o.pieces, "Show each id with the piece of text it stands for");

@@ -18,13 +18,14 @@ struct UsageError : std::runtime_error {
 
 struct Options {
   std::string model, text, ids, output, per_token, prompt;
-  std::vector<std::string> methods, rope_scaling, lengths;
+  std::string html, dialect;
+  std::vector<std::string> methods, rope_scaling, lengths, diff, search;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
   std::string trained, protocol = "aligned", angles = "exact";
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
-  int64_t passkey_trials = 5, max_tokens = 100;
+  int64_t passkey_trials = 5, max_tokens = 100, budget = 12;
   std::optional<bool> bos;
   int threads = 0;  // 0: what OpenMP says, all cores
   bool json = false, dry_run = false, allow_unknown = false, special = false, pieces = false,
@@ -54,9 +55,14 @@ enum class Opt {
   kJson,
   kDryRun,
   kOutput,
+  kSearch,
+  kBudget,
   kPerToken,
   kPrompt,
   kMaxTokens,
+  kHtml,
+  kDiff,
+  kDialect,
   kPieces,
   kDecode
 };

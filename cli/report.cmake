@@ -9,7 +9,9 @@ endif()
 set(template ${CMAKE_CURRENT_LIST_DIR}/report_template)
 set(report_assets
     kReportHtml=${template}/report.html kReportCss=${template}/report.css
-    kReportJs=${template}/report.js kChartLicence=${template}/chart.js.LICENSE
+    kPageJs=${template}/page.js kReportJs=${template}/report.js
+    kInspectJs=${template}/inspect.js kExplorerJs=${template}/explorer.js
+    kChartLicence=${template}/chart.js.LICENSE
     kChartJs=${ROPEWALK_CHART_JS})
 set(report_files ${report_assets})
 list(TRANSFORM report_files REPLACE "^[^=]*=" "")

@@ -9,7 +9,7 @@
 namespace ropewalk::cli {
 
 // Made by cmake/EmbedText.cmake from cli/report_template/ and Debian's chart.min.js.
-extern const char kReportHtml[], kReportCss[], kReportJs[], kChartLicence[], kChartJs[];
+extern const char kReportHtml[], kReportCss[], kPageJs[], kReportJs[], kChartLicence[], kChartJs[];
 
 namespace {
 
@@ -43,24 +43,13 @@ std::string EscapeScriptJson(const std::string& json) {
   return Replaced(json, {{'<', "\\u003c"}, {'>', "\\u003e"}, {'&', "\\u0026"}});
 }
 
-std::string Html(const std::vector<SweepReport>& sweeps) {
-  std::string plain;
-  for (const SweepReport& sweep : sweeps) {
-    if (sweeps.size() > 1) plain += sweep.label + "\n\n";
-    plain += SummaryText(sweep) + "\n";
-  }
-  const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
-                                              : sweeps[0].results.header.model_name + " - Ropewalk";
-  const std::string json =
-      ReportJson(sweeps).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+std::string HtmlPage(const std::string& title, const std::string& plain, const std::string& json,
+                     const std::string& script) {
   const std::vector<std::pair<std::string_view, std::string>> parts = {
-      {"{{title}}", EscapeHtml(title)},
-      {"{{css}}", kReportCss},
-      {"{{plain}}", EscapeHtml(plain)},
-      {"{{data}}", EscapeScriptJson(json)},
-      {"{{licence}}", kChartLicence},
-      {"{{chartjs}}", kChartJs},
-      {"{{js}}", kReportJs}};
+      {"{{title}}", EscapeHtml(title)}, {"{{css}}", kReportCss},
+      {"{{plain}}", EscapeHtml(plain)}, {"{{data}}", EscapeScriptJson(json)},
+      {"{{licence}}", kChartLicence},   {"{{chartjs}}", kChartJs},
+      {"{{js}}", kPageJs + script}};
   // One pass in the template's order, so that nothing inside a part is taken for a placeholder.
   std::string out;
   std::string_view rest = kReportHtml;
@@ -71,6 +60,19 @@ std::string Html(const std::vector<SweepReport>& sweeps) {
     rest.remove_prefix(at + mark.size());
   }
   return out.append(rest);
+}
+
+std::string Html(const std::vector<SweepReport>& sweeps) {
+  std::string plain;
+  for (const SweepReport& sweep : sweeps) {
+    if (sweeps.size() > 1) plain += sweep.label + "\n\n";
+    plain += SummaryText(sweep) + "\n";
+  }
+  const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
+                                              : sweeps[0].results.header.model_name + " - Ropewalk";
+  const std::string json =
+      ReportJson(sweeps).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return HtmlPage(title, plain, json, kReportJs);
 }
 
 }  // namespace ropewalk::cli

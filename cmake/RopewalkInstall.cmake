@@ -1,4 +1,4 @@
-# make install, and find_package(ropewalk) for those who link it (tests/consumer proves both).
+# make install, and find_package(ropewalk) for those who link it (tests/docs proves both).
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY ROPEWALK_LIBRARIES)

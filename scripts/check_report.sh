@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Opens the report in a headless Chromium and checks what a reader would see.
+# Opens the report and inspect's page in a headless Chromium, checks what a reader would see, and sets the
+# explorer's formulas beside the program's.
 #   scripts/check_report.sh [BUILD_DIR] [PAGE.html ...]     pictures: SHOTS=DIR
 # Without a Chromium it says so and succeeds, as the rest of the tests do not need one.
 set -euo pipefail
@@ -23,4 +24,9 @@ fi
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 for kind in one two hostile; do "$make_report" "$pages/$kind.html" "$kind" >/dev/null; done
+program=$(find "$build" -maxdepth 2 -name ropewalk -type f -perm -u+x | head -n 1)
+if [ -n "$program" ]; then
+  "$program" inspect models --length 1024 --html "$pages/inspect.html" >/dev/null 2>&1
+  python3 tests/report/check_explorer.py "$browser" "$program" models
+fi
 python3 tests/report/check_report.py "$browser" ${SHOTS:+--shots "$SHOTS"} "$pages"/*.html "$@"

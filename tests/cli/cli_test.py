@@ -19,6 +19,11 @@ import unittest
 PROGRAM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MODEL = str(SOURCE / "models")
 TRAINED = 256
+# Methods that follow the length in a way no config.json or GGUF file can say. HoPE's pairs that
+# stand still have a form in GGUF and none in config.json; dynamic NTK is the other way round.
+FOLLOWS_LENGTH = {"dynamic-linear", "qwen", "dynamic-yarn"}
+FOLDER_REFUSES = FOLLOWS_LENGTH | {"hope"}
+GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"}
 
 
 def run(*arguments, **more):
@@ -86,7 +91,8 @@ class Cli(unittest.TestCase):
     def test_help_and_version(self):
         self.assertRegex(self.works("--version").decode(), r"^ropewalk \d+\.\d+\.\d+\n$")
         self.assertIn("Examples:", self.works("--help").decode())
-        for command in ("inspect", "sweep", "perplexity", "passkey", "generate", "tokenize",
+        for command in ("inspect", "sweep", "perplexity", "passkey", "generate", "tokenize", "extend",
+                        "convert",
                         "report", "info"):
             self.assertIn(command, self.works("--help").decode())
             self.works(command, "--help")
@@ -103,6 +109,7 @@ class Cli(unittest.TestCase):
         self.fails(2, *t, "--length", "0", says="'0'")
         self.fails(2, *t, "--length", "99999999999999999999")
         self.fails(2, *t, "--length", 256, "--protocol", "aligned:x", says="aligned:K")
+        self.fails(2, *t, "--length", 256, "--protocol", "sliding", says="sliding:STRIDE")
         self.fails(2, *t, "--length", 256, "--method", "bogus", says="as-shipped")
         self.fails(2, *t, "--length", 256, "--angles", "wrong")
         self.fails(2, *t, "--length", 256, "--threads", 0)
@@ -164,6 +171,84 @@ class Cli(unittest.TestCase):
             self.assertEqual(alone["plan_hash"], model["plan_hash"])
             self.assertEqual(alone["model_hash"], "")
             self.assertIn("no tokenizer", " ".join(alone["unusual"]))
+
+    def test_inspect_positions(self):
+        at = self.json("inspect", MODEL, "--json", "--length", 1024)["positions"]
+        self.assertEqual((at["length"], at["trained_length"]), (1024, TRAINED))
+        rotation = at["rotations"][0]
+        self.assertEqual(len(rotation["pairs"]), rotation["rotary_dim"] // 2)
+        # The formulas, typed again.
+        base, dim = rotation["base"], rotation["rotary_dim"]
+        for row in rotation["pairs"]:
+            f = base ** (-2 * row["pair"] / dim)
+            self.assertAlmostEqual(row["frequency"] / f, 1, 12)
+            self.assertAlmostEqual(row["wavelength"] * f / (2 * math.pi), 1, 12)
+            self.assertAlmostEqual(row["target_rotations"], 1024 * f / (2 * math.pi), 9)
+        critical = 2 * math.ceil(dim / 2 * math.log(TRAINED / (2 * math.pi), base))
+        self.assertEqual(rotation["critical_dimension"], critical)
+        self.assertEqual([e["engine"] for e in rotation["engines"]], ["hf", "vllm", "llamacpp"])
+        self.assertTrue(all(e["same"] for e in rotation["engines"]))
+        ids = {w["id"] for w in at["warnings"]}
+        self.assertLessEqual({"unseen-angles", "past-configured"}, ids)
+        self.assertEqual(at["frequency_use"], None)
+        methods = [d["method"] for d in at["decay"]]
+        self.assertEqual(methods[:2], ["as shipped", "none"])
+        self.assertIn("yarn", methods)
+        for line in at["decay"]:
+            self.assertEqual(line["points"][0]["expected"], 1)
+        text = self.works("inspect", MODEL, "--length", 1024).decode()
+        for word in ("critical dimension", "llama.cpp", "Warnings", "Float32", "unseen-angles"):
+            self.assertIn(word, text)
+        # Another setting, and another dialect.
+        yarn = json.dumps({"rope_type": "yarn", "factor": 4, "truncate": False,
+                           "original_max_position_embeddings": TRAINED})
+        scaled = self.json("inspect", MODEL, "--json", "--length", 1024, "--rope-scaling", yarn)
+        engines = {e["engine"]: e for e in scaled["positions"]["rotations"][0]["engines"]}
+        self.assertTrue(engines["hf"]["same"])
+        self.assertFalse(engines["llamacpp"]["same"])
+        self.assertIn("yarn-truncate", {w["id"] for w in scaled["positions"]["warnings"]})
+        as_llamacpp = self.json("inspect", MODEL, "--json", "--length", 1024, "--rope-scaling", yarn,
+                                "--dialect", "llamacpp")
+        self.assertNotEqual(as_llamacpp["plan_hash"], scaled["plan_hash"])
+        self.fails(1, "inspect", MODEL, "--dialect", "klingon", says="llamacpp")
+        self.fails(2, "inspect", MODEL, "--length", "many", says="many")
+        self.fails(2, "inspect", MODEL, "--diff", MODEL, MODEL, says="--diff")
+
+    def test_inspect_measures_frequencies(self):
+        use = self.json("inspect", MODEL, "--json", "--text", self.text, "--length", 256)[
+            "positions"]["frequency_use"]
+        self.assertEqual(use["tokens"], 256)
+        for share in use["share"]:
+            self.assertAlmostEqual(sum(share), 1, 9)
+        self.assertIn("strongest pair", self.works("inspect", MODEL, "--text", self.text).decode())
+
+    def test_inspect_diff_and_page(self):
+        other = self.folder / "other"
+        shutil.copytree(MODEL, other, ignore=shutil.ignore_patterns("*.safetensors", "*.py"))
+        config = json.loads((other / "config.json").read_text())
+        same = self.json("inspect", "--diff", MODEL, other, "--json")
+        self.assertTrue(same["same_hash"])
+        self.assertEqual(same["different_layers"], [])
+        if "rope_parameters" in config:
+            config["rope_parameters"]["rope_theta"] *= 4
+        else:
+            config["rope_theta"] *= 4
+        (other / "config.json").write_text(json.dumps(config))
+        diff = self.json("inspect", "--diff", MODEL, other, "--json")
+        self.assertFalse(diff["same_hash"])
+        self.assertEqual(len(diff["different_layers"]), diff["layers"][0])
+        first = diff["different_layers"][0]["frequencies"]
+        pairs = config["head_dim"] // 2
+        self.assertEqual(first["different_pairs"], pairs - 1)
+        self.assertAlmostEqual(first["frequency_ratio"], 4 ** (-(pairs - 1) / pairs), 9)
+        self.assertIn("times as fast", self.works("inspect", "--diff", MODEL, other).decode())
+        page = self.folder / "page.html"
+        self.works("inspect", MODEL, "--html", page)
+        text = page.read_text()
+        for word in ("const Explorer", "critical_dimension", "Chart.js"):
+            self.assertIn(word, text)
+        self.assertNotIn("{{", text.split("<script>")[0])
+        self.fails(1, "inspect", MODEL, "--html", self.folder / "no/page.html", says="--html")
 
     def test_tokenize(self):
         ids = self.json("tokenize", MODEL, "--text", self.text)
@@ -235,6 +320,174 @@ class Cli(unittest.TestCase):
 
     # ---- the sweep
 
+    def plan_hash(self, model, length, *method):
+        return self.json("perplexity", model, "--text", self.text, "--length", length, "--anchors", 1,
+                         "--dry-run", "--json", *method)["plan_hash"]
+
+    def method_names(self):
+        """From the message that lists them."""
+        message = self.fails(2, "extend", MODEL, "--method", "bogus", "-o", self.folder / "x")
+        return [name.strip() for name in
+                message.split("expected one of ")[1].split(";")[0].split(",")]
+
+    def extend_by_every_method(self, model, suffix):
+        """The methods that `model`'s format holds exactly, rounded, and not at all."""
+        exact, rounded, refused = set(), set(), set()
+        for method in self.method_names():
+            out = self.folder / f"{method}{suffix}"
+            setting = ["--method", method, "--factor", 1 if method == "none" else 4]
+            result = run("extend", model, *setting, "-o", out, "--json")
+            if result.returncode != 0:
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertRegex(result.stderr.decode(), "cannot (hold|say)")
+                self.assertFalse(out.exists())
+                refused.add(method)
+                continue
+            report = json.loads(result.stdout)
+            # What the command says of itself, said by others: the sweep's plan of the method on the
+            # original, and the plan of the new file as it is.
+            length = 4 * TRAINED
+            self.assertEqual(report["plan_hash_asked"], self.plan_hash(model, length, *setting))
+            self.assertEqual(report["plan_hash"], self.plan_hash(out, length))
+            same = all(self.plan_hash(out, n) == self.plan_hash(model, n, *setting)
+                       for n in (16, TRAINED, TRAINED + 1, length))
+            (exact if same else rounded).add(method)
+            if not same:
+                self.assertGreater(report["largest_difference"], 0)
+                self.assertLess(report["largest_difference"], 2.0 ** -22)
+        return exact, rounded, refused
+
+    def test_extend_folder(self):
+        exact, rounded, refused = self.extend_by_every_method(MODEL, "")
+        self.assertEqual(rounded, set())
+        self.assertEqual(refused, FOLDER_REFUSES)
+        self.assertEqual(exact, set(self.method_names()) - FOLDER_REFUSES)
+        out = self.folder / "yarn"
+        config = json.loads((out / "config.json").read_text())
+        original = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+        kept = [key for key in original if key not in ("max_position_embeddings", "rope_scaling")]
+        self.assertEqual([key for key in config if key in kept], kept)  # values and order
+        self.assertEqual([config[key] for key in kept], [original[key] for key in kept])
+        self.assertEqual(config["max_position_embeddings"], 4 * TRAINED)
+        self.assertEqual(config["rope_scaling"]["rope_type"], "yarn")
+        weights = out / "model.safetensors"
+        self.assertEqual(weights.read_bytes(), (pathlib.Path(MODEL) / "model.safetensors").read_bytes())
+        shown = self.works("generate", out, "--prompt", "And", "--max-tokens", 4)
+        self.assertTrue(shown)
+
+    def test_extend_new_schema_keeps_its_schema(self):
+        model = self.folder / "new"
+        shutil.copytree(MODEL, model)
+        config = json.loads((model / "config.json").read_text())
+        theta = config.pop("rope_theta")
+        config["rope_parameters"] = {"rope_type": "default", "rope_theta": theta,
+                                     "partial_rotary_factor": 0.5}
+        (model / "config.json").write_text(json.dumps(config))
+        setting = ["--rope-scaling", '{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, '
+                   '"high_freq_factor": 4.0, "original_max_position_embeddings": 256}']
+        out = self.folder / "out"
+        self.works("extend", model, *setting, "-o", out)
+        after = json.loads((out / "config.json").read_text())
+        self.assertEqual(after["rope_parameters"]["rope_type"], "llama3")
+        self.assertEqual(after["rope_parameters"]["rope_theta"], theta)
+        self.assertEqual(after["rope_parameters"]["partial_rotary_factor"], 0.5)
+        self.assertNotIn("rope_scaling", after)
+        for length in (TRAINED, 2048):
+            self.assertEqual(self.plan_hash(out, length), self.plan_hash(model, length, *setting))
+
+    def test_convert_and_extend_gguf(self):
+        gguf, back = self.folder / "model.gguf", self.folder / "back"
+        said = self.works("convert", MODEL, "-o", gguf).decode()
+        self.assertIn("the same bits before and after", said)
+        self.assertIn("the same bits before and after",
+                      self.works("convert", gguf, "-o", back).decode())
+        for length in (TRAINED, 1024):
+            self.assertEqual(self.plan_hash(gguf, length), self.plan_hash(MODEL, length))
+        ids = [self.json("tokenize", m, "--text", self.text, "--json") for m in (MODEL, gguf, back)]
+        self.assertEqual(ids[0], ids[1])
+        self.assertEqual(ids[0], ids[2])
+        measure = ["--text", self.text, "--length", 128, "--anchors", 1, "--json"]
+        losses = [self.json("perplexity", m, *measure)["mean_nll"] for m in (MODEL, gguf, back)]
+        self.assertEqual(losses[0], losses[1])
+        self.assertEqual(losses[0], losses[2])
+        self.assertEqual(self.tensors(back / "model.safetensors"),
+                         self.tensors(pathlib.Path(MODEL) / "model.safetensors"))
+
+        exact, rounded, refused = self.extend_by_every_method(gguf, ".gguf")
+        self.assertEqual(refused, GGUF_REFUSES)
+        self.assertEqual(exact | rounded, set(self.method_names()) - GGUF_REFUSES)
+        self.assertLessEqual({"none", "linear", "yarn"}, exact)
+        message = self.fails(1, "extend", gguf, "--rope-scaling",
+                             '{"rope_type": "yarn", "factor": 4.0, "truncate": false}',
+                             "-o", self.folder / "t.gguf", says="always truncates")
+        self.assertIn("Hugging Face", message)
+        # An extended file extends again, and what was added goes.
+        self.works("extend", self.folder / "llama3.gguf", "--method", "yarn", "--factor", 4, "-o",
+                   self.folder / "twice.gguf")
+        self.assertEqual(self.plan_hash(self.folder / "twice.gguf", 1024),
+                         self.plan_hash(gguf, 1024, "--method", "yarn", "--factor", 4))
+
+    def tensors(self, path):
+        """Name to (dtype, shape, bytes), by the format's specification."""
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        header.pop("__metadata__", None)
+        return {name: (t["dtype"], t["shape"],
+                       data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+                for name, t in header.items()}
+
+    def test_convert_types_and_layouts(self):
+        q8 = self.folder / "q8.gguf"
+        said = self.works("convert", MODEL, "-o", q8, "--type", "q8_0").decode()
+        self.assertIn("because weights were rounded", said)
+        self.assertLess(q8.stat().st_size, 0.7 * (pathlib.Path(MODEL) / "model.safetensors").stat().st_size)
+        there, back = self.folder / "interleaved", self.folder / "half"
+        self.assertIn("the same bits",
+                      self.works("convert", MODEL, "--layout", "interleaved", "-o", there).decode())
+        before = self.tensors(pathlib.Path(MODEL) / "model.safetensors")
+        moved = self.tensors(there / "model.safetensors")
+        name = "model.layers.0.self_attn.k_proj.weight"
+        row = len(before[name][2]) // before[name][1][0]
+        rows = [before[name][2][i:i + row] for i in range(0, len(before[name][2]), row)]
+        order = [h * 32 + r % 2 * 16 + r // 2 for h in range(2) for r in range(32)]
+        self.assertEqual(moved[name][2], b"".join(rows[i] for i in order))
+        # Nobody reads the rotated weights as if they were not.
+        self.fails(1, "inspect", there, says="rope_interleaved")
+        self.fails(1, "convert", there, "--layout", "interleaved", "-o", back, says="already")
+        self.works("convert", there, "--layout", "half", "-o", back)
+        self.assertEqual(self.tensors(back / "model.safetensors"), before)
+        one = self.folder / "one.safetensors"
+        self.works("convert", there / "model.safetensors", "--layout", "half", "--head-dim", 32,
+                   "-o", one)
+        self.assertEqual(self.tensors(one), before)
+
+    def test_convert_and_extend_refuse(self):
+        out = self.folder / "out"
+        out.mkdir()
+        for command in (["extend", MODEL, "--method", "yarn", "--factor", 2],
+                        ["convert", MODEL, "--layout", "interleaved"]):
+            self.fails(1, *command, "-o", out, says="exists")
+        out.rmdir()
+        extend = ["extend", MODEL, "-o", out]
+        self.fails(2, *extend, says="one --method")
+        self.fails(2, *extend, "--method", "yarn", says="--factor")
+        self.fails(2, *extend, "--method", "yarn,ntk", "--factor", 2, says="one --method")
+        self.fails(2, *extend, "--method", "yarn", "--factors", "2,4", says="one --factor")
+        self.fails(2, *extend, "--method", "as-shipped", says="one --method")
+        self.fails(1, *extend, "--method", "yarn", "--factor", 0.5)
+        self.fails(1, "extend", MODEL, "--method", "yarn", "--factor", 2, "-o",
+                   self.folder / "no/such", says="cannot create")
+        self.fails(2, "convert", MODEL, "-o", out, says=".gguf")
+        self.fails(2, "convert", MODEL, "-o", self.folder / "m.gguf", "--type", "q4_0", says="q8_0")
+        self.fails(2, "convert", MODEL, "--layout", "sideways", "-o", out, says="interleaved")
+        self.fails(1, "convert", MODEL, "-o", self.folder / "no/m.gguf", says="no/m.gguf")
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        self.fails(1, "convert", MODEL, "-o", self.folder / "m.gguf", preexec_fn=small_files,
+                   says="File too large")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["text.txt"])
+
     def test_sweep(self):
         more = ["--lengths", "128,256,512", "--methods", "none,dynamic,yarn"]
         plan = self.json(*self.sweep("a", *more), "--dry-run", "--json")
@@ -267,6 +520,38 @@ class Cli(unittest.TestCase):
         self.text.write_text(make_text(3100))
         self.fails(1, *self.sweep("a", *more), says="text_hash")
         self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
+
+    def test_search(self):
+        for kind in ("base", "factors"):
+            command = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search",
+                                 "base,factors" if kind == "factors" else kind, "--budget", 5,
+                                 "--no-passkey")
+            self.assertIn(b"as a config", run(*command).stderr)
+            file = self.folder / f"found/search-{kind}/results.jsonl"
+            trials = [json.loads(line) for line in file.read_text().splitlines()][1:]
+            self.assertEqual(len(trials), 5)
+            self.assertEqual({t["length"] for t in trials}, {1024})
+            best = min(trials, key=lambda t: t["mean_nll"])
+            found = [r for r in self.rows("found")[1:]
+                     if r["method"] == f"search-{kind}" and r["length"] == 1024]
+            self.assertEqual([r["mean_nll"] for r in found], [best["mean_nll"]])
+            self.assertEqual(found[0]["scaling"], best["scaling"])
+            # The proposal is a dictionary that every command takes.
+            self.assertEqual(self.plan_hash(MODEL, 1024, "--rope-scaling", best["scaling"]),
+                             best["plan_hash"])
+            before = file.read_bytes()
+            again = run(*command)
+            self.assertEqual(again.returncode, 0)
+            self.assertEqual(file.read_bytes(), before)
+        # More budget goes on from there.
+        more = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search", "base",
+                          "--budget", 6, "--no-passkey")
+        self.assertEqual(run(*more).returncode, 0)
+        file = self.folder / "found/search-base/results.jsonl"
+        self.assertEqual(len(file.read_text().splitlines()), 1 + 6)
+        self.fails(1, *self.sweep("short", "--lengths", "256", "--methods", "none", "--search",
+                                  "base"), says="nothing to look for")
+        self.fails(2, *self.sweep("wrong", "--search", "everything"))
 
     def test_sweep_defaults_fit_the_text(self):
         self.text.write_text(make_text(700))
