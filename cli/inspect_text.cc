@@ -108,14 +108,20 @@ void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out
   }
   out += '\n';
   std::string line;
+  bool larger_holds_less = false;
   for (const BaseBound& b : r.bounds) {
     const bool wanted = b.context == page.trained_length || &b == &r.bounds.back();
-    if (wanted) {
-      line += fmt::format("{}{} tokens need at least {}", line.empty() ? "  " : "; ", b.context,
-                          Base(b.base));
-    }
+    if (!wanted) continue;
+    line += fmt::format("{}{} tokens need at least {}", line.empty() ? "  " : "; ", b.context,
+                        Base(b.base));
+    larger_holds_less |= spec.base > b.base && r.longest_trained < b.context;
   }
   if (!line.empty()) out += line + '\n';
+  if (larger_holds_less) {
+    out +=
+        "  (that is the smallest base that does; bases above it may still fail, as this one "
+        "does)\n";
+  }
   if (page.length > kMostBounds && !r.bounds.empty()) {
     out += fmt::format("  (bounds are searched up to {} tokens)\n", kMostBounds);
   }

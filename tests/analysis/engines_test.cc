@@ -45,7 +45,7 @@ std::optional<Finding> Warning(const RotarySpec& spec, int64_t length, const std
   return Find(WarningsOf(Plan(spec, length), length), id);
 }
 
-const EngineView& View(const std::vector<EngineView>& views, Dialect engine) {
+EngineView View(const std::vector<EngineView>& views, Dialect engine) {
   return *std::find_if(views.begin(), views.end(),
                        [&](const EngineView& v) { return v.engine == engine; });
 }
@@ -57,7 +57,7 @@ TEST(Engines, TruncateIsIgnoredByLlamaCpp) {  // T1
   ASSERT_EQ(views.size(), 3u);
   EXPECT_TRUE(View(views, Dialect::kHuggingFace).Same());
   EXPECT_TRUE(View(views, Dialect::kVllm).Same());
-  const EngineView& ggml = View(views, Dialect::kLlamaCpp);
+  const EngineView ggml = View(views, Dialect::kLlamaCpp);
   EXPECT_FALSE(ggml.Same());
   const Frequencies native = Resolve(GptOss(), 131072);
   EXPECT_NEAR(native.inv_freq[17].hi, 1.293187012451e-04, 1e-15);
@@ -77,7 +77,7 @@ TEST(Engines, TruncateIsIgnoredByLlamaCpp) {  // T1
 
 TEST(Engines, AMethodThatAnEngineLacksIsNotReplaced) {
   const RotarySpec spec = Spec(10000, 128, 4096, DynamicNtkScaling{2});
-  const EngineView& ggml = View(CompareEngines(spec, 8192, 8191), Dialect::kLlamaCpp);
+  const EngineView ggml = View(CompareEngines(spec, 8192, 8191), Dialect::kLlamaCpp);
   EXPECT_FALSE(ggml.expressible);
   EXPECT_THAT(ggml.reason, testing::HasSubstr("dynamic"));
   EXPECT_TRUE(View(CompareEngines(spec, 8192, 8191), Dialect::kHuggingFace).Same());
@@ -117,7 +117,7 @@ TEST(Warnings,
      YarnOfMropeTakesFourTimesTheLength) {  // T19: pair 35 of Qwen2.5-VL turns 66 % faster
   RotarySpec spec = Spec(1e6, 128, 32768, YarnScaling{.factor = 4});
   spec.axes.sections = {16, 24, 24};
-  const EngineView& vllm = View(CompareEngines(spec, 131072, 131071), Dialect::kVllm);
+  const EngineView vllm = View(CompareEngines(spec, 131072, 131071), Dialect::kVllm);
   const Frequencies native = Resolve(spec, 131072);
   EXPECT_NEAR(vllm.frequencies.inv_freq[35].hi / native.inv_freq[35].hi, 1.66, 0.005);
   const auto finding = Warning(spec, 131072, "yarn-mrope");
