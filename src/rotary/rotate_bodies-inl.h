@@ -52,11 +52,27 @@ struct HalfBody {
   static HWY_INLINE Factors Load(const C* c, const C* s, int64_t i) {
     return {hn::LoadU(D(), c + i), hn::LoadU(D(), s + i)};
   }
+  // Several steps at once load and store in the order of memory, which a half layout a step at a
+  // time does not: with 16-bit heads of 128, lines 0 2 1 3. Beyond the cache that cost a fifth.
+  template <int kSteps>
+  static HWY_INLINE void RotateSteps(const T* x, T* y, int64_t pairs, const Factors* f) {
+    const D d;
+    hn::Vec<D> x1[kSteps], x2[kSteps];
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) x1[k] = Codec::Load(d, x + k * Step());
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) x2[k] = Codec::Load(d, x + pairs + k * Step());
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) {
+      Codec::Store(d, hn::NegMulAdd(x2[k], f[k].s, hn::Mul(x1[k], f[k].c)), y + k * Step());
+    }
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) {
+      Codec::Store(d, hn::MulAdd(x1[k], f[k].s, hn::Mul(x2[k], f[k].c)), y + pairs + k * Step());
+    }
+  }
   static HWY_INLINE void Rotate(const T* x, T* y, int64_t i, int64_t pairs, const Factors& f) {
-    const auto x1 = Codec::Load(D(), x + i);
-    const auto x2 = Codec::Load(D(), x + i + pairs);
-    Codec::Store(D(), hn::NegMulAdd(x2, f.s, hn::Mul(x1, f.c)), y + i);
-    Codec::Store(D(), hn::MulAdd(x1, f.s, hn::Mul(x2, f.c)), y + i + pairs);
+    RotateSteps<1>(x + i, y + i, pairs, &f);
   }
   static HWY_INLINE void Tail(const T* x, T* y, int64_t i, int64_t pairs, const C* c, const C* s) {
     using Four = HalfBody<Codec, hn::CappedTag<C, 4>>;
@@ -158,14 +174,29 @@ struct HalfWordsBody {
     return {hn::LoadU(D(), c + i), hn::LoadU(D(), c + i + n), hn::LoadU(D(), s + i),
             hn::LoadU(D(), s + i + n)};
   }
+  template <int kSteps>  // as HalfBody's
+  static HWY_INLINE void RotateSteps(const T* x, T* y, int64_t pairs, const Factors* f) {
+    const D d;
+    hn::Vec<D> x1_even[kSteps], x1_odd[kSteps], x2_even[kSteps], x2_odd[kSteps];
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) LoadWords(d, x + k * Step(), x1_even[k], x1_odd[k]);
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) LoadWords(d, x + pairs + k * Step(), x2_even[k], x2_odd[k]);
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) {
+      StoreWords(d, hn::NegMulAdd(x2_even[k], f[k].s_even, hn::Mul(x1_even[k], f[k].c_even)),
+                 hn::NegMulAdd(x2_odd[k], f[k].s_odd, hn::Mul(x1_odd[k], f[k].c_odd)),
+                 y + k * Step());
+    }
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) {
+      StoreWords(d, hn::MulAdd(x1_even[k], f[k].s_even, hn::Mul(x2_even[k], f[k].c_even)),
+                 hn::MulAdd(x1_odd[k], f[k].s_odd, hn::Mul(x2_odd[k], f[k].c_odd)),
+                 y + pairs + k * Step());
+    }
+  }
   static HWY_INLINE void Rotate(const T* x, T* y, int64_t i, int64_t pairs, const Factors& f) {
-    hn::Vec<D> x1_even, x1_odd, x2_even, x2_odd;
-    LoadWords(D(), x + i, x1_even, x1_odd);
-    LoadWords(D(), x + i + pairs, x2_even, x2_odd);
-    StoreWords(D(), hn::NegMulAdd(x2_even, f.s_even, hn::Mul(x1_even, f.c_even)),
-               hn::NegMulAdd(x2_odd, f.s_odd, hn::Mul(x1_odd, f.c_odd)), y + i);
-    StoreWords(D(), hn::MulAdd(x1_even, f.s_even, hn::Mul(x2_even, f.c_even)),
-               hn::MulAdd(x1_odd, f.s_odd, hn::Mul(x2_odd, f.c_odd)), y + i + pairs);
+    RotateSteps<1>(x + i, y + i, pairs, &f);
   }
   static HWY_INLINE void Tail(const T* x, T* y, int64_t i, int64_t pairs, const C* c, const C* s) {
     HalfBody<BF16>::Tail(x, y, i, pairs, c, s);

@@ -65,6 +65,13 @@ HWY_NOINLINE void RotateHeadsUnrolled(Heads<typename Body::T, typename Body::C> 
   for (int k = 0; k < kSteps; ++k) f[k] = Body::Load(h.c, h.s, k * step);
   for (; h.count > 0; --h.count, h.in += h.in_stride, h.out += h.out_stride) {
     PrefetchHead(h.in, pairs, h.prefetch_bytes);
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86  // 32 registers
+    if constexpr (kSteps <= 4 &&
+                  requires { Body::template RotateSteps<kSteps>(h.in, h.out, pairs, f); }) {
+      Body::template RotateSteps<kSteps>(h.in, h.out, pairs, f);
+      continue;
+    }
+#endif
     HWY_UNROLL(8)
     for (int k = 0; k < kSteps; ++k) Body::Rotate(h.in, h.out, k * step, pairs, f[k]);
   }

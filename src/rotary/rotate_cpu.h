@@ -38,7 +38,7 @@ struct RotateParams {
 // How far ahead to prefetch in a call that moves `bytes`. It gains 1.25 times for 16-bit types from
 // memory, costs them 5 % in the second-level cache, and costs wider types 5 to 15 %.
 inline int64_t PrefetchBytes(DType dtype, int64_t bytes) {
-  return SizeOf(dtype) == 2 && bytes >= int64_t{1} << 20 ? 2048 : 0;
+  return SizeOf(dtype) == 2 && bytes >= int64_t{1} << 20 ? 1024 : 0;
 }
 
 // Pairs for which the kernel's rearranged row fits its own stack frame.
