@@ -98,7 +98,7 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
                {"head_dim", c.head_dim},
                {"feed_forward", c.feed_forward},
                {"vocab", c.vocab},
-               {"tied_head", c.tied_head},
+               {"tied_head", c.not_runnable.empty() ? Json(c.tied_head) : Json()},
                {"parameters", Parameters(files)},
                {"trained_length", page.plan.trained_length},
                {"configured_length", page.plan.configured_length},
@@ -127,8 +127,11 @@ void PrintModel(const ModelFiles& files, const std::string& hash) {
   add(c.heads, fmt::format("{} query and {} key heads of {}", c.heads, c.kv_heads, c.head_dim));
   add(c.feed_forward, fmt::format("feed-forward {}", c.feed_forward));
   add(c.vocab, fmt::format("vocabulary {}", c.vocab));
-  fmt::print("sizes          {}, head {}\n", fmt::join(sizes, ", "),
-             c.tied_head ? "tied to the embedding" : "of its own");
+  // Families tie it by default or not; read for those that run.
+  if (c.not_runnable.empty()) {
+    sizes.emplace_back(c.tied_head ? "head tied to the embedding" : "head of its own");
+  }
+  fmt::print("sizes          {}\n", fmt::join(sizes, ", "));
   if (files.tensors.empty()) {
     fmt::print("weights        none in this folder\n");
   } else {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer targets with clang and runs each for some seconds over its corpus.
-#   scripts/fuzz.sh [SECONDS] [TARGET ...]      default: 15, all of them
+#   scripts/fuzz.sh [SECONDS] [TARGET ...]      default: 12, all of them
 # A finding fails the script and stays in build/fuzz/findings/; add it to fuzz/corpus/<target>/ with its fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-15}
+seconds=${1:-12}
 [[ $seconds =~ ^[0-9]+$ ]] || { echo "usage: scripts/fuzz.sh [SECONDS] [TARGET ...]" >&2; exit 2; }
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(safetensors gguf config_json tokenizer_json)
+[ ${#targets[@]} -gt 0 ] || targets=(safetensors gguf config_json tokenizer_json writers config_writers)
 build=${BUILD:-build}/fuzz
 
 mkdir -p "$build/findings"
@@ -33,5 +33,5 @@ for target in "${targets[@]}"; do
   fi
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   [ "${runs:-0}" -gt 0 ] || { cat "$log" >&2; echo "fuzz: $target ran nothing" >&2; exit 1; }
-  echo "fuzz: $target: $runs inputs in $seconds s, $(find "fuzz/corpus/$target" -type f | wc -l) seeds, no finding"
+  echo "fuzz: $target: $runs inputs in $seconds s, $(find -L "fuzz/corpus/$target" -type f | wc -l) seeds, no finding"
 done

@@ -13,7 +13,7 @@ namespace {
 // The sanitizer watches the heap alone, so with it everything stays there.
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 #define ROPEWALK_MAPPED_BUFFERS 1
-constexpr std::size_t kMappedFrom = std::size_t{8} << 20;
+constexpr std::size_t kMappedFrom = std::size_t{4} << 20;
 #endif
 
 }  // namespace

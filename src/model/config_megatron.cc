@@ -49,6 +49,11 @@ json ScriptValue(const std::string& word) {
 
 // {"num_layers": 28, "swiglu": true, ...}
 json ScriptToJson(std::string_view text, const std::string& file) {
+  try {
+    (void)json(text).dump();
+  } catch (const json::type_error&) {
+    throw Error(ErrorCode::kInvalidConfig, file + ": expected UTF-8 text, got other bytes");
+  }
   json out = json::object();
   std::string key;
   std::vector<json> values;

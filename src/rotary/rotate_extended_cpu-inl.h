@@ -211,22 +211,19 @@ HWY_INLINE void CopyHeads(const ExtendedParams& p, const ExtendedOperand& o, con
 
 // One token of one operand. Direct: the body of the element type, from in to out.
 template <class Body>
-HWY_INLINE void RotateDirect(const ExtendedParams& p, const ExtendedOperand& o, const float* row,
-                             const typename Body::T* in, typename Body::T* out, double* scratch) {
-  using C = typename Body::C;
-  const int64_t pairs = p.rotate.pairs;
+HWY_INLINE void RotateDirect(const ExtendedParams& p, const ExtendedOperand& o,
+                             const Row<typename Body::C>& row, const typename Body::T* in,
+                             typename Body::T* out) {
   RotateOperand rotated = o.views;
   rotated.heads = o.rotated_heads;
   if (in != out) {
-    if (2 * pairs != p.rotate.head_dim) CopyRest(p.rotate, rotated, in, out);
+    if (2 * p.rotate.pairs != p.rotate.head_dim) CopyRest(p.rotate, rotated, in, out);
     CopyHeads(p, o, in, out);
   }
   if (rotated.heads == 0) return;
-  C* c = reinterpret_cast<C*>(scratch);
-  const Row<C> ready = Body::Prepare(p.rotate, row, c, c + 2 * pairs);
   RotateHeadsBest<Body>({in + p.rotate.first_dim, out + p.rotate.first_dim, rotated.heads,
-                         rotated.in_strides[2], rotated.out_strides[2], pairs, ready.c, ready.s,
-                         p.rotate.prefetch_bytes});
+                         rotated.in_strides[2], rotated.out_strides[2], p.rotate.pairs, row.c,
+                         row.s, p.rotate.prefetch_bytes});
 }
 
 // Rotates heads in place, `stride` apart.
@@ -290,30 +287,39 @@ inline char* OutOf(const ExtendedParams& p, const ExtendedOperand& o, const Posi
 template <class Codec, class DirectBody, class BufferBody>
 void WalkExtended(const ExtendedParams& p, int64_t begin, int64_t end, double* scratch) {
   using T = typename Codec::Element;
+  using C = typename Codec::Compute;
   const ScratchLayout at(p, 0);
   int32_t* axis_of = reinterpret_cast<int32_t*>(scratch + at.axis);
   if (p.axis != nullptr) std::copy(p.axis, p.axis + p.rotate.pairs, axis_of);
   PositionCursor cursor(p.rotate.positions, p.rotate.tokens, begin);
   for (int64_t i = begin;;) {
     const float* row = RowOf(p, cursor, axis_of, reinterpret_cast<float*>(scratch + at.gathered));
+    const float* prepared = nullptr;  // the row that `ready` was made of
+    Row<C> ready = {nullptr, nullptr};
     for (int k = 0; k < p.num_operands; ++k) {
       const ExtendedOperand& o = p.operands[k];
       char* out = OutOf(p, o, cursor, i);
       if (out == nullptr) continue;
       const T* in = static_cast<const T*>(o.views.in) + cursor.batch() * o.views.in_strides[0] +
                     cursor.token() * o.views.in_strides[1];
+      const bool decays = p.log_decay != nullptr && o.decay != 0;
       const float* its_row = row;
-      if (p.log_decay != nullptr && o.decay != 0) {
+      if (decays) {
         its_row = Decayed(p, o.decay, cursor.position(), row,
                           reinterpret_cast<float*>(scratch + at.decayed));
       }
-      if (o.norm_weight == nullptr && o.out_dtype == p.rotate.dtype) {
-        RotateDirect<DirectBody>(p, o, its_row, in, reinterpret_cast<T*>(out),
-                                 scratch + at.prepared);
-      } else {
+      if (o.norm_weight != nullptr || o.out_dtype != p.rotate.dtype) {
         RotateThrough<Codec, BufferBody>(p, o, its_row, in, out, scratch + at.prepared,
                                          scratch + at.heads);
+        prepared = nullptr;
+        continue;
       }
+      if (o.rotated_heads > 0 && (prepared != row || decays)) {
+        C* c = reinterpret_cast<C*>(scratch + at.prepared);
+        ready = DirectBody::Prepare(p.rotate, its_row, c, c + 2 * p.rotate.pairs);
+        prepared = its_row;
+      }
+      RotateDirect<DirectBody>(p, o, ready, in, reinterpret_cast<T*>(out));
     }
     if (++i == end) return;
     cursor.Next();

@@ -179,6 +179,7 @@ TEST(Megatron, RefusesByName) {
               AllOf(HasSubstr("linear(factor 2)"), HasSubstr("llama3")));
   EXPECT_THAT(with("--rotary-percent 0.26"), AllOf(HasSubstr("rotary_percent"), HasSubstr("even")));
   EXPECT_THAT(with("--no-rope-freq [0,1]"), HasSubstr("no_rope_freq"));
+  EXPECT_THAT(with("--rotary-base \xff"), AllOf(HasSubstr("args.txt"), HasSubstr("UTF-8")));
 }
 
 TEST(OpenModel, ParamsJsonInAFolder) {
