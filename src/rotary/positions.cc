@@ -178,7 +178,7 @@ void PositionBuilder::AddArticle(const Grid& grid) {
     const int64_t common = std::gcd(room + 1, n + 1);
     return Ladder{(room + 1) / common, (room + 1) / common, (n + 1) / common};
   };
-  const Ladder x = ladder(w), y = ladder(h);
+  const Ladder x = ladder(h), y = ladder(w);  // down the rows, along the columns
   const auto is_whole = [](const Ladder& l) {
     return l.first % l.below == 0 && l.step % l.below == 0;
   };
@@ -190,7 +190,7 @@ void PositionBuilder::AddArticle(const Grid& grid) {
   };
   for (int64_t row = 0; row < h; ++row) {
     for (int64_t column = 0; column < w; ++column) {
-      values_.insert(values_.end(), {at(x, column), at(y, row)});
+      values_.insert(values_.end(), {at(x, row), at(y, column)});
     }
   }
   next_ += room * denominator_;

@@ -127,8 +127,8 @@ TEST(Positions, RopeTie) {
   b.Text(1);
   const TokenPositions p = b.Build();
   EXPECT_EQ(p.denominator, 2);
-  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 2, 4, 6, 8));
-  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 2, 5, 5, 8));
+  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 2, 5, 5, 8));
+  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 2, 4, 6, 8));
 }
 
 TEST(Positions, RopeTv) {
@@ -138,8 +138,8 @@ TEST(Positions, RopeTv) {
   b.Text(1);
   const TokenPositions p = b.Build();
   EXPECT_EQ(p.denominator, 2);
-  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 5, 7, 9, 5, 7, 9, 14));
-  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 6, 6, 6, 8, 8, 8, 14));
+  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 6, 6, 6, 8, 8, 8, 14));
+  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 5, 7, 9, 5, 7, 9, 14));
 }
 
 // What the articles ask for: an image takes as much room as its patches as text would
@@ -161,9 +161,9 @@ TEST(Positions, ArticlesRulesAreEquivalentAndSymmetric) {
           const int64_t before = at[4];
           EXPECT_EQ(at[5] - before, behind - at[at.size() - 2]) << w << " x " << h;
           // Neighbours are apart by one position (TV), or as far as all gaps are (Tie).
-          const int64_t n = axis == 0 ? w : h;
+          const int64_t n = axis == 0 ? h : w;
           if (n < 2) continue;
-          const std::size_t step = axis == 0 ? 1 : static_cast<std::size_t>(w);
+          const std::size_t step = axis == 0 ? static_cast<std::size_t>(w) : 1;
           const int64_t gap = at[5 + step] - at[5];
           EXPECT_EQ(gap, rule == PositionRule::kRopeTv ? unit : at[5] - before);
         }
@@ -181,8 +181,8 @@ TEST(Positions, DenominatorsAndTheirFrequencies) {
   b.Image(2, 3);  // (wh+1)/(w+1) = 7/4, (wh+1)/(h+1) = 7/3
   const TokenPositions p = b.Build();
   EXPECT_EQ(p.denominator, 12);
-  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 12, 24, 24 + 21, 24 + 42, 24 + 63, 45, 66, 87));
-  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 18, 18, 52, 52, 52, 80, 80, 80));
+  EXPECT_THAT(Axis(p, 0), ElementsAre(0, 18, 18, 52, 52, 52, 80, 80, 80));
+  EXPECT_THAT(Axis(p, 1), ElementsAre(0, 12, 24, 24 + 21, 24 + 42, 24 + 63, 45, 66, 87));
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = 8;
   const Frequencies plain = Resolve(spec, 1);

@@ -44,29 +44,31 @@ enum class PositionRule : uint8_t {
   //   w  0   1 2 1 2   3
   kErnie,
   // Axes p, w, h, t: p counts tokens, an image gives column, row and its number (from 0). A row
-  // ends
-  // in a newline token, at the column after the last. XD-RoPE of Hunyuan-VL, order as in vLLM. Text
-  // of 2, an image of 2 x 4 patches merged by 2 (one row), text of 1:
+  // ends in a newline token, at the column after the last. XD-RoPE of HunYuan-VL: transformers 5
+  // (models/hunyuan_vl, get_rope_index), vLLM until 2026 (hunyuan_vision.py) and llama.cpp
+  // (tools/mtmd, MTMD_POS_TYPE_HUNYUANVL) agree on it. The begin and the end token of an image are
+  // text. Text of 2, an image of 2 x 4 patches merged by 2 (one row), text of 1:
   //   p  0 1   2 3 4   5
   //   w  0 1   0 1 2   5
   //   h  0 1   0 0 0   5
   //   t  0 1   0 0 0   5
   kXdRope,
-  // Axes x, y. An image of w x h patches takes as many positions as w h text tokens, and its
-  // patches
-  // are spread evenly between the text before and after: patch (x, y), from 1, at
-  // (s - 1 + x (wh+1)/(w+1), s - 1 + y (wh+1)/(h+1)), text goes on at s + wh. RoPE-Tie, Su 2024,
-  // kexue.fm/archives/10040. Text of 2, an image of 2 x 1 (w x h), text of 1, in halves
-  // (denominator 2):
-  //   x  0 2   4 6   8
-  //   y  0 2   5 5   8
+  // Axes x, y: the row and the column of a patch, in the articles' order. An image of w x h patches
+  // takes as many positions as w h text tokens, and its patches are spread evenly between the text
+  // before and after: the patch of row i and column j, from 1, is at
+  // (s - 1 + i (wh+1)/(h+1), s - 1 + j (wh+1)/(w+1)), text goes on at s + wh. RoPE-Tie, Su 2024,
+  // kexue.fm/archives/10040, in its form for fractional positions, which archives/10352 calls
+  // RoPE-Tie. (In whole numbers it takes steps of w+1 and h+1 and (w+1)(h+1) - 1 positions.) Text
+  // of 2, an image of 2 x 1 (w x h), text of 1, in halves (denominator 2; wh+1 = 3, so 3/2 and 1):
+  //   x  0 2   5 5   8
+  //   y  0 2   4 6   8
   kRopeTie,
-  // Axes x, y. The same room, but patches are 1 apart and in the middle of it: patch (x, y), from
-  // 1,
-  // at (s - 1 + (wh-w)/2 + x, s - 1 + (wh-h)/2 + y), text goes on at s + wh. RoPE-Tie-v2, or
-  // RoPE-TV, Su 2024, kexue.fm/archives/10352. Text of 1, an image of 3 x 2, text of 1, in halves:
-  //   x  0   5 7 9 5 7 9        14
-  //   y  0   6 6 6 8 8 8        14
+  // Axes x, y as above. The same room, but patches are 1 apart and in the middle of it: the patch
+  // of row i and column j, from 1, is at (s - 1 + (wh-h)/2 + i, s - 1 + (wh-w)/2 + j), text goes on
+  // at s + wh. RoPE-Tie-v2, or RoPE-TV, Su 2024, kexue.fm/archives/10352. Text of 1, an image of
+  // 3 x 2, text of 1, in halves:
+  //   x  0   6 6 6 8 8 8        14
+  //   y  0   5 7 9 5 7 9        14
   kRopeTv
 };
 
