@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 // What one layer does, apart from its frequencies, in words.
 std::string Words(const InspectPage& page, std::size_t layer) {
   const ResolvedLayer& l = page.resolved.layers[layer];
-  std::string text = "no rotation";
+  std::string text = l.recurrent ? "recurrent, no positions" : "no rotation";
   if (l.rotation >= 0) {
     const RotarySpec& s = page.resolved.rotations[static_cast<std::size_t>(l.rotation)].spec;
     text = fmt::format("{}, {} of {} dims, base {}, {}",

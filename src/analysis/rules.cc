@@ -80,8 +80,10 @@ Result XposCentre(const Scene& s) {
 }
 
 Result PlanNope(const Scene& s) {
-  const auto nope = std::count_if(s.resolved.layers.begin(), s.resolved.layers.end(),
-                                  [](const ResolvedLayer& l) { return l.rotation < 0; });
+  const auto nope =
+      std::count_if(s.resolved.layers.begin(), s.resolved.layers.end(), [](const ResolvedLayer& l) {
+        return l.rotation < 0 && !l.recurrent;  // those have no keys
+      });
   if (nope == 0) return std::nullopt;
   return Measured(static_cast<double>(nope), "layers",
                   "These layers have no rotation (NoPE). llama.cpp's context shift rotates the "

@@ -265,10 +265,7 @@ std::optional<QueryTemperature> ReadTemperature(const GgufKeys& keys, const Fami
   return t;
 }
 
-// Layers without any rotation; of those that have recurrent ones, all but every n-th.
-bool Rotates(const Family& family, int64_t layer, int64_t linear_period, bool slides,
-             bool some_slide) {
-  if (linear_period > 0 && (layer + 1) % linear_period != 0) return false;
+bool Rotates(const Family& family, int64_t layer, bool slides, bool some_slide) {
   if (family.Has(kOnlySlidingRotate) && some_slide && !slides) return false;
   return family.no_rope_interval == 0 || (layer + 1) % family.no_rope_interval != 0;
 }
@@ -317,7 +314,9 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
   const auto temperature = ReadTemperature(keys, family, plan.trained_length);
   for (int64_t l = 0; l < c.layers; ++l) {
     LayerPlan& layer = plan.layers[l];
-    const bool turns = plain || Rotates(family, l, linear_period, slides[l], some_slide);
+    // Of families that have recurrent layers, all but every n-th.
+    layer.recurrent = linear_period > 0 && (l + 1) % linear_period != 0;
+    const bool turns = plain || (!layer.recurrent && Rotates(family, l, slides[l], some_slide));
     if (turns) layer.rotation = slides[l] ? rotations.sliding : rotations.full;
     if (chunked) {
       if (turns) layer.chunk_tokens = window;

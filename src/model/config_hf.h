@@ -44,6 +44,7 @@ void ReadHfWeights(const HfSource& source, ModelConfig& c);  // of a model that 
 struct LayerFacts {
   std::string type = "full_attention";
   bool rotates = true;
+  bool recurrent = false;
   int64_t window_tokens = 0;
   int64_t chunk_tokens = 0;
 };

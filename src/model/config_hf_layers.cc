@@ -239,6 +239,7 @@ std::vector<LayerFacts> ReadHfLayers(const HfSource& source, ModelConfig& c) {
       layer.window_tokens = window;
     } else if (IsLinear(layer.type)) {
       layer.rotates = false;
+      layer.recurrent = true;
       ++linear;
     } else if (some_slide && source.family.Has(kOnlySlidingRotate)) {
       layer.rotates = false;

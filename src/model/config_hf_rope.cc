@@ -369,6 +369,7 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
     if (overridden && o->second.window_tokens) layer.window_tokens = *o->second.window_tokens;
     layer.chunk_tokens = facts[l].chunk_tokens;
     layer.temperature = temperatures[l];
+    layer.recurrent = facts[l].recurrent;
     if (!facts[l].rotates) continue;
     const std::string& type = facts[l].type;
     auto rope = ropes.find(std::to_string(l));

@@ -43,7 +43,8 @@ bool SameTemperature(const std::optional<QueryTemperature>& a,
 
 bool SameLayer(const ResolvedLayer& a, const ResolvedLayer& b) {
   return a.rotation == b.rotation && a.window_tokens == b.window_tokens &&
-         a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature);
+         a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature) &&
+         a.recurrent == b.recurrent;
 }
 
 // The exact frequencies rounded to float32, so that a file that stores divisors in float32 hashes
@@ -165,6 +166,7 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   if (layer.chunk_tokens < 0) {
     fail(fmt::format("chunk_tokens must be 0 (all) or more, got {}", layer.chunk_tokens));
   }
+  if (layer.recurrent && layer.rotation) fail("recurrent layers have no rotation");
   if (!layer.temperature) return;
   const QueryTemperature& t = *layer.temperature;
   const int64_t least = t.kind == QueryTemperature::Kind::kLogN ? 2 : 1;
@@ -178,7 +180,8 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
 
 std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) {
   std::string text =
-      layer.rotation < 0
+      layer.recurrent ? "recurrent (linear attention or state space), no positions"
+      : layer.rotation < 0
           ? "no position information (NoPE)"
           : DescribeRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)]);
   if (layer.window_tokens > 0) {
@@ -239,6 +242,7 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
     resolved.window_tokens = layer.window_tokens;
     resolved.chunk_tokens = layer.chunk_tokens;
     resolved.temperature = layer.temperature;
+    resolved.recurrent = layer.recurrent;
     if (layer.rotation) {
       ResolvedRotation rotation{*layer.rotation, Resolve(*layer.rotation, length)};
       const auto same = std::find_if(

@@ -41,6 +41,25 @@ ModelConfig Find(const std::string& name) {
   throw std::runtime_error("no row " + name);
 }
 
+// T20: "interleaved" of M-RoPE is about sections, not about pairs; GPT-J's is about pairs.
+TEST(Families, InterleavedHasTwoMeanings) {
+  const RotarySpec vl = *Find("qwen3-vl").plan.layers[0].rotation;
+  EXPECT_EQ(vl.layout, PairLayout::kHalf);
+  EXPECT_EQ(vl.axes.order, AxisOrder::kInterleaved);
+  const RotarySpec gptj = *Find("gpt-j").plan.layers[0].rotation;
+  EXPECT_EQ(gptj.layout, PairLayout::kInterleaved);
+  EXPECT_TRUE(gptj.axes.sections.empty());
+}
+
+// Linear attention and state spaces have no keys; three of four layers of Qwen3-Next.
+TEST(Families, RecurrentLayers) {
+  const ModelConfig next = Parse(R"({"model_type": "qwen3_next", SIZES "head_dim": 64,
+      "max_position_embeddings": 64, "layer_types": ["linear_attention", "linear_attention",
+      "linear_attention", "full_attention"]})");
+  EXPECT_EQ(test::Lines(next.plan), "3 x recurrent; 1 x half 16/64 base 10000");
+  EXPECT_THAT(Describe(next.plan, 64), HasSubstr("layers 0-2: recurrent"));
+}
+
 TEST(Families, NotesSayWhatTheFileDoesNot) {
   EXPECT_THAT(Find("gpt2").plan.notes, Contains("no rotation: learned absolute positions"));
   EXPECT_THAT(Find("falcon rw").plan.notes, Contains(HasSubstr("ALiBi")));

@@ -187,7 +187,7 @@ std::vector<Case> Cases() {
          w.Int(p + "full_attention_interval", 4);
        },
        {},
-       "3 x none; 1 x half 8/16 base 10000 interleaved [2 1 1]"},
+       "3 x recurrent; 1 x half 8/16 base 10000 interleaved [2 1 1]"},
       {"hunyuan_vl",
        2,
        0,

@@ -85,7 +85,7 @@ inline nlohmann::json Facts(const LayerPlan& layer) {
 
 // "half 16/16 base 10000 linear(factor 4) window 128", runs of equal layers as "3 x ...; 1 x ...".
 inline std::string Line(const LayerPlan& layer) {
-  std::string s = "none";
+  std::string s = layer.recurrent ? "recurrent" : "none";
   if (layer.rotation) {
     const RotarySpec& r = *layer.rotation;
     s = fmt::format("{} {}/{} base {:g}", r.layout == PairLayout::kHalf ? "half" : "interleaved",

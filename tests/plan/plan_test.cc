@@ -138,7 +138,7 @@ TEST(Plan, BadPlansAreErrors) {
 }
 
 // Llama 4 and Ministral 3 differ by one position; log-n is one up to the trained length.
-TEST(Plan, Temperatures) {
+TEST(Plan, Temperatures) {  // T31
   using Kind = QueryTemperature::Kind;
   const QueryTemperature llama4{Kind::kStepLog, 0.1, 8192, 1};
   const QueryTemperature ministral{Kind::kStepLog, 0.1, 8192, 0};
@@ -209,6 +209,22 @@ TEST(LayerNames, InWords) {
   EXPECT_EQ(LayerNames({0, 2}), "layers 0, 2");
   EXPECT_EQ(LayerNames({1, 3, 5, 7, 9, 11}), "layers 1, 3, 5, ... 11");
   EXPECT_EQ(LayerNames({0, 1, 2, 4, 5, 6}), "layers 0, 1, 2, 4, 5, 6");
+}
+
+// Recurrent layers say so and hash like others without rotation; both at once is a mistake.
+TEST(Plan, RecurrentLayers) {
+  PositionPlan plan = Mixed();
+  const std::string hash = Resolve(plan, 2048).hash;
+  plan.layers[5].recurrent = true;
+  EXPECT_THAT(Describe(plan, 2048), HasSubstr("layer 5: recurrent"));
+  EXPECT_EQ(Resolve(plan, 2048).hash, hash);
+  plan.layers[0].recurrent = true;
+  try {
+    Resolve(plan, 2048);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("layer 0: recurrent layers have no rotation"));
+  }
 }
 
 // gpt-oss and Gemma alternate: a line for each kind of layer, not for each layer.

@@ -33,6 +33,8 @@ struct LayerPlan {
   int64_t window_tokens = 0;           // sliding window: attends to the last n tokens; 0: all
   int64_t chunk_tokens = 0;            // chunked attention (Llama 4): within its own chunk; 0: all
   std::optional<QueryTemperature> temperature = {};
+  // Linear attention or a state space: no rotation, and no keys that could be moved.
+  bool recurrent = false;
 };
 
 struct PositionPlan {
@@ -51,6 +53,7 @@ struct ResolvedLayer {
   int64_t window_tokens = 0;
   int64_t chunk_tokens = 0;
   std::optional<QueryTemperature> temperature = {};
+  bool recurrent = false;
 };
 struct ResolvedRotation {
   RotarySpec spec;
