@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws the charts of docs/rotary/ as SVG, with Python's standard library alone, from committed numbers:
 frequencies by the formulas of tests/golden/check_conformance.py (which a test holds against the program),
-perplexity and passkey from docs/results/embedded/results.jsonl, Phi-3.5's divisors from docs/results/.
+perplexity and passkey from docs/results/embedded/results.jsonl, Phi-3.5's divisors from docs/results/,
+settings of named models from their published config.json.
 
 usage: docs_charts.py [--check]     --check writes nothing and fails where a committed file differs
 """
@@ -82,7 +83,8 @@ class Panel:
         xs = [x for _, points, _ in lines for x, _ in points]
         ys = [y for _, points, _ in lines for _, y in points if y is not None]
         pairs = x_title.startswith("pair")
-        self.x_ticks = list(range(0, 65, 8)) if pairs else axis_ticks(min(xs), max(xs), x_log)
+        step = 8 if max(xs) < 65 else 2 ** math.ceil(math.log2(max(xs) + 1)) // 8
+        self.x_ticks = list(range(0, step * 8 + 1, step)) if pairs else axis_ticks(min(xs), max(xs), x_log)
         self.y_ticks = axis_ticks(*(y_range or (min(ys), max(ys))), y_log)
 
     @staticmethod
@@ -167,16 +169,24 @@ def slow_panel(lines, still=False, log=False):
                  y_range=None if log else (0, 5))
 
 
-def decay(base, dim=DIM, keep=None, decay_from=2 ** 17):
+def wavelength_panel(lines, lengths, last):
+    """Tokens a turn of each pair, and lengths as lines across the pairs 0 to last."""
+    across = [(f"{n} tokens", [(0, n), (last, n)], colour) for n, colour in lengths]
+    turns = [(label, [(i, 2 * math.pi / f) for i, f in enumerate(fs) if f], colour) for label, fs, colour in lines]
+    return Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 turns fastest)", turns + across, y_log=True)
+
+
+def decay(base, dim=DIM, keep=None, decay_to=2 ** 17, zeta=None):
     """Mean over pairs of cos(distance f_i), averaged over thirds of octaves of distance."""
     f = [base ** (-2 * i / dim) for i in range(dim // 2)]
     f = [x if keep is None or keep(i, x) else 0.0 for i, x in enumerate(f)]
+    zeta = zeta or [1.0] * len(f)
     points, low = [], 1.0
-    while low < decay_from:
+    while low < decay_to:
         high = low * 2 ** (1 / 3)
         count = min(max(1, int(high) - int(low)), 64)
         distances = [int(low) + (int(high) - int(low)) * j // count for j in range(count)]
-        value = sum(math.cos(n * x) for n in distances for x in f) / len(f) / count
+        value = sum(z ** (n / 512) * math.cos(n * x) for n in distances for x, z in zip(f, zeta)) / len(f) / count
         if not points or int(low) > points[-1][0]:
             points.append((int(low), value))
         low = high
@@ -242,41 +252,64 @@ def charts():
 
     with open(ROOT / "docs" / "results" / "phi3.5-longrope.json", encoding="utf-8") as file:
         phi = json.load(file)
+    phi_plain = frequencies("none", dim=96)
+    phi_lines = [(f"Phi-3.5, {name} list", [f / x for f, x in zip(phi_plain, phi[f"{name}_factor"])], colour)
+                 for name, colour in (("short", "c2"), ("long", "c0"))]
     yield "longrope", [slow_panel([("Phi-3.5, short list", list(enumerate(phi["short_factor"])), "c2"),
                                    ("Phi-3.5, long list", list(enumerate(phi["long_factor"])), "c0"),
-                                   ("linear, s = 32", [(0, 32), (47, 32)], "rest")], log=True)]
+                                   ("linear, s = 32", [(0, 32), (47, 32)], "rest")], log=True),
+                       wavelength_panel(phi_lines, [(4096, "c1"), (131072, "c3")], 47)]
+    gemma4 = frequencies("none", base=1e6, dim=512)
     yield "proportional", [
-        slow_panel([("fraction 0.25", slow_down("proportional", fraction=0.25, factor=1), "c0")], still=True),
-        decay_panel([("no scaling", decay(1e4), "c1"),
-                     ("fraction 0.25", decay(1e4, keep=lambda i, _: i < 16), "c0")])]
+        wavelength_panel([("whole head of 512", gemma4, "rest"),
+                          ("Gemma 4: 64 pairs", gemma4[:64], "c0"),
+                          ("rotary_dim 128", frequencies("none", base=1e6, dim=128), "c2")], [], 255),
+        decay_panel([("whole head of 512", decay(1e6, 512), "c1"),
+                     ("Gemma 4: p = 0.25", decay(1e6, 512, keep=lambda i, _: i < 64), "c0")])]
     bases = [10 ** (3 + e / 8) for e in range(0, 13)]
+    near = range(11000, 18001, 50)
     yield "base", [slow_panel([("from 10000 to 500000", rebased(5e5), "c0"),
                                ("to 1000000", rebased(1e6), "c2")], log=True),
                    Panel("Longest context of a base, d = 128", "base",
                          [("first negative sum of cosines", [(b, longest(b)) for b in bases], "c0")],
-                         x_log=True, y_log=True)]
+                         x_log=True, y_log=True),
+                   Panel("The same, every 50 from 11000 on", "base",
+                         [("first negative sum", [(b, longest(b)) for b in near], "c0"),
+                          ("2048 tokens", [(11000, 2048), (18000, 2048)], "c1")])]
     yield "explicit", [slow_panel([("Llama 3.1's rope_freqs", slow_down(
         "llama3", base=5e5, trained=8192, factor=8, low_freq_factor=1, high_freq_factor=4), "c0")], log=True)]
     zeta = [(2 * i / DIM + 0.4) / 1.4 for i in range(DIM // 2)]
     yield "xpos", [Panel("What xPos leaves of a pair's score", "distance, tokens",
                          [(f"pair {i}", [(n, zeta[i] ** (n / 512)) for n in range(0, 4097, 64)], colour)
-                          for i, colour in ((0, "c0"), (21, "c2"), (42, "c3"), (63, "c1"))])]
-    quarter = [(i, f) for i, f in enumerate(frequencies("none", dim=32))]
-    yield "partial", [Panel("Frequency of each pair, rad / token", "pair i",
-                            [("whole head, 64 pairs", list(enumerate(frequencies("none"))), "rest"),
-                             ("rotary_dim 32: 16 pairs", quarter, "c0"),
-                             ("p-RoPE 0.25: 16 pairs", list(enumerate(frequencies("none")))[:16], "c2")],
-                            y_log=True),
-                      decay_panel([("whole head", decay(1e4), "c1"),
-                                   ("rotary_dim 32 of 128", [(n, 0.75 + v / 4) for n, v in decay(1e4, 32)], "c0")])]
-    yield "nope", [decay_panel([("RoPE, b = 10000", decay(1e4), "c1"),
-                                ("NoPE", [(n, 1.0) for n, _ in decay(1e4)], "c0")])]
-    yield "local-global", [decay_panel([("local, b = 10000", decay(1e4), "c1"),
-                                        ("global, b = 1000000", decay(1e6), "c0")])]
+                          for i, colour in ((0, "c0"), (21, "c2"), (42, "c3"), (63, "c1"))]),
+                   decay_panel([("RoPE, b = 10000", decay(1e4), "c1"),
+                                ("xPos", decay(1e4, zeta=zeta), "c0")])]
+    yield "partial", [wavelength_panel([("whole head of 80", frequencies("none", dim=80), "rest"),
+                                        ("Phi-2: 16 of 40 pairs", frequencies("none", dim=32), "c0"),
+                                        ("p-RoPE 0.4: 16 pairs", frequencies("none", dim=80)[:16], "c2")],
+                                       [(2048, "c1")], 39),
+                      decay_panel([("whole head of 80", decay(1e4, 80), "c1"),
+                                   ("Phi-2: 32 of 80", [(n, 0.6 + 0.4 * v) for n, v in decay(1e4, 32)], "c0")])]
+    smollm3 = decay(5e6)
+    yield "nope", [decay_panel([("SmolLM3, b = 5000000", smollm3, "c1"),
+                                ("its NoPE layers", [(n, 1.0) for n, _ in smollm3], "c0"),
+                                ("mean over layers, 1 in 4", [(n, (3 * v + 1) / 4) for n, v in smollm3], "c2")])]
+    yield "local-global", [
+        wavelength_panel([("local, b = 10000", frequencies("none", dim=256), "c1"),
+                          ("global, b = 1000000", frequencies("none", base=1e6, dim=256), "c0")],
+                         [(512, "c3"), (32768, "c2")], 127),
+        decay_panel([("local, window 512", decay(1e4, 256, decay_to=512), "c1"),
+                     ("global, 32768 tokens", decay(1e6, 256, decay_to=32768), "c0")])]
     yield "temperature", [Panel("Multiplier of the query by position", "position",
-                                [("steps of 8192", steps(0.1, 8192, 1), "c0"),
+                                [("Llama 4", steps(0.1, 8192, 1), "c0"),
+                                 ("Ministral 3 3B", steps(0.1, 16384, 0), "c1"),
                                  ("log-n, L = 2048", log_n(2048), "c2"),
-                                 ("log-n, L = 8192", log_n(8192), "c3")])]
+                                 ("log-n, L = 8192", log_n(8192), "c3")]),
+                          Panel("The first step, both with P = 8192", "position",
+                                [(name, [(m, 1 + 0.1 * math.log(1 + (m + o) // 8192)) for m in range(8188, 8197)],
+                                  colour) for name, o, colour in (("Llama 4: o = 1", 1, "c0"),
+                                                                  ("Ministral 3: o = 0", 0, "c1"))],
+                                y_range=(1, 1.08))]
     yield "decay", [decay_panel([(f"b = {number(b)}", decay(b), c)
                                  for b, c in ((100, "c1"), (1e4, "c0"), (1e6, "c2"), (1e8, "c3"))]),
                     Panel("Abel's bound: mean of the partial sums", "distance, tokens",
