@@ -193,6 +193,8 @@ const std::vector<Rule>& Table() {
       {{"dynamic-state", "T9", "Hugging Face"}, false, DynamicState},
       {{"dynamic-static", "T10", "vLLM"}, false, DynamicVllm},
       {{"longrope-switch", "T25", "every engine"}, false, LongRopeSwitch},
+      {{"longrope-integer", "T24", "CTranslate2"}, false, LongRopeInteger},
+      {{"longrope-layer-types", "T26", "Hugging Face"}, true, LongRopeLayerTypes},
       {{"llama3-tensor", "T22", "llama.cpp, CTranslate2"}, false, Llama3Tensor},
       {{"llama3-converter", "T23", "llama.cpp"}, false, Llama3Converter},
       {{"proportional-partial", "T34", "every engine"}, false, Proportional},

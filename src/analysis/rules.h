@@ -76,5 +76,7 @@ Result DynamicCache(const Scene& s);
 Result DynamicState(const Scene& s);
 Result DynamicVllm(const Scene& s);
 Result LongRopeSwitch(const Scene& s);
+Result LongRopeInteger(const Scene& s);
+Result LongRopeLayerTypes(const Scene& s);
 
 }  // namespace ropewalk::internal

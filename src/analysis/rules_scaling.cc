@@ -1,6 +1,7 @@
 // The rules about YaRN and about methods that look at the length.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/analysis/rules.h"
@@ -187,6 +188,33 @@ Result LongRopeSwitch(const Scene& s) {
                              "this call's positions (the cache must be dropped there), vLLM by "
                              "--max-model-len and llama.cpp by the context size, for every prompt.",
                              trained + 1));
+}
+
+Result LongRopeInteger(const Scene& s) {
+  const auto* longrope = s.As<LongRopeScaling>();
+  const int64_t trained = s.spec().trained_length, configured = s.plan.configured_length;
+  if (longrope == nullptr || longrope->attention_factor || trained < 2 || configured <= trained ||
+      configured % trained == 0) {
+    return std::nullopt;
+  }
+  const double whole = static_cast<double>(configured / trained);  // in integers, as there
+  const double other = std::sqrt(1 + std::log(whole) / std::log(static_cast<double>(trained)));
+  return Measured(other / s.rotation.frequencies.amplitude, "x",
+                  fmt::format("{} / {} is no whole number. CTranslate2 divides them as integers, "
+                              "so that its amplitude is {:.7f} instead of {:.7f} (as read in its "
+                              "source).",
+                              configured, trained, other, s.rotation.frequencies.amplitude));
+}
+
+Result LongRopeLayerTypes(const Scene& s) {
+  const auto count = std::count_if(s.resolved.rotations.begin(), s.resolved.rotations.end(),
+                                   [](const ResolvedRotation& r) {
+                                     return std::holds_alternative<LongRopeScaling>(r.spec.scaling);
+                                   });
+  if (count == 0 || s.resolved.rotations.size() < 2) return std::nullopt;
+  return Words(
+      "LongRoPE stands in a dictionary per layer type. transformers 5 fails there on the second "
+      "sequence beyond the trained length (as read in its source).");
 }
 
 }  // namespace ropewalk::internal

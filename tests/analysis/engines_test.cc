@@ -1,5 +1,5 @@
 // What engines make of a spec and what the rules warn of, against the numbers that were computed
-// elsewhere for the same cases (the list of traps, T1 to T31).
+// elsewhere for the same cases (the list of traps, T1 to T34).
 #include "ropewalk/analysis/engines.h"
 
 #include <gmock/gmock.h>
@@ -10,45 +10,10 @@
 #include <set>
 
 #include "ropewalk/analysis/analysis.h"
+#include "tests/analysis/support.h"
 
 namespace ropewalk {
 namespace {
-
-RotarySpec Spec(double base, int64_t d, int64_t trained, Scaling scaling) {
-  RotarySpec spec(PairLayout::kHalf);
-  spec.head_dim = spec.rotary_dim = d;
-  spec.base = base;
-  spec.trained_length = trained;
-  spec.scaling = std::move(scaling);
-  return spec;
-}
-
-PositionPlan Plan(const RotarySpec& spec, int64_t configured) {
-  PositionPlan plan;
-  plan.trained_length = spec.trained_length;
-  plan.configured_length = configured;
-  plan.layers.resize(2);
-  for (LayerPlan& layer : plan.layers) layer.rotation = spec;
-  return plan;
-}
-
-std::vector<Finding> WarningsOf(const PositionPlan& plan, int64_t length) {
-  return Warnings(plan, Resolve(plan, length));
-}
-std::optional<Finding> Find(const std::vector<Finding>& findings, const std::string& id) {
-  for (const Finding& f : findings) {
-    if (f.id == id) return f;
-  }
-  return std::nullopt;
-}
-std::optional<Finding> Warning(const RotarySpec& spec, int64_t length, const std::string& id) {
-  return Find(WarningsOf(Plan(spec, length), length), id);
-}
-
-EngineView View(const std::vector<EngineView>& views, Dialect engine) {
-  return *std::find_if(views.begin(), views.end(),
-                       [&](const EngineView& v) { return v.engine == engine; });
-}
 
 RotarySpec GptOss() { return Spec(150000, 64, 4096, YarnScaling{.factor = 32, .truncate = false}); }
 
@@ -152,6 +117,9 @@ TEST(Warnings, ShiftedKeysGrowByTheAmplitude) {  // T12
       Warning(Spec(10000, 128, 4096, YarnScaling{.factor = 4}), 16384, "shift-amplitude");
   ASSERT_TRUE(yarn);
   EXPECT_NEAR(yarn->value, 1.1386294361, 1e-10);
+  // The key had the amplitude already: 1.2965 in all after one shift, 1.6809 after three.
+  EXPECT_NEAR(yarn->value * yarn->value, 1.2965, 5e-5);
+  EXPECT_NEAR(std::pow(yarn->value, 4), 1.6809, 5e-5);
   LongRopeScaling longrope{std::vector<double>(64, 1.0), std::vector<double>(64, 2.0)};
   longrope.factor = 32;
   const auto lr = Warning(Spec(10000, 128, 4096, longrope), 131072, "shift-amplitude");
@@ -210,7 +178,12 @@ TEST(Warnings, OldHuggingFaceTookTheConfiguredLength) {  // T8
   const auto finding =
       Warning(Spec(10000, 128, 4096, YarnScaling{.factor = 32}), 131072, "yarn-max-positions");
   ASSERT_TRUE(finding);
-  EXPECT_GT(finding->value, 10);
+  const double want = LargestAngle(
+      64, 131071, [](int64_t i) { return TypedYarn(1e4, 128, 4096, 32, i, true); },
+      [](int64_t i) { return TypedYarn(1e4, 128, 131072, 32, i, true); });
+  EXPECT_NEAR(finding->value, want, 1e-9 * want);
+  EXPECT_FALSE(
+      Warning(Spec(1e4, 128, 4096, YarnScaling{.factor = 32}), 4096, "yarn-max-positions"));
 }
 
 TEST(Warnings, UnseenAnglesOfAPlainModel) {
@@ -235,7 +208,7 @@ TEST(Warnings, WindowsBoundTheDistance) {
   EXPECT_EQ(Reach(Resolve(plan, 255), 0), 255);
 }
 
-TEST(Warnings, PastWhatTheFileClaims) {
+TEST(Warnings, PastWhatTheFileClaims) {  // T17
   const RotarySpec plain = Spec(10000, 128, 4096, NoScaling{});
   EXPECT_FALSE(Find(WarningsOf(Plan(plain, 4096), 4096), "past-configured"));
   EXPECT_EQ(Find(WarningsOf(Plan(plain, 4096), 8192), "past-configured")->value, 2);

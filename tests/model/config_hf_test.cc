@@ -237,12 +237,21 @@ TEST(HfConfig, RopeParametersByLayerType) {
   EXPECT_EQ(FactorOf(Spec(c, 1).scaling), 8);
   EXPECT_EQ(c.plan.layers[2].window_tokens, 256);
   EXPECT_EQ(c.plan.layers[3].window_tokens, 0);
+  const ModelConfig yarn = Parse(Config(  // T2: read where it stands
+      R"("sliding_window": 256, "layer_types": ["sliding_attention", "full_attention",
+         "sliding_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_type":
+         "yarn", "factor": 8, "truncate": false}, "sliding_attention": {"rope_type": "default"}})"));
+  EXPECT_FALSE(std::get<YarnScaling>(Spec(yarn, 1).scaling).truncate);
 }
 
 TEST(HfConfig, PartialRotation) {
   const ModelConfig c = Parse(Config(R"("partial_rotary_factor": 0.5)"));
   EXPECT_EQ(Spec(c).rotary_dim, 8);
   EXPECT_EQ(Spec(c).head_dim, 16);
+  // T33: int(96 * 0.3) = 28; int(64 * 0.55) = 35 is odd.
+  EXPECT_EQ(Spec(Parse(Config(R"("head_dim": 96, "partial_rotary_factor": 0.3)"))).rotary_dim, 28);
+  EXPECT_THAT(ErrorOf(Config(R"("head_dim": 64, "partial_rotary_factor": 0.55)")),
+              AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("head_dim 64"), HasSubstr("35")));
 }
 
 TEST(HfConfig, UnknownKeysAreListedOrRefused) {

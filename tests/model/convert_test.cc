@@ -260,8 +260,8 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
   EXPECT_FALSE(test::fs::exists(out / "m.gguf"));
 }
 
-// Trap T23: the divisors come from the length in the rope dictionary, not from 8192.
-TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {
+// The divisors are written, and come from the length in the rope dictionary, not from 8192.
+TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {  // T22, T23
   const test::TempFolder folder, out;
   const ModelFiles files = OpenGolden(folder, "llama", [](nlohmann::json& c) {
     c["rope_scaling"] = {{"rope_type", "llama3"},

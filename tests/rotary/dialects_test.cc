@@ -73,7 +73,7 @@ double BaseOf(const RotarySpec& spec, int64_t length) {
 }
 
 // Hugging Face follows the sequence; vLLM, until its pull request 41277, used s L for all.
-TEST(Dialects, DynamicNtkLength) {
+TEST(Dialects, DynamicNtkLength) {  // T9, T10, T11
   const RotarySpec native = Spec(128, 1e4, 4096, DynamicNtkScaling{2});
   const int64_t lengths[] = {4096, 4097, 6000, 8192, 16384};
   const double bases[] = {10000, 10004.960337, 19499.277641, 30527.736749, 72195.860087};
@@ -88,7 +88,10 @@ TEST(Dialects, DynamicNtkLength) {
   }
   ExpectPrinted(BaseOf(Spec(128, 1e4, 4096, DynamicNtkScaling{4}, Dialect::kVllm), 1),
                 135401.973042, 1e-10);
-  // Shorter than trained: no scaling, never the power of a negative number.
+  // A long prompt leaves nothing behind for the short one after it.
+  EXPECT_EQ(F(native, 63, 100), F(Spec(128, 1e4, 4096, NoScaling{}), 63));
+  // Shorter than trained: no scaling, never the power of a negative number (s 512 / 2048 - 1 =
+  // -0.5).
   EXPECT_EQ(F(Spec(128, 1e4, 2048, DynamicNtkScaling{2}), 63, 512),
             F(Spec(128, 1e4, 2048, NoScaling{}), 63, 512));
 }
@@ -119,7 +122,7 @@ TEST(Dialects, DynamicLinear) {
 }
 
 // Three methods go by the name of NTK-by-parts.
-TEST(Dialects, ByPartsHasThreeMeanings) {
+TEST(Dialects, ByPartsHasThreeMeanings) {  // T3
   ExpectPrinted(F(Spec(128, 1e4, 4096, ByPartsScaling{4}), 32), 3.835238662e-03);
   ExpectPrinted(F(Spec(128, 1e4, 4096, YarnScaling{4}, Dialect::kPaper), 32), 3.835238662e-03);
   ExpectPrinted(F(Spec(128, 1e4, 4096, ByPartsRepoScaling{4}), 32), 7.788564305e-03);
@@ -130,7 +133,7 @@ TEST(Dialects, ByPartsHasThreeMeanings) {
 }
 
 // gpt-oss asks for a ramp that is not rounded; ggml has no such key and rounds.
-TEST(Dialects, YarnTruncate) {
+TEST(Dialects, YarnTruncate) {  // T1
   YarnScaling yarn{32};
   yarn.truncate = false;
   const auto f = [&](Dialect dialect, std::size_t i) {
@@ -150,8 +153,9 @@ TEST(Dialects, YarnTruncate) {
   }
 }
 
-// beta_fast 1 and beta_slow 32: a reversed ramp, or in ggml a step the other way.
-TEST(Dialects, YarnSwappedBetas) {
+// beta_fast 1 and beta_slow 32: a reversed ramp from pair 21 to 45, or in ggml a step the other
+// way.
+TEST(Dialects, YarnSwappedBetas) {  // T4
   YarnScaling yarn{4};
   yarn.beta_fast = 1;
   yarn.beta_slow = 32;
@@ -161,6 +165,11 @@ TEST(Dialects, YarnSwappedBetas) {
   EXPECT_THROW((void)ratio(Dialect::kNative, 0), Error);
   EXPECT_DOUBLE_EQ(ratio(Dialect::kHuggingFace, 0), 4);
   EXPECT_DOUBLE_EQ(ratio(Dialect::kHuggingFace, 63), 1);
+  EXPECT_DOUBLE_EQ(ratio(Dialect::kHuggingFace, 21), 4);
+  EXPECT_LT(ratio(Dialect::kHuggingFace, 22), 4);
+  EXPECT_DOUBLE_EQ(ratio(Dialect::kHuggingFace, 33), 1.6);  // halfway: 1 / (0.5 / 4 + 0.5)
+  EXPECT_GT(ratio(Dialect::kHuggingFace, 44), 1);
+  EXPECT_DOUBLE_EQ(ratio(Dialect::kHuggingFace, 45), 1);
   EXPECT_DOUBLE_EQ(ratio(Dialect::kLlamaCpp, 0), 1);
   EXPECT_DOUBLE_EQ(ratio(Dialect::kLlamaCpp, 63), 4);
 }
@@ -169,7 +178,7 @@ double Amplitude(const YarnScaling& yarn, Dialect dialect) {
   return Resolve(Spec(64, 1e4, 4096, yarn, dialect), 1).amplitude;
 }
 
-TEST(Dialects, YarnAmplitude) {
+TEST(Dialects, YarnAmplitude) {  // T6, T7
   // mscale without mscale_all_dim: Hugging Face falls to its default, vLLM and Megatron use it.
   YarnScaling half{40};
   half.mscale = 0.707;
@@ -213,7 +222,7 @@ TEST(Dialects, DeepSeekSoftmax) {
 }
 
 // vLLM gives M-RoPE's cache length, 4 L, to the correction range.
-TEST(Dialects, MropeYarnRangeOfVllm) {
+TEST(Dialects, MropeYarnRangeOfVllm) {  // T19
   RotarySpec spec = Spec(128, 1e6, 32768, YarnScaling{4}, Dialect::kHuggingFace);
   spec.axes.sections = {16, 24, 24};
   const double right = F(spec, 35);
@@ -223,7 +232,7 @@ TEST(Dialects, MropeYarnRangeOfVllm) {
   EXPECT_EQ(F(spec, 35), right);
 }
 
-TEST(Dialects, Llama3) {
+TEST(Dialects, Llama3) {  // T22, T23
   const Llama3Scaling llama{8, 1, 4};
   const auto f = [&](Dialect d, int64_t trained, std::size_t i) {
     return F(Spec(128, 5e5, trained, llama, d), i);
@@ -252,7 +261,7 @@ TEST(Dialects, Llama3) {
   ExpectPrinted(F(fixed, 41), 2.444e-3, 5e-4);
 }
 
-TEST(Dialects, LongRope) {
+TEST(Dialects, LongRope) {  // T24, T25
   LongRopeScaling p;
   p.short_factor.assign(48, 1.0);
   p.long_factor.assign(48, 4.0);
@@ -279,7 +288,7 @@ TEST(Dialects, LongRope) {
 }
 
 // p-RoPE is not a partial rotary: the exponent's denominator is the whole head.
-TEST(Dialects, Proportional) {
+TEST(Dialects, Proportional) {  // T34
   const RotarySpec spec = Spec(512, 1e6, 0, ProportionalScaling{0.25});
   const Frequencies f = Resolve(spec, 1);
   ASSERT_EQ(f.inv_freq.size(), 256u);
@@ -315,7 +324,7 @@ TEST(Dialects, DynamicYarn) {
 }
 
 // xPos: ratios per pair over 512 positions, d = 128.
-TEST(Dialects, Xpos) {
+TEST(Dialects, Xpos) {  // T27
   RotarySpec spec = Spec(128, 1e4, 0, NoScaling{});
   spec.xpos = XposDecay{};
   const Frequencies f = Resolve(spec, 1);

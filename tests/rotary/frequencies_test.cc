@@ -176,7 +176,7 @@ TEST(Frequencies, FactorOneIsNoScaling) {
   }
 }
 
-TEST(Frequencies, YarnRamp) {
+TEST(Frequencies, YarnRamp) {  // T5, T6, T7
   // low == high without truncation: a step, finite everywhere.
   YarnScaling step;
   step.factor = 4;
@@ -186,7 +186,21 @@ TEST(Frequencies, YarnRamp) {
   const Frequencies plain = Resolve(Spec(128, 10000, 4096, NoScaling{}), 1);
   for (std::size_t i = 0; i < 64; ++i) {
     const double ratio = plain.inv_freq[i].hi / f.inv_freq[i].hi;
-    EXPECT_TRUE(std::abs(ratio - 1) < 1e-15 || std::abs(ratio - 4) < 1e-14) << i << " " << ratio;
+    EXPECT_NEAR(ratio, i <= 35 ? 1 : 4, 1e-14) << i;  // low = high = 35.39
+  }
+  // Rounded outwards the ends never meet: a ramp for every head, base and length that is in use.
+  for (const int64_t d : {16, 32, 64, 80, 96, 128}) {
+    for (const double base : {1e4, 1e5, 5e5, 1e6, 1e7}) {
+      for (int64_t trained = 64; trained <= 8192; trained *= 2) {
+        const Frequencies g = Resolve(Spec(d, base, trained, YarnScaling{4}), 1);
+        for (int64_t i = 0; i < d / 2; ++i) {
+          const double whole = std::pow(base, -2 * static_cast<double>(i) / static_cast<double>(d));
+          const double ratio = whole / g.inv_freq[static_cast<std::size_t>(i)].hi;
+          EXPECT_TRUE(ratio >= 1 - 1e-13 && ratio <= 4 + 1e-13)
+              << d << " " << base << " " << trained;
+        }
+      }
+    }
   }
   // mscale without mscale_all_dim is not used, as in Hugging Face.
   YarnScaling half;

@@ -185,6 +185,64 @@ TEST(GoldenFrequencies, Llama31AndGptOss) {
   EXPECT_NEAR(g.amplitude, 1.3465735903, 5e-11);
 }
 
+// Where YaRN's ramp begins and ends, read off the frequencies: kept - 1 / s of a pair over 1 - 1 /
+// s falls along a line from 1 at `low` to 0 at `high`.
+TEST(GoldenFrequencies, YarnCorrectionRanges) {
+  struct Row {
+    const char* model;
+    int64_t d;
+    double base;
+    int64_t trained;
+    double fast, low, high;  // not rounded
+    int first, last;         // rounded
+  };
+  const Row rows[] = {{"Llama 2", 128, 1e4, 4096, 32, 20.944, 45.027, 20, 46},
+                      {"Qwen2.5", 128, 1e6, 32768, 32, 23.596, 39.651, 23, 40},
+                      {"gpt-oss", 64, 150000, 4096, 32, 8.093, 17.398, 8, 18},
+                      {"DeepSeek-V3", 64, 1e4, 4096, 32, 10.472, 22.513, 10, 23},
+                      {"trained at 2048", 128, 1e4, 2048, 32, 16.128, 40.210, 16, 41},
+                      {"beta_fast 4", 128, 1e6, 4096, 4, 23.596, 30.018, 23, 31}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.model);
+    RotarySpec spec(PairLayout::kHalf);
+    spec.head_dim = spec.rotary_dim = row.d;
+    spec.base = row.base;
+    spec.trained_length = row.trained;
+    YarnScaling yarn{4};
+    yarn.beta_fast = row.fast;
+    const auto kept = [&](int i) {
+      const double plain = std::pow(row.base, -2.0 * i / static_cast<double>(row.d));
+      spec.scaling = yarn;
+      return (Resolve(spec, 1).inv_freq[static_cast<std::size_t>(i)].hi / plain - 0.25) / 0.75;
+    };
+    EXPECT_NEAR(kept(row.first), 1, 1e-12);
+    EXPECT_LT(kept(row.first + 1), 1 - 1e-3);
+    EXPECT_GT(kept(row.last - 1), 1e-3);
+    EXPECT_NEAR(kept(row.last), 0, 1e-12);
+    yarn.truncate = false;
+    const int a = row.first + 1, b = row.last - 1;
+    const double slope = (kept(b) - kept(a)) / (b - a);
+    EXPECT_NEAR(a + (1 - kept(a)) / slope, row.low, 6e-4);
+    EXPECT_NEAR(a - kept(a) / slope, row.high, 6e-4);
+  }
+}
+
+TEST(GoldenFrequencies, YarnAmplitudes) {
+  const std::pair<double, double> expected[] = {{4, 1.1386294361},
+                                                {16, 1.2772588722},
+                                                {32, 1.3465735903},
+                                                {40, 1.3688879454},
+                                                {64, 1.4158883083}};
+  for (const auto& [s, amplitude] : expected) {
+    RotarySpec spec(PairLayout::kHalf);
+    spec.head_dim = spec.rotary_dim = 128;
+    spec.trained_length = 4096;
+    spec.scaling = YarnScaling{s};
+    EXPECT_NEAR(Resolve(spec, 1).amplitude, amplitude, 5e-11) << s;
+    EXPECT_NEAR(0.1 * std::log(s) + 1, amplitude, 5e-11) << s;
+  }
+}
+
 // Dynamic NTK with s = 2 at twice the trained length is NTK-aware with s = 3.
 TEST(GoldenFrequencies, DynamicAtTwiceTheLengthIsNtkOfThree) {
   RotarySpec spec(PairLayout::kHalf);

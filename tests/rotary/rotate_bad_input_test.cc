@@ -54,7 +54,7 @@ class RotateBadInput : public ::testing::Test {
   std::vector<float> x_, y_;
 };
 
-TEST_F(RotateBadInput, Positions) {
+TEST_F(RotateBadInput, Positions) {  // T17
   ExpectRefused("position 9 ", [](RotateArgs& a) { a.positions = Positions::From(9); });
   ExpectRefused("position 30 ", [](RotateArgs& a) { a.positions = Positions::From(27); });
   ExpectRefused("positions 10 to 29", [](RotateArgs& a) { a.positions = Positions::From(27); });

@@ -76,7 +76,7 @@ double XposScore(const Frequencies& f, int64_t query, int64_t key, int64_t pair)
   return sum;
 }
 
-TEST(RotateExtended, XposScoresDecayWithTheDistanceAlone) {
+TEST(RotateExtended, XposScoresDecayWithTheDistanceAlone) {  // T27
   for (const int64_t pair : {0, 31, 63}) {
     const double i = static_cast<double>(pair);
     const double zeta = (2 * i / 128 + 0.4) / 1.4;
@@ -94,6 +94,8 @@ TEST(RotateExtended, XposScoresDecayWithTheDistanceAlone) {
   EXPECT_NEAR(std::exp(512 * f.log_decay[0]), 0.285714, 1e-6);
   EXPECT_NEAR(std::exp(512 * f.log_decay[31]), 0.631696, 1e-6);
   EXPECT_NEAR(std::exp(512 * f.log_decay[63]), 0.988839, 1e-6);
+  // That library's centre is half of the keys: zeta^(1024 / 2 / 512) as above, with 4096 keys this.
+  EXPECT_NEAR(std::exp(4096 / 2 * f.log_decay[0]), 0.00666, 5e-6);
   EXPECT_TRUE(std::isfinite(XposScore(Xpos(1048575), 1048575, 1048575 - 200000, 0)));
 }
 
