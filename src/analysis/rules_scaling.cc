@@ -197,8 +197,9 @@ Result LongRopeInteger(const Scene& s) {
       configured % trained == 0) {
     return std::nullopt;
   }
-  const double whole = static_cast<double>(configured / trained);  // in integers, as there
-  const double other = std::sqrt(1 + std::log(whole) / std::log(static_cast<double>(trained)));
+  const int64_t whole = configured / trained;  // in integers, as there
+  const double other =
+      std::sqrt(1 + std::log(static_cast<double>(whole)) / std::log(static_cast<double>(trained)));
   return Measured(other / s.rotation.frequencies.amplitude, "x",
                   fmt::format("{} / {} is no whole number. CTranslate2 divides them as integers, "
                               "so that its amplitude is {:.7f} instead of {:.7f} (as read in its "
