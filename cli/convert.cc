@@ -140,8 +140,8 @@ void RunFormat(const ConvertCommand& c) {
     proof = internal::ProvePlan(plan, written.stored, read.config.plan, plan.configured_length);
     if (!c.no_tokenizer) internal::ProveTokenizer(*files.tokenizer, RequireTokenizer(read));
     if (!c.no_verify) {
-      logits = CompareLogits(internal::ProbeLogits(files), internal::ProbeLogits(read),
-                             written.same_values);
+      logits = CompareLogits(internal::ProbeLogits(files, written.stored),
+                             internal::ProbeLogits(read), written.same_values);
     }
   });
   Report(c, written, &proof, logits);

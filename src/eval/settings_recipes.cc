@@ -231,9 +231,8 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
   if (s.attention_factor || s.attn_factor || s.mscale || s.mscale_all_dim) {
     r.llama_flags.clear();
     r.llama_note =
-        "llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other, "
-        "so "
-        "this amplitude cannot be set.";
+        "llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other "
+        "that a flag gives; ropewalk extend writes this one into a GGUF file.";
     r.vllm_note = "Some versions drop attention_factor; check the one in use.";
   } else if (!s.truncate) {
     r.llama_flags.clear();

@@ -253,10 +253,10 @@ std::unique_ptr<Tokenizer> LoadTokenizerGguf(const GgufFile& gguf) {
   const std::string model = metadata.Text(key, "");
   if (model == "gpt2") return internal::ReadByteLevel(metadata);
   if (model == "llama") return internal::ReadSentencePiece(metadata);
-  if (model.empty()) {
-    throw Error(
-        ErrorCode::kInvalidFile,
-        metadata.Where(key) + ": missing: this file holds no tokenizer; give the ids with --ids");
+  if (model.empty() || model == "no_vocab" || model == "none") {
+    throw Error(ErrorCode::kInvalidFile,
+                metadata.Where(key) + (model.empty() ? ": missing" : ": " + model) +
+                    ": this file holds no tokenizer; give the ids with --ids");
   }
   throw Error(
       ErrorCode::kUnsupported,

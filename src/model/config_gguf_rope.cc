@@ -73,7 +73,13 @@ YarnScaling ReadYarn(const GgufKeys& keys, const Family& family, double factor) 
   return y;
 }
 
-LongRopeScaling ReadLongRope(const GgufKeys& keys, int64_t pairs) {
+LongRopeScaling ReadLongRope(const GgufKeys& keys, int64_t pairs, double factor) {
+  if (factor != 1) {
+    keys.Fail("rope.scaling.factor",
+              fmt::format("no factor beside \"longrope\", whose divisors llama.cpp would divide by "
+                          "it once more, got {}",
+                          factor));
+  }
   const auto& tensors = keys.gguf().tensors;
   if (!tensors.contains("rope_factors_long.weight") ||
       !tensors.contains("rope_factors_short.weight")) {
@@ -112,7 +118,7 @@ Scaling ReadScaling(const GgufKeys& keys, const Family& family, int64_t pairs) {
   if (name == "yarn") {
     scaling = ReadYarn(keys, family, s);
   } else if (name == "longrope") {
-    scaling = ReadLongRope(keys, pairs);
+    scaling = ReadLongRope(keys, pairs, s);
   } else if (name == "linear") {  // llama.cpp's default where the type is absent
     if (s != 1) scaling = LinearScaling{s};
   } else if (name != "none") {
@@ -229,6 +235,14 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
   spec.trained_length = plan.trained_length;
   spec.scaling = ReadScaling(keys, family, spec.rotary_dim / 2);
   spec.axes = ReadAxes(keys, family, spec.rotary_dim / 2);
+  const auto* yarn = std::get_if<YarnScaling>(&spec.scaling);
+  if (yarn != nullptr && (yarn->beta_fast != 32 || yarn->beta_slow != 1) &&
+      !LlamaCppReadsBetas(family.gguf)) {
+    plan.notes.push_back(fmt::format(
+        "YaRN's beta_fast {:g} and beta_slow {:g} are in the file; llama.cpp does not read "
+        "these keys of the architecture {} and takes 32 and 1",
+        yarn->beta_fast, yarn->beta_slow, family.gguf));
+  }
 
   out.sliding = spec;
   const bool two_heads = family.Takes("global_head_dim");  // Gemma 4

@@ -72,4 +72,8 @@ void GgufKeys::Fail(const std::string& key, const std::string& expected) const {
               fmt::format("{}: {}: expected {}", File(), Name(key), expected));
 }
 
+bool LlamaCppReadsBetas(std::string_view architecture) {
+  return architecture == "mistral3" || architecture == "grok";
+}
+
 }  // namespace ropewalk::internal

@@ -41,4 +41,8 @@ class GgufKeys {
   mutable std::set<std::string> asked_;
 };
 
+// Whether llama.cpp reads yarn_beta_fast and yarn_beta_slow of this architecture; of all others it
+// takes 32 and 1, although its converter writes the keys.
+bool LlamaCppReadsBetas(std::string_view architecture);
+
 }  // namespace ropewalk::internal

@@ -427,6 +427,14 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.plan_hash(self.folder / "twice.gguf", 1024),
                          self.plan_hash(gguf, 1024, "--method", "yarn", "--factor", 4))
 
+    def test_convert_rounded_positions(self):
+        """GGUF holds llama3 as float32 divisors: said, and no reason to doubt the conversion."""
+        model, out = self.folder / "llama3", self.folder / "llama3.gguf"
+        self.works("extend", MODEL, "--method", "llama3", "--factor", 4, "-o", model)
+        said = self.works("convert", model, "-o", out).decode()
+        self.assertIn("the same bits before and after", said)
+        self.assertIn("no end token", said)
+
     def tensors(self, path):
         """Name to (dtype, shape, bytes), by the format's specification."""
         data = path.read_bytes()

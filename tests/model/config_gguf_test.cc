@@ -191,6 +191,15 @@ TEST(Gguf, ScalingKeys) {
             dictionary(R"({"rope_type": "linear", "factor": 2})"));
   EXPECT_EQ(hash(plan([&](GgufWriter& w) { w.Str(p + "scaling.type", "none"); })),
             dictionary("null"));
+  // Read as the file has them, and said, because llama.cpp does not read them.
+  const PositionPlan betas = plan([&](GgufWriter& w) {
+    w.Str(p + "scaling.type", "yarn");
+    w.Float(p + "scaling.factor", 4);
+    w.Float(p + "scaling.yarn_beta_fast", 8);
+    w.Int(p + "scaling.original_context_length", 16);
+  });
+  EXPECT_EQ(std::get<YarnScaling>(betas.layers[0].rotation->scaling).beta_fast, 8);
+  EXPECT_THAT(betas.notes, ::testing::Contains(::testing::HasSubstr("takes 32 and 1")));
   const PositionPlan divided =
       plan([](GgufWriter&) {}, {{"rope_freqs.weight", {{4}, {1, 2, 4, 8}}}});
   ASSERT_TRUE(std::holds_alternative<ExplicitScaling>(divided.layers[0].rotation->scaling));
@@ -211,6 +220,12 @@ TEST(Gguf, RefusesByName) {
   const Row table[] = {
       {[](GgufWriter& w, Tensors&) { w.Str("llama.rope.scaling.type", "quadratic"); },
        {"llama.rope.scaling.type", "quadratic", "yarn"}},
+      {[](GgufWriter& w, Tensors& t) {
+         w.Str("llama.rope.scaling.type", "longrope");
+         w.Float("llama.rope.scaling.factor", 2);
+         t["rope_factors_long.weight"] = t["rope_factors_short.weight"] = {{4}, {1, 1, 2, 2}};
+       },
+       {"llama.rope.scaling.factor", "longrope", "got 2"}},
       {[](GgufWriter& w, Tensors&) { w.Int("llama.rope.scaling.type", 3); },
        {"llama.rope.scaling.type"}},
       {[](GgufWriter& w, Tensors&) { w.Float("llama.rope.scaling.factor", -4); },

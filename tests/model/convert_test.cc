@@ -31,18 +31,38 @@ std::string MessageOf(const std::function<void()>& f) {
   return "no error";
 }
 
+// qwen2 with biases as random as its weights. Not the golden: GGUF has no head size for qwen2 but
+// hidden / heads, and the golden's is another.
+nlohmann::json WriteQwen2(const test::TempFolder& folder) {
+  test::Tiny tiny{.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .feed_forward = 64};
+  test::Tensors weights = tiny.Weights();
+  for (int64_t l = 0; l < tiny.layers; ++l) {
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      const std::string p = "model.layers." + std::to_string(l) + ".self_attn." + name;
+      const test::Tensor& w = weights.at(p + ".weight");
+      const auto rows = static_cast<std::size_t>(w.shape[0]);
+      weights[p + ".bias"] = {{w.shape[0]}, {w.values.begin(), w.values.begin() + rows}};
+    }
+  }
+  test::WriteSafetensors(folder / "model.safetensors", weights);
+  nlohmann::json config = tiny.Config();
+  config["model_type"] = "qwen2";
+  return config;
+}
+
 // A golden model with `edit` applied to its configuration.
 ModelFiles OpenGolden(const test::TempFolder& folder, const std::string& family,
                       const std::function<void(nlohmann::json&)>& edit) {
-  for (const auto& entry : test::fs::directory_iterator(kGoldens / family)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("model")) test::fs::copy_file(entry.path(), folder / name);
-  }
-  std::ifstream in(kGoldens / family / "default.json");
-  nlohmann::json config = nlohmann::json::parse(in);
-  if (family == "qwen2") {  // GGUF cannot say that one layer slides
-    config["use_sliding_window"] = false;
-    config.erase("layer_types");
+  nlohmann::json config;
+  if (family == "qwen2") {
+    config = WriteQwen2(folder);
+  } else {
+    for (const auto& entry : test::fs::directory_iterator(kGoldens / family)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("model")) test::fs::copy_file(entry.path(), folder / name);
+    }
+    std::ifstream in(kGoldens / family / "default.json");
+    config = nlohmann::json::parse(in);
   }
   edit(config);
   test::WriteFile(folder / "config.json", config.dump());
@@ -153,19 +173,39 @@ TEST_P(Families, InterleavedFolderGivesTheSameLogits) {
 INSTANTIATE_TEST_SUITE_P(Golden, Families, ::testing::Values("llama", "qwen2", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Convert, PartialRotaryKeepsItsLogits) {
+// llama.cpp gives up on files of these architectures that turn half a head: "llama" with an error,
+// qwen2 and qwen3 by aborting.
+TEST(Convert, PartialRotaryIsNoGguf) {
   const test::TempFolder folder, out;
   test::Tiny tiny;
   nlohmann::json config = tiny.Config();
   config["partial_rotary_factor"] = 0.5;
   test::Tiny::WriteFolder(folder / "hf", config, tiny.Weights());
   const ModelFiles files = OpenModel(folder / "hf");
-  internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+  EXPECT_THAT(MessageOf([&] {
+                internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+              }),
+              AllOf(HasSubstr("4 of 8 dimensions"), HasSubstr("whole heads")));
+  EXPECT_FALSE(test::fs::exists(out / "m.gguf"));
+}
+
+// llama.cpp multiplies its own amplitude, 0.1 ln s + 1, by rope.scaling.attn_factor, and loads no
+// file that does not name a tokenizer.
+TEST(Convert, YarnAmplitudeIsAFactorInGguf) {
+  const test::TempFolder folder, out;
+  const ModelFiles files = OpenGolden(folder, "llama", [](nlohmann::json& c) {
+    c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.9}};
+  });
+  const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
   const ModelFiles gguf = OpenModel(out / "m.gguf");
-  EXPECT_EQ(gguf.config.plan.layers[0].rotation->rotary_dim, 4);
-  EXPECT_EQ(internal::ProbeLogits(gguf), internal::ProbeLogits(files));
+  internal::ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 512);
+  const GgufFile raw = OpenGguf(out / "m.gguf");
+  EXPECT_FLOAT_EQ(raw.metadata.at("llama.rope.scaling.attn_factor").AsDouble("attn_factor"),
+                  0.9 / (0.1 * std::log(4.0) + 1));
+  EXPECT_EQ(raw.metadata.at("tokenizer.ggml.model").AsString("model"), "no_vocab");
+  EXPECT_THAT(gguf.tokenizer_error, HasSubstr("no_vocab"));
+  EXPECT_NEAR(Resolve(*gguf.config.plan.layers[0].rotation, 512).amplitude, 0.9, 1e-7);
   internal::GgufToFolder(gguf, out / "hf", nullptr, {{}, false});
-  ExpectSameTensors(OpenModel(out / "hf").tensors, files.tensors);
 }
 
 // B [out, rank] and DoRA's magnitudes [out] move with the rows that they add to; A does not.
@@ -247,7 +287,19 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
   };
   EXPECT_THAT(to_gguf("llama", yarn("truncate", false)),
               AllOf(HasSubstr("always truncates"), HasSubstr("Hugging Face folder can")));
-  EXPECT_THAT(to_gguf("llama", yarn("attention_factor", 1.5)), HasSubstr("amplitude"));
+  EXPECT_THAT(to_gguf("llama", yarn("beta_fast", 16)),
+              AllOf(HasSubstr("beta_fast"), HasSubstr("has 16 and 1")));
+  // What the file says of sizes and biases has to match its weights, so these are changed later.
+  const auto with = [&](const char* family, const std::function<void(ModelConfig&)>& edit) {
+    const test::TempFolder source;
+    ModelFiles files = OpenGolden(source, family, [](nlohmann::json&) {});
+    edit(files.config);
+    return MessageOf([&] { internal::FolderToGguf(files, out / "m.gguf", {{}, false}); });
+  };
+  EXPECT_THAT(with("qwen3", [](ModelConfig& c) { c.out_bias = true; }),
+              AllOf(HasSubstr("o_proj has a bias"), HasSubstr("qwen3")));
+  EXPECT_THAT(with("qwen2", [](ModelConfig& c) { c.head_dim = 16; }),
+              AllOf(HasSubstr("4 heads of 16 for 32"), HasSubstr("qwen2")));
   EXPECT_THAT(to_gguf("qwen3",
                       [](nlohmann::json& c) {
                         c["rope_scaling"] = {{"rope_type", "llama3"},
@@ -258,6 +310,38 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
                       }),
               AllOf(HasSubstr("llama.cpp"), HasSubstr("qwen3")));
   EXPECT_FALSE(test::fs::exists(out / "m.gguf"));
+}
+
+// GGUF rounds divisors and amplitudes to float32, so the logits are those of the rounded plan, bit
+// for bit, and not those of the one that was asked for.
+TEST(Convert, RoundedPositionsGiveTheirOwnLogits) {
+  const nlohmann::json settings[] = {
+      {{"rope_type", "llama3"},
+       {"factor", 8.0},
+       {"low_freq_factor", 1.0},
+       {"high_freq_factor", 4.0},
+       {"original_max_position_embeddings", 32}},
+      {{"rope_type", "longrope"},
+       {"factor", 3.0},
+       {"short_factor", {1, 1.03, 1.06, 1.09, 1.12, 1.15, 1.18, 1.21}},
+       {"long_factor", {1, 1.9, 2.8, 3.7, 4.6, 5.5, 6.4, 7.3}},
+       {"original_max_position_embeddings", 32}},
+      {{"rope_type", "yarn"},
+       {"factor", 4.0},
+       {"attention_factor", 0.9},
+       {"original_max_position_embeddings", 32}}};
+  for (const nlohmann::json& setting : settings) {
+    SCOPED_TRACE(setting.dump());
+    const test::TempFolder folder, out;
+    const ModelFiles files =
+        OpenGolden(folder, "llama", [&](nlohmann::json& c) { c["rope_scaling"] = setting; });
+    const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+    const ModelFiles gguf = OpenModel(out / "m.gguf");
+    const std::vector<float> logits = internal::ProbeLogits(gguf);
+    EXPECT_EQ(internal::ProbeLogits(files, converted.stored), logits);
+    EXPECT_NE(internal::ProbeLogits(files), logits);
+    EXPECT_LT(test::Difference(internal::ProbeLogits(files), logits), 2e-5);
+  }
 }
 
 // The divisors are written, and come from the length in the rope dictionary, not from 8192.

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/frequencies.h"
+#include "src/model/gguf_keys.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -23,6 +24,20 @@ constexpr double kStandsStill = 1e30;
 
 double Rounded(double value) { return static_cast<float>(value); }
 
+// llama.cpp gives up on a file of these architectures whose heads turn in part ("llama" with an
+// error, the others by aborting).
+void CheckWholeHead(const std::string& architecture, const RotarySpec& spec) {
+  static constexpr std::string_view kWhole[] = {"llama", "qwen2", "qwen3", "smollm3"};
+  if (spec.rotary_dim == spec.head_dim ||
+      std::find(std::begin(kWhole), std::end(kWhole), architecture) == std::end(kWhole)) {
+    return;
+  }
+  Refuse(
+      fmt::format("partial rotary, {} of {} dimensions; llama.cpp turns whole heads of the "
+                  "architecture {} alone; {}",
+                  spec.rotary_dim, spec.head_dim, architecture, kFolders));
+}
+
 // llama.cpp loads these tensors for "llama" and gives up on a qwen file that has them.
 void CheckTakesTensors(const std::string& architecture, const std::string& method) {
   if (architecture == "llama") return;
@@ -36,6 +51,7 @@ class Writer {
  public:
   Writer(const std::string& architecture, const PositionPlan& plan, int64_t served_length)
       : architecture_(architecture), plan_(plan), spec_(OnlyRotation(plan)) {
+    CheckWholeHead(architecture, spec_);
     Integer("context_length", served_length);
     Integer("rope.dimension_count", spec_.rotary_dim);
     Float("rope.freq_base", spec_.base);
@@ -60,6 +76,9 @@ class Writer {
   }
   void Type(const char* type) {
     out_.keys[Key("rope.scaling.type")] = {std::string(type), GgufType::kString};
+  }
+  static double Amplitude(const RotarySpec& spec) {
+    return Resolve(spec, spec.trained_length).amplitude;
   }
   void Original() { Integer("rope.scaling.original_context_length", spec_.trained_length); }
 
@@ -90,21 +109,37 @@ class Writer {
                       "not; {}",
                       kFolders));
     }
-    if (s.attention_factor || s.mscale || s.mscale_all_dim || s.attn_factor || s.softmax_mscale ||
-        s.extrapolation_factor != 1) {
+    const bool reads_betas = LlamaCppReadsBetas(architecture_);
+    if (!reads_betas && (s.beta_fast != 32 || s.beta_slow != 1)) {
       Refuse(
-          fmt::format("llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and "
-                      "overwrites any other; {}",
-                      kFolders));
+          fmt::format("llama.cpp takes 32 and 1 for YaRN's beta_fast and beta_slow, whatever a "
+                      "file of the architecture {} says, this setting has {} and {}; {}",
+                      architecture_, s.beta_fast, s.beta_slow, kFolders));
+    }
+    if (s.softmax_mscale || s.extrapolation_factor != 1) {
+      Refuse(
+          fmt::format("llama.cpp has no key for {} of the architecture {}; {}",
+                      s.softmax_mscale ? "YaRN's factor on the scores" : "an extrapolation factor",
+                      architecture_, kFolders));
     }
     Type("yarn");
     Float("rope.scaling.factor", s.factor);
     Original();
-    Float("rope.scaling.yarn_beta_fast", s.beta_fast);
-    Float("rope.scaling.yarn_beta_slow", s.beta_slow);
-    stored_.scaling = YarnScaling{.factor = Rounded(s.factor),
-                                  .beta_fast = Rounded(s.beta_fast),
-                                  .beta_slow = Rounded(s.beta_slow)};
+    YarnScaling stored{.factor = Rounded(s.factor)};
+    if (reads_betas) {
+      Float("rope.scaling.yarn_beta_fast", s.beta_fast);
+      Float("rope.scaling.yarn_beta_slow", s.beta_slow);
+      stored.beta_fast = Rounded(s.beta_fast);
+      stored.beta_slow = Rounded(s.beta_slow);
+    }
+    RotarySpec usual = spec_;
+    usual.scaling = YarnScaling{.factor = s.factor};
+    const double ratio = Amplitude(spec_) / Amplitude(usual);
+    if (Rounded(ratio) != 1) {  // the key multiplies what llama.cpp has of itself
+      Float("rope.scaling.attn_factor", ratio);
+      stored.attn_factor = Rounded(ratio);
+    }
+    stored_.scaling = stored;
   }
   void Write(const LongRopeScaling& s) {
     CheckTakesTensors(architecture_, "LongRoPE");

@@ -46,6 +46,19 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
                     "reads",
                     l, slides ? "has a sliding window" : "does not rotate (NoPE)", family->gguf));
   }
+  if (c.out_bias && std::string_view(family->gguf) != "llama") {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("GGUF cannot say it: o_proj has a bias (attention_bias), which llama.cpp "
+                    "does not take of the architecture {}",
+                    family->gguf));
+  }
+  if (family->Has(kQkvBias) && c.heads * c.head_dim != c.hidden) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("GGUF cannot say it: {} heads of {} for {} hidden elements; llama.cpp "
+                            "takes hidden / heads for the head size of the architecture {}",
+                            c.heads, c.head_dim, c.hidden, family->gguf));
+  }
   return *family;
 }
 
@@ -109,6 +122,13 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
     for (auto& [key, value] : TokenizerKeysOfFolder(files.path, c.vocab)) {
       metadata[key] = std::move(value);
     }
+    if (!metadata.contains("tokenizer.ggml.eos_token_id")) {
+      result.notes.push_back(
+          "the tokenizer has no end token, which GGUF cannot say: llama.cpp takes token 11 of "
+          "byte-level BPE and token 2 of SentencePiece for it");
+    }
+  } else {  // llama.cpp loads no file without the key
+    metadata["tokenizer.ggml.model"] = {std::string("no_vocab"), GgufType::kString};
   }
 
   std::vector<TensorSource> tensors = std::move(rope.tensors);

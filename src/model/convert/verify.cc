@@ -66,6 +66,10 @@ PlanProof ProvePlan(const PositionPlan& asked, const PositionPlan& stored, const
 }
 
 std::vector<float> ProbeLogits(const ModelFiles& files) {
+  return ProbeLogits(files, files.config.plan);
+}
+
+std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan) {
   constexpr int64_t kTokens = 48;
   const auto decoder = Decoder::Load(files);
   const ModelConfig& c = decoder->config();
@@ -75,7 +79,7 @@ std::vector<float> ProbeLogits(const ModelFiles& files) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(c.vocab)));
   }
-  Sequence sequence(*decoder, c.plan, kTokens, AnglePrecision::kExact);
+  Sequence sequence(*decoder, plan, kTokens, AnglePrecision::kExact);
   std::vector<float> hidden(static_cast<std::size_t>(kTokens * c.hidden));
   std::vector<float> logits(static_cast<std::size_t>(kTokens * c.vocab));
   decoder->Forward(sequence, ids, hidden.data(), kTokens);

@@ -23,6 +23,8 @@ PlanProof ProvePlan(const PositionPlan& asked, const PositionPlan& stored, const
 
 // Logits [tokens, vocab] of a fixed sequence of ids at every position.
 std::vector<float> ProbeLogits(const ModelFiles& files);
+// The same at the positions of `plan`: what files have to give whose format rounds frequencies.
+std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan);
 
 // Both spell and cut a text full of traps (digits, contractions, spaces, scripts, added tokens)
 // alike. Throws Error(kMismatch) that shows where they differ.
