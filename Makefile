@@ -5,7 +5,7 @@ BUILD ?= build
 CMAKE_ARGS ?=
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_ARGS)
 
-.PHONY: all build sweep test bench parity fuzz lint format docs sanitize clean
+.PHONY: all build sweep test bench parity parity-llamacpp fuzz lint format docs sanitize clean
 all: build
 
 build:
@@ -36,6 +36,12 @@ parity: build
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
 	cmake --build $(BUILD) --target logits_dump rotary_dump
 	scripts/parity.sh $(BUILD)
+
+parity-llamacpp: build
+	scripts/deps.sh test parity
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
+	cmake --build $(BUILD) --target logits_dump rotary_dump
+	scripts/parity_llamacpp.sh $(BUILD)
 
 # Every test program under address and undefined-behaviour sanitizers; some of them with
 # make sanitize SANITIZED="model eval".
