@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every benchmark of a build; JSON lines go to BUILD/bench/results.jsonl, tables to the terminal.
 #   bench/run.sh BUILD_DIR
-# Prefill against transformers and llama.cpp needs their packages: bench/prefill_peers.py says how.
+# Prefill against transformers and llama.cpp, and one rotation against PyTorch and ggml, need their
+# packages: bench/prefill_peers.py and bench/rotary_peers.py say how.
 set -euo pipefail
 build=${1:?usage: bench/run.sh BUILD_DIR}
 here=$(cd "$(dirname "$0")" && pwd)

@@ -53,15 +53,17 @@ class Ggml:
 
 class Rope:
     """A graph that rotates copies of `inputs`, float32 [tokens, heads, head_dim] each, of which the first
-    n_dims turn. `positions`: int [tokens], or [4, tokens] with `sections`."""
+    n_dims turn. `positions`: int [tokens], or [4, tokens] with `sections`. `room(bytes)` may give the
+    memory: (address, what keeps it)."""
 
     def __init__(self, ggml, inputs, positions, n_dims, base, mode=NEOX, threads=1, in_place=False,
-                 sections=None):
+                 sections=None, room=None):
         lib = ggml.base
         positions = np.asarray(positions, np.int32)
         self._ggml = ggml
-        self._ctx = lib.ggml_init(Init(2 * sum(x.nbytes for x in inputs) + positions.nbytes + 2**20, None,
-                                       False))
+        size = 2 * sum(x.nbytes for x in inputs) + positions.nbytes + 2**20
+        address, self._memory = room(size) if room else (None, None)
+        self._ctx = lib.ggml_init(Init(size, address, False))
         at = lib.ggml_new_tensor_1d(self._ctx, I32, positions.size)
         ggml.array(at, ctypes.c_int32, positions.size)[:] = positions.ravel()
         self._graph = lib.ggml_new_graph(self._ctx)
