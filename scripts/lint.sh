@@ -17,7 +17,7 @@ grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b
 order=(base rotary plan capi analysis attention io model eval)
 for i in "${!order[@]}"; do
   for later in "${order[@]:i+1}"; do
-    grep -rnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \
+    grep -rsnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \
       "include/ropewalk/${order[i]}" && fail "${order[i]} includes $later, which stands to its right"
   done
 done
