@@ -1,10 +1,10 @@
 // Prefill of a whole model: tokens a second, and the share of this machine's GEMM rate.
 //
-//   prefill_bench MODEL [--tokens 512,2048] [--rounds 5] [--threads 2]
+//   prefill_bench MODEL [--tokens 512,2048] [--rounds 5] [--threads 2] [--compute float32|bf16]
 //
 // One round times a plain oneDNN GEMM of the model's own shapes (the ceiling) and the prefill with
-// the logits of every token, in turn, so that both see the same machine. Prints a JSON line a
-// length.
+// the logits of every token, in turn, so that both see the same machine; in float32 and, where the
+// CPU has instructions for it, in bf16. Prints a JSON line a length and arithmetic.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,11 +47,11 @@ double Flops(const ropewalk::ModelConfig& c, double n) {
 // Best case for the linear layers: the feed-forward shape over 512 rows, weights packed.
 class Ceiling {
  public:
-  explicit Ceiling(const ropewalk::ModelConfig& c)
+  Ceiling(const ropewalk::ModelConfig& c, ropewalk::ComputeType compute)
       : in_(c.hidden), out_(c.feed_forward), x_(kRows * in_, 0.5f), y_(kRows * out_) {
     linear_ = ropewalk::Linear(
         out_, in_, [this](int64_t, int64_t rows, float* w) { std::fill(w, w + rows * in_, 0.25f); },
-        nullptr);
+        nullptr, compute);
   }
   double GflopsPerSecond() {
     const int repeats = 30;
@@ -82,17 +83,67 @@ double PrefillSeconds(const ropewalk::Decoder& decoder, const std::vector<int32_
   return Seconds(start);
 }
 
+// One arithmetic: its model, its ceiling, what was measured.
+struct Lane {
+  Lane(const ropewalk::ModelFiles& files, ropewalk::ComputeType compute)
+      : compute(compute),
+        decoder(ropewalk::Decoder::Load(files, compute)),
+        ceiling(decoder->config(), compute) {}
+  void Measure(const std::vector<int32_t>& ids, std::vector<float>& logits) {
+    gemm.push_back(ceiling.GflopsPerSecond());
+    seconds.push_back(PrefillSeconds(*decoder, ids, logits));
+  }
+  void Print(int64_t n, int threads, const Lane& first) const {
+    std::vector<double> share, speedup;
+    const double flops = Flops(decoder->config(), static_cast<double>(n)) * 1e-9;
+    for (std::size_t r = 0; r < seconds.size(); ++r) {
+      share.push_back(flops / seconds[r] / gemm[r]);
+      speedup.push_back(first.seconds[r] / seconds[r]);
+    }
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    std::printf(
+        "{\"bench\": \"prefill\", \"compute\": \"%s\", \"tokens\": %lld, \"threads\": %d, "
+        "\"rounds\": %zu, \"tokens_per_s\": %.1f, \"gflops_per_s\": %.1f, "
+        "\"gemm_gflops_per_s\": %.1f, \"share_of_gemm\": %.3f, \"times_%s\": %.2f, "
+        "\"weights_mib\": %.0f, \"peak_mib\": %.0f}\n",
+        Name(compute), static_cast<long long>(n), threads, seconds.size(),
+        static_cast<double>(n) / Median(seconds), flops / Median(seconds), Median(gemm),
+        Median(share), Name(first.compute), Median(speedup),
+        static_cast<double>(decoder->weight_bytes()) / (1 << 20),
+        static_cast<double>(usage.ru_maxrss) / 1024);
+    std::fflush(stdout);
+  }
+
+  ropewalk::ComputeType compute;
+  std::unique_ptr<ropewalk::Decoder> decoder;
+  Ceiling ceiling;
+  std::vector<double> seconds, gemm;
+};
+
+std::vector<ropewalk::ComputeType> ComputeTypes(const std::string& given) {
+  using ropewalk::ComputeType;
+  if (given == Name(ComputeType::kFloat32)) return {ComputeType::kFloat32};
+  if (given == Name(ComputeType::kBFloat16)) return {ComputeType::kBFloat16};
+  const bool native = ropewalk::FindBf16Unit() >= ropewalk::Bf16Unit::kAvx512;
+  if (!native) return {ComputeType::kFloat32};
+  return {ComputeType::kFloat32, ComputeType::kBFloat16};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<int64_t> lengths = {512, 2048};
   int rounds = 5, threads = 2;
+  std::string compute;
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--rounds") {
       rounds = std::atoi(argv[i + 1]);
     } else if (option == "--threads") {
       threads = std::atoi(argv[i + 1]);
+    } else if (option == "--compute") {
+      compute = argv[i + 1];
     } else if (option == "--tokens") {
       lengths.clear();
       for (const char* p = argv[i + 1]; p != nullptr && *p != 0;) {
@@ -102,41 +153,36 @@ int main(int argc, char** argv) {
     }
   }
   if (argc < 2 || rounds < 1 || lengths.empty()) {
-    std::fprintf(stderr, "usage: %s MODEL [--tokens N,N] [--rounds N] [--threads N]\n", argv[0]);
+    std::fprintf(stderr,
+                 "usage: %s MODEL [--tokens N,N] [--rounds N] [--threads N] "
+                 "[--compute float32|bf16]\nwithout --compute both, where the CPU has bf16\n",
+                 argv[0]);
     return 2;
   }
   try {
     ropewalk::SetNumThreads(threads);
     const ropewalk::ModelFiles files = ropewalk::OpenModel(argv[1]);
-    const auto decoder = ropewalk::Decoder::Load(files);
-    const auto& config = decoder->config();
-    Ceiling ceiling(config);
-    std::vector<float> logits(512 * config.vocab);
+    std::vector<Lane> lanes;
+    for (const auto type : ComputeTypes(compute)) lanes.emplace_back(files, type);
+    const int64_t vocab = lanes.front().decoder->config().vocab;
+    std::vector<float> logits(512 * vocab);
     std::mt19937 random(1);
     for (const int64_t n : lengths) {
       std::vector<int32_t> ids(n);
-      for (auto& id : ids) id = static_cast<int32_t>(random() % config.vocab);
-      PrefillSeconds(*decoder, ids, logits);  // warm up, and check before timing
-      for (const float x : logits) {
-        if (!std::isfinite(x))
-          throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "logits: not finite");
+      for (auto& id : ids) id = static_cast<int32_t>(random() % vocab);
+      for (Lane& lane : lanes) {
+        lane.seconds.clear();
+        lane.gemm.clear();
+        PrefillSeconds(*lane.decoder, ids, logits);  // warm up, and check before timing
+        for (const float x : logits) {
+          if (!std::isfinite(x))
+            throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "logits: not finite");
+        }
       }
-      std::vector<double> seconds, gemm, share;
       for (int r = 0; r < rounds; ++r) {
-        gemm.push_back(ceiling.GflopsPerSecond());
-        seconds.push_back(PrefillSeconds(*decoder, ids, logits));
-        share.push_back(Flops(config, n) / seconds.back() * 1e-9 / gemm.back());
+        for (Lane& lane : lanes) lane.Measure(ids, logits);
       }
-      rusage usage;
-      getrusage(RUSAGE_SELF, &usage);
-      std::printf(
-          "{\"bench\": \"prefill\", \"tokens\": %lld, \"threads\": %d, \"rounds\": %d, "
-          "\"tokens_per_s\": %.1f, \"gflops_per_s\": %.1f, \"gemm_gflops_per_s\": %.1f, "
-          "\"share_of_gemm\": %.3f, \"peak_mib\": %.0f}\n",
-          static_cast<long long>(n), threads, rounds, n / Median(seconds),
-          Flops(config, n) / Median(seconds) * 1e-9, Median(gemm), Median(share),
-          usage.ru_maxrss / 1024.0);
-      std::fflush(stdout);
+      for (const Lane& lane : lanes) lane.Print(n, threads, lanes.front());
     }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "prefill_bench: %s\n", e.what());

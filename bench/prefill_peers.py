@@ -22,7 +22,7 @@ LENGTHS = (512, 2048)
 
 def ours(args, tokens):
     command = [args.bench, args.gguf, "--tokens", str(tokens), "--rounds", "1",
-               "--threads", str(args.threads)]
+               "--threads", str(args.threads), "--compute", "float32"]
     line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(line)["tokens_per_s"]
 

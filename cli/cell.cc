@@ -80,7 +80,7 @@ void RunPerplexity(const Options& options) {
   spec.passkey = false;
   const SweepTask task = SingleTask(options, files, spec, length);
   MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
-  const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
   SweepInputs inputs;
   inputs.decoder = decoder.get();
   inputs.tokenizer = files.tokenizer.get();
@@ -121,7 +121,7 @@ void RunPasskey(const Options& options) {
                             needed, length));
   }
   const SweepTask task = SingleTask(options, files, spec, length);
-  const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
   SweepInputs inputs;
   inputs.decoder = decoder.get();
   inputs.tokenizer = &tokenizer;
@@ -150,10 +150,10 @@ void AddPerplexityCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("perplexity", "One cell: perplexity at one length under one method");
   AddOptions(*command, *options,
-             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kLengths, Opt::kMethods, Opt::kRopeScaling,
-              Opt::kFactors, Opt::kTrained, Opt::kProtocol, Opt::kAnchors, Opt::kSeed,
-              Opt::kPerToken, Opt::kAngles, Opt::kBos, Opt::kSpecial, Opt::kThreads,
-              Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
+             {Opt::kModel,       Opt::kText,     Opt::kIds,          Opt::kLengths,  Opt::kMethods,
+              Opt::kRopeScaling, Opt::kFactors,  Opt::kTrained,      Opt::kProtocol, Opt::kAnchors,
+              Opt::kSeed,        Opt::kPerToken, Opt::kAngles,       Opt::kCompute,  Opt::kBos,
+              Opt::kSpecial,     Opt::kThreads,  Opt::kAllowUnknown, Opt::kJson,     Opt::kDryRun});
   command->footer(
       "Without --method: as-shipped.\n\nExample: ropewalk perplexity model.gguf --text book.txt "
       "--length 512 --protocol half");
@@ -167,8 +167,8 @@ void AddPasskeyCommand(CLI::App& app) {
   AddOptions(
       *command, *options,
       {Opt::kModel, Opt::kText, Opt::kLengths, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors,
-       Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials, Opt::kDepths, Opt::kAngles, Opt::kBos,
-       Opt::kSpecial, Opt::kThreads, Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
+       Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials, Opt::kDepths, Opt::kAngles, Opt::kCompute,
+       Opt::kBos, Opt::kSpecial, Opt::kThreads, Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
   command->footer(
       "Without --text the filler is a built-in sentence, without --method: as-shipped.\n\n"
       "Example: ropewalk passkey model.gguf --length 16k --method yarn --factor 2");

@@ -44,7 +44,7 @@ void Run(const Options& options) {
   const SweepSpec spec = SpecOf(options, files);
   const int64_t final_length = static_cast<int64_t>(ids.size()) + options.max_tokens;
   const SweepTask task = SingleTask(options, files, spec, final_length);
-  const std::unique_ptr<Decoder> decoder = Decoder::Load(files);
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
   Sequence sequence(*decoder, task.plan, final_length, spec.angles);
   std::vector<float> hidden(static_cast<size_t>(decoder->config().hidden));
   std::vector<float> logits(static_cast<size_t>(decoder->config().vocab));
@@ -91,7 +91,8 @@ void Run(const Options& options) {
                                        {"prompt_tokens", prompt_tokens},
                                        {"stop", stop},
                                        {"scaling", task.scaling},
-                                       {"plan_hash", task.plan_hash}};
+                                       {"plan_hash", task.plan_hash},
+                                       {"compute", Name(decoder->compute())}};
   fmt::print("{}\n", internal::Line(json));
 }
 
@@ -104,8 +105,8 @@ void AddGenerateCommand(CLI::App& app) {
                                          "model read right?");
   AddOptions(*command, *options,
              {Opt::kModel, Opt::kPrompt, Opt::kMaxTokens, Opt::kMethods, Opt::kRopeScaling,
-              Opt::kFactors, Opt::kTrained, Opt::kAngles, Opt::kBos, Opt::kSpecial, Opt::kThreads,
-              Opt::kAllowUnknown, Opt::kJson});
+              Opt::kFactors, Opt::kTrained, Opt::kAngles, Opt::kCompute, Opt::kBos, Opt::kSpecial,
+              Opt::kThreads, Opt::kAllowUnknown, Opt::kJson});
   command->footer("Example: ropewalk generate ./model --prompt \"Once upon a time\"");
   command->callback([options] { Run(*options); });
 }

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "ropewalk/attention/linear.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
 
@@ -31,6 +32,7 @@ void Run(const Options& options) {
       {"build_type", ROPEWALK_BUILD_TYPE},
       {"compiler", ROPEWALK_COMPILER},
       {"simd_target", SimdTarget()},
+      {"bf16", Name(FindBf16Unit())},
       {"threads", NumThreads()},
       {"libraries",
        {{"highway", ROPEWALK_HWY_VERSION},
@@ -62,8 +64,8 @@ void Run(const Options& options) {
 
 void AddInfoCommand(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("info", "Version, build, SIMD target in use, threads, libraries");
+  CLI::App* command = app.add_subcommand(
+      "info", "Version, build, SIMD target in use, bf16 instructions, threads, libraries");
   AddOptions(*command, *options, {Opt::kThreads, Opt::kJson});
   command->callback([options] { Run(*options); });
 }

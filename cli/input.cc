@@ -23,6 +23,16 @@ ModelFiles OpenModelFor(const Options& options, bool need_weights) {
   return OpenModel(options.model, open);
 }
 
+std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files) {
+  const bool bf16 = options.compute == Name(ComputeType::kBFloat16);
+  if (bf16 && FindBf16Unit() == Bf16Unit::kEmulated) {
+    Message(
+        "ropewalk: --compute bf16: this CPU has no bf16 instructions (avx512_bf16, amx_bf16); they "
+        "are emulated, which is right but slower than float32");
+  }
+  return Decoder::Load(files, bf16 ? ComputeType::kBFloat16 : ComputeType::kFloat32);
+}
+
 std::string ReadFile(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {

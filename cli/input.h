@@ -14,6 +14,9 @@ namespace ropewalk::cli {
 // OpenModel, with its warnings and doubts on stderr.
 ModelFiles OpenModelFor(const Options& options, bool need_weights);
 
+// The model as --compute asks for it; says when this CPU gains nothing by it.
+std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files);
+
 // The whole file, or standard input for "-".
 std::string ReadFile(const std::string& path);
 std::vector<int32_t> ReadIds(const std::string& path);

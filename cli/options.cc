@@ -88,6 +88,13 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
           ->capture_default_str()
           ->check(CLI::IsMember({"exact", "float32"}));
       return;
+    case Opt::kCompute:
+      c.add_option("--compute", o.compute,
+                   "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs "
+                   "rounded to bf16, sums and all else in float32)")
+          ->capture_default_str()
+          ->check(CLI::IsMember({Name(ComputeType::kFloat32), Name(ComputeType::kBFloat16)}));
+      return;
     case Opt::kBos:
       c.add_flag_function(
           "--bos,!--no-bos", [&o](int64_t count) { o.bos = count > 0; },

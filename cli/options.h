@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/attention/linear.h"
+
 namespace ropewalk::cli {
 
 // What the user typed makes no sense: exit code 2.
@@ -23,6 +25,7 @@ struct Options {
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
   std::string trained, protocol = "aligned", angles = "exact";
+  std::string compute = Name(ComputeType::kFloat32);
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
   int64_t passkey_trials = 5, max_tokens = 100, budget = 12;
@@ -49,6 +52,7 @@ enum class Opt {
   kDepths,
   kNoPasskey,
   kAngles,
+  kCompute,
   kBos,
   kThreads,
   kAllowUnknown,

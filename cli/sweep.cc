@@ -213,7 +213,7 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
 void Run(const Options& options) {
   Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
-  const std::unique_ptr<Decoder> decoder = Decoder::Load(sweep.files);
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, sweep.files);
   SweepInputs inputs;
   inputs.decoder = decoder.get();
   inputs.tokenizer = sweep.files.tokenizer.get();
@@ -221,12 +221,12 @@ void Run(const Options& options) {
   if (options.dry_run) return DryRun(options, sweep, inputs);
   inputs.model_hash = sweep.files.Hash();
   const Protocol& protocol = sweep.spec.protocol;
-  Message(
-      fmt::format("ropewalk: {} cells, {}, {} windows a cell{}, {} threads; rows in {}/"
-                  "results.jsonl",
-                  sweep.tasks.size(), protocol.Name(),
-                  protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
-                  protocol.bos ? ", BOS first" : ", no BOS", NumThreads(), options.output));
+  Message(fmt::format(
+      "ropewalk: {} cells, {}, {} windows a cell{}, {}, {} threads; rows in {}/"
+      "results.jsonl",
+      sweep.tasks.size(), protocol.Name(),
+      protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
+      protocol.bos ? ", BOS first" : ", no BOS", options.compute, NumThreads(), options.output));
   try {
     for (const std::string& kind : options.search) {
       sweep.spec.methods.push_back(SearchSetting({kind, options.budget, options.output}, sweep.spec,
@@ -260,11 +260,11 @@ void AddSweepCommand(CLI::App& app) {
       "sweep", "Perplexity and passkey against length for every method; the main job");
   AddOptions(
       *command, *options,
-      {Opt::kModel,       Opt::kText,    Opt::kIds,           Opt::kOutput,  Opt::kMethods,
-       Opt::kRopeScaling, Opt::kLengths, Opt::kFactors,       Opt::kTrained, Opt::kProtocol,
-       Opt::kAnchors,     Opt::kSeed,    Opt::kPasskeyTrials, Opt::kDepths,  Opt::kNoPasskey,
-       Opt::kAngles,      Opt::kBos,     Opt::kSpecial,       Opt::kThreads, Opt::kAllowUnknown,
-       Opt::kJson,        Opt::kDryRun,  Opt::kSearch,        Opt::kBudget});
+      {Opt::kModel,        Opt::kText,    Opt::kIds,           Opt::kOutput,  Opt::kMethods,
+       Opt::kRopeScaling,  Opt::kLengths, Opt::kFactors,       Opt::kTrained, Opt::kProtocol,
+       Opt::kAnchors,      Opt::kSeed,    Opt::kPasskeyTrials, Opt::kDepths,  Opt::kNoPasskey,
+       Opt::kAngles,       Opt::kCompute, Opt::kBos,           Opt::kSpecial, Opt::kThreads,
+       Opt::kAllowUnknown, Opt::kJson,    Opt::kDryRun,        Opt::kSearch,  Opt::kBudget});
   command->footer(
       "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "
       "as the text goes.\nInterrupted (Ctrl-C, kill, power)? The same command goes on; what is "

@@ -95,7 +95,7 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
                  ? "id " + std::to_string(*spec.bos_id) + " first in every window"
                  : "none";
   cell.passkey_protocol = PasskeyName(spec, inputs);
-  cell.compute = "float32";
+  cell.compute = Name(inputs.decoder->compute());
   cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
   cell.trained_length = spec.trained_length;
   cell.longest_length = longest_length;

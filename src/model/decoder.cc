@@ -132,6 +132,7 @@ Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
+ComputeType Decoder::compute() const { return impl_->head.compute(); }
 
 int64_t Decoder::weight_bytes() const {
   int64_t floats = static_cast<int64_t>(impl_->final_norm.size());

@@ -28,7 +28,8 @@ struct Part {
 };
 
 // One product out of several weights that read the same input.
-Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts) {
+Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts,
+                  ComputeType compute) {
   int64_t rows = 0;
   for (const Part& p : parts) rows += p.rows;
   const int64_t cols = parts[0].weight->cols();
@@ -55,7 +56,7 @@ Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_
       for (int64_t i = 0; i < p.rows; ++i) bias[at++] = stored[p.order.Source(i)];
     }
   }
-  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data());
+  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute);
 }
 
 AlignedBuffer<float> ReadVector(const Weight& weight, const internal::HeadRows& order = {}) {
@@ -67,7 +68,7 @@ AlignedBuffer<float> ReadVector(const Weight& weight, const internal::HeadRows& 
 
 }  // namespace
 
-std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
+std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType compute) {
   if (!files.config.not_runnable.empty()) {
     throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
   }
@@ -87,7 +88,7 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
   impl->embedding = *found.at({-1, TensorId::kEmbedding});
   impl->final_norm = ReadVector(*found.at({-1, TensorId::kFinalNorm}));
   const TensorId head = c.tied_head ? TensorId::kEmbedding : TensorId::kHead;
-  impl->head = MakeLinear({{found.at({-1, head}), c.vocab}}, {});
+  impl->head = MakeLinear({{found.at({-1, head}), c.vocab}}, {}, compute);
 
   for (int64_t l = 0; l < c.layers; ++l) {
     const auto get = [&](TensorId id) { return found.at({l, id}); };
@@ -114,11 +115,11 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files) {
       layer.q_norm = ReadVector(*get(TensorId::kQNorm), order);
       layer.k_norm = ReadVector(*get(TensorId::kKNorm), order);
     }
-    layer.qkv = MakeLinear(qkv(TensorId::kQ, TensorId::kK, TensorId::kV), qkv_bias);
-    layer.out = MakeLinear({{get(TensorId::kO), c.hidden}}, out_bias);
+    layer.qkv = MakeLinear(qkv(TensorId::kQ, TensorId::kK, TensorId::kV), qkv_bias, compute);
+    layer.out = MakeLinear({{get(TensorId::kO), c.hidden}}, out_bias, compute);
     layer.gate_up =
-        MakeLinear({{get(TensorId::kGate), ff}, {get(TensorId::kUp), ff}}, gate_up_bias);
-    layer.down = MakeLinear({{get(TensorId::kDown), c.hidden}}, down_bias);
+        MakeLinear({{get(TensorId::kGate), ff}, {get(TensorId::kUp), ff}}, gate_up_bias, compute);
+    layer.down = MakeLinear({{get(TensorId::kDown), c.hidden}}, down_bias, compute);
     impl->layers.push_back(std::move(layer));
   }
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));

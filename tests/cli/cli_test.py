@@ -112,6 +112,7 @@ class Cli(unittest.TestCase):
         self.fails(2, *t, "--length", 256, "--protocol", "sliding", says="sliding:STRIDE")
         self.fails(2, *t, "--length", 256, "--method", "bogus", says="as-shipped")
         self.fails(2, *t, "--length", 256, "--angles", "wrong")
+        self.fails(2, *t, "--length", 256, "--compute", "fp8", says="{float32,bf16}")
         self.fails(2, *t, "--length", 256, "--threads", 0)
         self.fails(2, *t, "--length", 256, "--anchors", 0)
         self.fails(2, *t, "--length", 256, "--methods", "none,yarn", says="one method")
@@ -317,6 +318,58 @@ class Cli(unittest.TestCase):
         self.assertEqual(far["length"], 2048)
         self.assertEqual(far["passkey_accuracy"], 0)  # and cannot do it at 8 times the length
         self.assertIn("passkey", self.works("passkey", MODEL, "--length", TRAINED).decode())
+
+    def test_compute(self):
+        """bf16 where the CPU multiplies it; the message where it has no instructions; the refusal."""
+        unit = self.json("info", "--json")["bf16"]
+        self.assertIn(unit, ("none", "emulated", "avx512_bf16", "amx_bf16"))
+        one = ["perplexity", MODEL, "--text", self.text, "--length", 256, "--anchors", 2]
+        exact = self.json(*one, "--json")
+        self.assertEqual(exact["compute"], "float32")
+        if unit == "none":
+            self.fails(1, *one, "--compute", "bf16", says="AVX-512")
+            return
+        cell = self.json(*one, "--compute", "bf16", "--json")
+        self.assertEqual(cell["compute"], "bf16")
+        self.assertEqual(cell["plan_hash"], exact["plan_hash"])
+        self.assertNotEqual(cell["identity"], exact["identity"])
+        self.assertNotEqual(cell["mean_nll"], exact["mean_nll"])
+        self.assertAlmostEqual(cell["perplexity"] / exact["perplexity"], 1, delta=0.01)
+        self.assertIn("bf16", self.works(*one, "--compute", "bf16").decode())
+        story = ["generate", MODEL, "--prompt", "And the king", "--max-tokens", 5, "--json"]
+        self.assertEqual(self.json(*story, "--compute", "bf16")["compute"], "bf16")
+        self.works("passkey", MODEL, "--length", 128, "--compute", "bf16", "--passkey-trials", 1)
+        # What an older CPU would say: oneDNN takes its highest instruction set from here.
+        old = dict(os.environ, DNNL_MAX_CPU_ISA="AVX512_CORE")
+        if self.json("info", "--json", env=old)["bf16"] == "emulated":
+            result = run(*one, "--compute", "bf16", "--json", env=old)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(b"no bf16 instructions", result.stderr)
+            emulated = json.loads(result.stdout)
+            self.assertAlmostEqual(emulated["mean_nll"], cell["mean_nll"], delta=2e-3)
+        old["DNNL_MAX_CPU_ISA"] = "AVX2"
+        if self.json("info", "--json", env=old)["bf16"] == "none":
+            self.fails(1, *one, "--compute", "bf16", says="--compute float32", env=old)
+
+    def test_sweep_in_bf16(self):
+        if self.json("info", "--json")["bf16"] == "none":
+            self.skipTest("this CPU multiplies no bf16")
+        more = ["--lengths", "128", "--methods", "none"]
+        memory = [self.json(*self.sweep("a", *more), "--dry-run", "--json", *which)["memory_bytes"]
+                  for which in ([], ["--compute", "bf16"])]
+        parameters = 1.77e6
+        self.assertGreater(memory[0] - memory[1], 1.9 * parameters)
+        self.works(*self.sweep("a", *more))
+        before = (self.folder / "a/results.jsonl").read_bytes()
+        message = self.fails(1, *self.sweep("a", *more, "--compute", "bf16"))
+        self.assertIn("compute there float32, here bf16", message)
+        self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
+        self.works(*self.sweep("b", *more, "--compute", "bf16"))
+        rows = [json.loads(line)
+                for line in (self.folder / "b/results.jsonl").read_text().splitlines()]
+        self.assertEqual({row["compute"] for row in rows}, {"bf16"})
+        self.assertIn("--compute bf16", rows[0]["command"])
+        self.assertIn("compute bf16", self.works("report", self.folder / "b", "--markdown").decode())
 
     # ---- the sweep
 

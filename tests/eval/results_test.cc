@@ -272,6 +272,29 @@ TEST(RunSweep, ResultsOfSomethingElseAreRefusedWithBothValues) {
   EXPECT_EQ(Slurp(folder / "results.jsonl"), before);
 }
 
+TEST(RunSweep, Bf16AndFloat32DoNotMix) {
+  if (FindBf16Unit() == Bf16Unit::kNone) GTEST_SKIP() << "this CPU multiplies no bf16";
+  SmallSweep sweep;
+  TempFolder folder;
+  const std::vector<Cell> exact = sweep.Run(folder.path());
+  const auto decoder = Decoder::Load(Tiny().files, ComputeType::kBFloat16);
+  SmallSweep other;
+  other.inputs.decoder = decoder.get();
+  other.Settle();
+  EXPECT_THAT(other.MessageOf(folder.path()),
+              HasSubstr("(compute there float32, here bf16); choose another folder with -o"));
+  TempFolder elsewhere;
+  const std::vector<Cell> rounded = other.Run(elsewhere.path());
+  EXPECT_EQ(other.computed, 6);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_EQ(rounded[i].compute, "bf16");
+    EXPECT_NE(rounded[i].Identity(), exact[i].Identity());
+    EXPECT_EQ(rounded[i].plan_hash, exact[i].plan_hash);
+    EXPECT_NE(rounded[i].mean_nll, exact[i].mean_nll);
+    EXPECT_NEAR(rounded[i].mean_nll, exact[i].mean_nll, 0.01);
+  }
+}
+
 TEST(RunSweep, DamagedFilesNameTheLine) {
   SmallSweep sweep;
   TempFolder folder;

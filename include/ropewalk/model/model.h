@@ -100,13 +100,16 @@ class Sequence {
   int64_t tokens_ = 0;
 };
 
-// Decoder of the LLaMA family. Weights float32, packed once; immutable after Load.
+// Decoder of the LLaMA family. Weights packed once; immutable after Load. `compute` is the type of
+// the linear layers and of the head; norms, rotation, attention and what lies between are float32.
 class Decoder {
  public:
-  static std::unique_ptr<Decoder> Load(const ModelFiles& files);
+  static std::unique_ptr<Decoder> Load(const ModelFiles& files,
+                                       ComputeType compute = ComputeType::kFloat32);
   ~Decoder();
 
   const ModelConfig& config() const;
+  ComputeType compute() const;
   int64_t weight_bytes() const;
 
   // Appends tokens to the sequence, in chunks of at most chunk_tokens. `hidden`, when not null,
