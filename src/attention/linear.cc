@@ -203,10 +203,11 @@ void Linear::Impl::Pack(const RowSource& source) {
   }
 }
 
-// Some 50 multiplications a nanosecond, in bf16 100 or many more, but with few rows the time goes
-// into reading the weights: 20 bytes a nanosecond.
+// Some 50 multiplications a nanosecond, 100 in bf16, 500 and more with AMX; but with few rows the
+// time goes into reading the weights: 20 bytes a nanosecond.
 int64_t Linear::Impl::WorkNs(int64_t rows) const {
-  return out * in * std::max<int64_t>(rows, 10) / (bf16() ? 100 : 50);
+  const int64_t per_ns = !bf16() ? 50 : FindBf16Unit() == Bf16Unit::kAmx ? 500 : 100;
+  return out * in * std::max(rows, per_ns * type_bytes() / 20) / per_ns;
 }
 
 // x [rows, in] of type().

@@ -291,7 +291,6 @@ TEST(RunSweep, Bf16AndFloat32DoNotMix) {
     EXPECT_NE(rounded[i].Identity(), exact[i].Identity());
     EXPECT_EQ(rounded[i].plan_hash, exact[i].plan_hash);
     EXPECT_NE(rounded[i].mean_nll, exact[i].mean_nll);
-    EXPECT_NEAR(rounded[i].mean_nll, exact[i].mean_nll, 0.01);
   }
 }
 
