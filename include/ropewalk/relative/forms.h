@@ -1,0 +1,86 @@
+// The five forms of a score bias. Every relative method lowers to one of them; kernels know these
+// and never a method's name.
+//
+//   score(i, j) = scale q_i . k_j + bias(i, j),  distance = position of query i - position of key j
+//
+// so a positive distance means that the key lies behind. Heads are those of the queries.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+namespace ropewalk {
+
+// bias = -slope |distance|.
+struct SlopeForm {
+  std::vector<float> behind;  // [heads], for distance >= 0
+  std::vector<float> ahead;   // [heads], for distance < 0; causal attention never asks
+};
+
+// bias = values[head][distance - first], the nearest column beyond the ends.
+struct DistanceForm {
+  int64_t first = 0;  // distance of column 0
+  int64_t columns = 0;
+  std::vector<float> values;  // [heads, columns]
+};
+
+// Products with the rows of a table, the row chosen by distance:
+//   bias = scale ((q_i + query_bias) . query_rows[r] + k_j . key_rows[r] + key_bias . k_j),
+//   out_i += sum over j of weight(i, j) value_rows[r],   r = row_of[distance - first]
+// Empty vectors are terms that a method does not have.
+struct ContentForm {
+  int64_t first = 0;            // distance of row_of[0]
+  std::vector<int32_t> row_of;  // the nearest entry beyond the ends
+  int64_t rows = 0, head_dim = 0;
+  int64_t table_heads = 1;        // 1: all heads share the rows
+  std::vector<float> query_rows;  // [table_heads, rows, head_dim]
+  std::vector<float> key_rows;    // [table_heads, rows, head_dim]
+  std::vector<float> value_rows;  // [table_heads, rows, head_dim]
+  std::vector<float> query_bias;  // [heads, head_dim]
+  std::vector<float> key_bias;    // [heads, head_dim]
+};
+
+// A function of the pair of positions, evaluated a tile at a time. Positions ascend.
+class PairFunction {
+ public:
+  virtual ~PairFunction() = default;
+  virtual int64_t heads() const = 0;
+  // out[r * stride + c] = bias of query position queries[r] and key position keys[c].
+  virtual void Evaluate(int64_t head, std::span<const int64_t> queries,
+                        std::span<const int64_t> keys, float* out, int64_t stride) const = 0;
+  // gradient[parameters()] += what d(loss) / d(bias) of a tile gives each learned number.
+  virtual int64_t parameters() const = 0;
+  virtual void Backward(int64_t head, std::span<const int64_t> queries,
+                        std::span<const int64_t> keys, const float* d_bias, int64_t stride,
+                        std::span<double> gradient) const = 0;
+};
+struct PairForm {
+  std::shared_ptr<const PairFunction> function;
+};
+
+// A sum over the tokens between key and query, which depends on content. Causal.
+struct RunningForm {
+  enum class Kind : uint8_t {
+    // bias = sum over j < l <= i of log_gates[l]: forgetting gate, data-dependent ALiBi.
+    kGates,
+    // position = min(sum over j <= l <= i of sigmoid(scale q_i . k_l), rows - 1); bias = q_i . rows
+    // interpolated between the two whole positions beside it: CoPE.
+    kContextual
+  };
+  Kind kind = Kind::kGates;
+  std::vector<float> log_gates;  // kGates: [tokens, heads], of all keys from the first
+  int64_t rows = 0, head_dim = 0;
+  int64_t table_heads = 1;           // 1: all heads share the rows
+  std::vector<float> position_rows;  // kContextual: [table_heads, rows, head_dim]
+};
+
+using ScoreForm = std::variant<SlopeForm, DistanceForm, ContentForm, PairForm, RunningForm>;
+
+// Throws Error(kInvalidArgument) that names the form, the field, what was expected and what came,
+// unless every size fits `heads` heads of `head_dim` elements and every number is finite.
+void CheckForm(const ScoreForm& form, int64_t heads, int64_t head_dim);
+
+}  // namespace ropewalk
