@@ -1,30 +1,14 @@
 #include "ropewalk/relative/forms.h"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "ropewalk/base/error.h"
+#include "src/relative/check.h"
 
 namespace ropewalk {
 namespace {
 
-[[noreturn]] void Refuse(const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument, what);
-}
-
-void CheckNumbers(const std::string& name, std::span<const float> values, int64_t expected) {
-  if (static_cast<int64_t>(values.size()) != expected) {
-    Refuse(name + ": expected " + std::to_string(expected) + " numbers, got " +
-           std::to_string(values.size()));
-  }
-  const auto bad =
-      std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  if (bad != values.end()) {
-    Refuse(name + ": expected finite numbers, got " + std::to_string(*bad) + " at " +
-           std::to_string(bad - values.begin()));
-  }
-}
+using internal::CheckNumbers;
+using internal::Refuse;
 
 void CheckOptional(const std::string& name, std::span<const float> values, int64_t expected) {
   if (!values.empty()) CheckNumbers(name, values, expected);

@@ -48,6 +48,9 @@ class PairFunction {
  public:
   virtual ~PairFunction() = default;
   virtual int64_t heads() const = 0;
+  // Positions 0 .. positions() - 1 are known to it. Callers refuse others before they start;
+  // Evaluate and Backward throw Error.
+  virtual int64_t positions() const { return INT64_MAX; }
   // out[r * stride + c] = bias of query position queries[r] and key position keys[c].
   virtual void Evaluate(int64_t head, std::span<const int64_t> queries,
                         std::span<const int64_t> keys, float* out, int64_t stride) const = 0;

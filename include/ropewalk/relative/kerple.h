@@ -1,0 +1,30 @@
+// KERPLE: scores fall with a conditionally positive definite kernel of the distance, whose shape
+// each head learns (Chi et al. 2022, arXiv 2205.09921, section 4).
+//
+//   kPower  bias = -r1 |d|^r2       r1 > 0, 0 < r2 <= 2
+//   kLog    bias = -r1 ln(1 + r2 |d|)       r1 > 0, r2 > 0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ropewalk/relative/forms.h"
+
+namespace ropewalk {
+
+enum class KerpleKernel : uint8_t { kPower, kLog };
+
+struct KerpleBias {
+  KerpleKernel kernel = KerpleKernel::kLog;
+  std::vector<float> r1 = {}, r2 = {};  // [heads]
+  bool causal = true;                   // false: keys ahead by |distance| as well
+
+  // Exact up to max_distance; beyond it stays as it is there.
+  DistanceForm Lower(int64_t heads, int64_t max_distance) const;
+  struct Gradient {
+    std::vector<double> r1, r2;  // [heads]
+  };
+  Gradient Backward(const DistanceForm& gradient) const;
+};
+
+}  // namespace ropewalk

@@ -1,0 +1,22 @@
+// Sandwich: what is left of sinusoidal positions when only the product of two positions is kept,
+// divided by a number of the head (Chi et al. 2022, arXiv 2212.10356, section 5). Nothing learned.
+//
+//   bias = H / (8 h) sum over i < dim / 2 of cos(d 10000^(-2i / dim)),   h = 1 .. H
+#pragma once
+
+#include <cstdint>
+
+#include "ropewalk/relative/forms.h"
+
+namespace ropewalk {
+
+struct SandwichBias {
+  int64_t dim = 128;  // the paper's d-bar; even
+  double base = 10000;
+  bool causal = true;  // false: keys ahead by |distance| as well
+
+  // Exact up to max_distance; beyond it stays as it is there.
+  DistanceForm Lower(int64_t heads, int64_t max_distance) const;
+};
+
+}  // namespace ropewalk

@@ -1,0 +1,133 @@
+// Relative positions, each written from its paper: one scalar in double for one pair of positions.
+// Linked by tests and benches, never by the library. d = position of query - position of key.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+namespace ropewalk::reference {
+
+// Press et al. 2021, section 3: for n heads, a power of two, a geometric sequence that starts at
+// 2^(-8/n) and has the same ratio; other counts add every second slope of the sequence of 2n.
+inline std::vector<double> AlibiSlopes(int64_t heads, double max_bias) {
+  int64_t n = 1;
+  while (2 * n <= heads) n *= 2;
+  std::vector<double> slopes;
+  const double ratio = std::pow(2.0, -max_bias / static_cast<double>(n));
+  for (double m = ratio; static_cast<int64_t>(slopes.size()) < n; m *= ratio) slopes.push_back(m);
+  const double finer = std::sqrt(ratio);
+  for (double m = finer; static_cast<int64_t>(slopes.size()) < heads; m *= ratio) {
+    slopes.push_back(m);
+  }
+  return slopes;
+}
+
+// Raffel et al. 2019: half of a side's buckets hold one distance, the k-th of the m others begins
+// at exact (last / exact)^(k / m), compared as n^m >= last^k exact^(m - k) without a logarithm.
+inline int64_t T5Bucket(int64_t d, bool bidirectional, int64_t buckets, int64_t last) {
+  if (bidirectional) {
+    const int64_t side = buckets / 2;
+    return d < 0 ? side + T5Bucket(-d, false, side, last) : T5Bucket(d, false, side, last);
+  }
+  if (d <= 0) return 0;
+  const int64_t exact = buckets / 2;
+  const int64_t m = buckets - exact;
+  if (d < exact) return d;
+  int64_t k = 0;
+  while (k + 1 < m) {
+    long double begins = 1;
+    long double n = 1;
+    for (int64_t i = 0; i < m; ++i) {
+      n *= d;
+      begins *= i < k + 1 ? last : exact;
+    }
+    if (n < begins) break;
+    ++k;
+  }
+  return exact + k;
+}
+
+// Chi et al. 2022 (KERPLE), section 4.
+inline double Kerple(int64_t d, bool power, double r1, double r2) {
+  const double n = std::abs(static_cast<double>(d));
+  return power ? -r1 * std::pow(n, r2) : -r1 * std::log(1 + r2 * n);
+}
+
+// Chi et al. 2022 (Sandwich), section 5; head counts from 1.
+inline double Sandwich(int64_t d, int64_t head, int64_t heads, int64_t dim, double base) {
+  double product = 0;
+  for (int64_t i = 0; i < dim; i += 2) {
+    product += std::cos(static_cast<double>(d) /
+                        std::pow(base, static_cast<double>(i) / static_cast<double>(dim)));
+  }
+  return product / (8.0 / static_cast<double>(heads) * static_cast<double>(head));
+}
+
+inline double Dot(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (std::size_t e = 0; e < a.size(); ++e) sum += a[e] * b[e];
+  return sum;
+}
+
+// Row of a matrix [rows, dim].
+inline std::span<const double> Row(std::span<const double> matrix, int64_t row, int64_t dim) {
+  return matrix.subspan(row * dim, dim);
+}
+
+// W x + b, W [outputs, x.size()]; b may be empty.
+inline std::vector<double> Linear(std::span<const double> w, std::span<const double> b,
+                                  std::span<const double> x) {
+  const auto dim = static_cast<int64_t>(x.size());
+  std::vector<double> y(w.size() / x.size());
+  for (std::size_t o = 0; o < y.size(); ++o) {
+    y[o] = Dot(Row(w, static_cast<int64_t>(o), dim), x) + (b.empty() ? 0 : b[o]);
+  }
+  return y;
+}
+
+// Shaw et al. 2018, eq. 5: what one head's query adds; rows [left + right + 1, q.size()].
+inline int64_t ShawRow(int64_t d, int64_t left, int64_t right) {
+  const int64_t j_minus_i = -d;
+  if (j_minus_i < -left) return 0;
+  return j_minus_i > right ? left + right : left + j_minus_i;
+}
+
+// Dai et al. 2019, section 3.3: terms (b), (c) and (d) of one head.
+inline double TransformerXl(std::span<const double> q, std::span<const double> k, int64_t d,
+                            std::span<const double> w, std::span<const double> u,
+                            std::span<const double> v, int64_t model_dim) {
+  std::vector<double> r(model_dim);
+  for (int64_t i = 0; i < model_dim / 2; ++i) {
+    const double inverse = 1 / std::pow(10000.0, 2.0 * i / model_dim);
+    r[i] = std::sin(d * inverse);
+    r[model_dim / 2 + i] = std::cos(d * inverse);
+  }
+  const std::vector<double> x = Linear(w, {}, r);
+  return Dot(q, x) + Dot(u, k) + Dot(v, x);
+}
+
+// He et al. 2020, section 3, and the authors' buckets of version 2: beyond the middle, bucket
+// middle + c begins after middle (last / middle)^((c - 1) / (middle - 1)), last = max_position - 1,
+// compared as powers.
+inline int64_t DebertaRow(int64_t d, int64_t buckets, int64_t max_position) {
+  const int64_t span = buckets > 0 ? buckets : max_position;
+  int64_t n = std::abs(d);
+  if (buckets > 0 && n > buckets / 2) {
+    const int64_t middle = buckets / 2;
+    int64_t c = 1;
+    const auto begins_after = [&](int64_t steps) {
+      return std::pow(static_cast<long double>(max_position - 1) / middle,
+                      static_cast<long double>(steps) / (middle - 1)) *
+             middle * (1 + 1e-14L);
+    };
+    while (c <= middle && n > begins_after(c)) ++c;
+    n = middle + c;
+  }
+  const int64_t row = (d < 0 ? -n : n) + span;
+  return row < 0 ? 0 : row > 2 * span - 1 ? 2 * span - 1 : row;
+}
+
+}  // namespace ropewalk::reference

@@ -1,0 +1,22 @@
+// What every method of this folder refuses alike.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace ropewalk::internal {
+
+// Throws Error(kInvalidArgument).
+[[noreturn]] void Refuse(const std::string& what);
+
+// Exactly `expected` finite numbers.
+void CheckNumbers(const std::string& name, std::span<const float> values, int64_t expected);
+void CheckAtLeast(const std::string& name, int64_t value, int64_t least);
+void CheckPositive(const std::string& name, double value);
+// Arguments of every Lower: 1 to 65536 heads, distances 0 to 2^30.
+void CheckLowering(const std::string& method, int64_t heads, int64_t max_distance);
+// Of a tile's ascending positions: within 0 .. positions - 1.
+void CheckTile(const std::string& method, int64_t positions, std::span<const int64_t> tile);
+
+}  // namespace ropewalk::internal
