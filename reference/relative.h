@@ -130,4 +130,62 @@ inline int64_t DebertaRow(int64_t d, int64_t buckets, int64_t max_position) {
   return row < 0 ? 0 : row > 2 * span - 1 ? 2 * span - 1 : row;
 }
 
+// Li et al. 2023 (FIRE), eq. 4 and 5, as a network: hidden units one by one.
+struct FireNetwork {
+  std::vector<double> w1, b1, w2, b2;  // w2 [heads, width]
+  double c, threshold;
+};
+inline double Fire(const FireNetwork& f, int64_t head, int64_t i, int64_t j) {
+  const auto psi = [&](double x) { return std::log(f.c * x + 1); };
+  const double query = static_cast<double>(i);
+  const double x = psi(std::abs(query - static_cast<double>(j))) /
+                   psi(query > f.threshold ? query : f.threshold);
+  double sum = f.b2[head];
+  for (std::size_t k = 0; k < f.w1.size(); ++k) {
+    const double unit = f.w1[k] * x + f.b1[k];
+    if (unit > 0) sum += f.w2[head * f.w1.size() + k] * unit;
+  }
+  return sum;
+}
+
+// Liu et al. 2021 (Swin V2), eq. 4 and the authors' scaling of the coordinates to -8 .. 8.
+inline double SwinCoordinate(int64_t offset, int64_t reach) {
+  if (reach <= 1) return 0;
+  const double n = 8.0 * static_cast<double>(offset) / static_cast<double>(reach - 1);
+  return (n < 0 ? -1 : 1) * std::log(1 + std::abs(n)) / std::log(8.0);
+}
+inline double Swin(double y, double x, std::span<const double> w1, std::span<const double> b1,
+                   std::span<const double> w2) {
+  double sum = 0;
+  for (std::size_t k = 0; k < b1.size(); ++k) {
+    const double unit = w1[2 * k] * y + w1[2 * k + 1] * x + b1[k];
+    if (unit > 0) sum += w2[k] * unit;
+  }
+  return 16 / (1 + std::exp(-sum));
+}
+
+// Lin et al. 2025, eq. 5: gates of one head, sigmoid of `logits`, multiplied from j + 1 to i.
+inline double ForgetGate(std::span<const double> logits, int64_t i, int64_t j) {
+  double sum = 0;
+  for (int64_t l = j + 1; l <= i; ++l) sum += std::log(1 / (1 + std::exp(-logits[l])));
+  return sum;
+}
+
+// Golovneva et al. 2024 (CoPE), eq. 3 to 5, one head: keys [tokens, q.size()], rows [count,
+// q.size()].
+inline double Cope(std::span<const double> q, std::span<const double> keys, int64_t i, int64_t j,
+                   double scale, std::span<const double> rows) {
+  const auto dim = static_cast<int64_t>(q.size());
+  double position = 0;
+  for (int64_t l = j; l <= i; ++l) {
+    position += 1 / (1 + std::exp(-scale * Dot(q, Row(keys, l, dim))));
+  }
+  const auto last = static_cast<double>(rows.size() / q.size()) - 1;
+  if (position > last) position = last;
+  const auto below = static_cast<int64_t>(std::floor(position));
+  const auto above = static_cast<int64_t>(std::ceil(position));
+  const double part = position - static_cast<double>(below);
+  return part * Dot(q, Row(rows, above, dim)) + (1 - part) * Dot(q, Row(rows, below, dim));
+}
+
 }  // namespace ropewalk::reference

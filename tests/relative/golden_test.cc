@@ -4,9 +4,11 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
+#include "ropewalk/relative/swin.h"
 #include "ropewalk/relative/t5.h"
 #include "ropewalk/relative/transformer_xl.h"
 #include "tests/relative/support.h"
@@ -124,6 +126,37 @@ TEST(RelativeGolden, ProbabilitiesOfXlnet) {
         const std::vector<double> p = Softmax(scores);
         for (int64_t j = 0; j < keys; ++j) {
           EXPECT_NEAR(p[j], c["probabilities"][(h * queries + i) * keys + j], 1e-6);
+        }
+      }
+    }
+  }
+}
+
+// Their query is zero, so the probabilities are the softmax of the bias.
+TEST(RelativeGolden, ProbabilitiesOfSwinV2) {
+  for (const json& c : Golden("swin")) {
+    const int64_t heads = c["heads"];
+    const int64_t window = c["window"];
+    const int64_t tokens = window * window;
+    const SwinBias swin{window,
+                        window,
+                        c["pretrained"][0],
+                        c["pretrained"][1],
+                        GoldenValues(1024, 1),
+                        GoldenValues(512, 2),
+                        GoldenValues(heads * 512, 3, .05)};
+    const PairForm form = swin.Lower(heads, tokens);
+    std::vector<int64_t> all(tokens);
+    std::iota(all.begin(), all.end(), 0);
+    for (int64_t h = 0; h < heads; ++h) {
+      std::vector<float> bias(tokens * tokens);
+      form.function->Evaluate(h, all, all, bias.data(), tokens);
+      for (int64_t i = 0; i < tokens; ++i) {
+        const std::vector<double> p =
+            Softmax({bias.begin() + i * tokens, bias.begin() + (i + 1) * tokens});
+        for (int64_t j = 0; j < tokens; ++j) {
+          const double theirs = c["probabilities"][(h * tokens + i) * tokens + j];
+          EXPECT_NEAR(p[j], theirs, 2e-5) << "query " << i << ", key " << j;
         }
       }
     }
