@@ -188,4 +188,42 @@ inline double Cope(std::span<const double> q, std::span<const double> keys, int6
   return part * Dot(q, Row(rows, above, dim)) + (1 - part) * Dot(q, Row(rows, below, dim));
 }
 
+// Gopalakrishnan et al. 2025 (PoPE): the score itself, one head, without the softmax's scale.
+inline double Pope(std::span<const double> q, std::span<const double> k,
+                   std::span<const double> phase, int64_t i, int64_t j, double base) {
+  double sum = 0;
+  for (std::size_t e = 0; e < q.size(); ++e) {
+    const double frequency =
+        1 / std::pow(base, static_cast<double>(e) / static_cast<double>(q.size()));
+    double bias = phase[e];
+    if (bias > 0) bias = 0;
+    if (bias < -2 * std::acos(-1.0)) bias = -2 * std::acos(-1.0);
+    sum += std::log(1 + std::exp(q[e])) * std::log(1 + std::exp(k[e])) *
+           std::cos(static_cast<double>(j - i) * frequency + bias);
+  }
+  return sum;
+}
+
+// Distance maps of a causal pair, d = i - j >= 0.
+// Su 2023 (kexue.fm/archives/9708); factor 0 for ReRoPE, whose slope beyond the window is 0.
+inline double LeakyRerope(int64_t d, int64_t window, int64_t factor) {
+  if (d < window) return static_cast<double>(d);
+  const double beyond = static_cast<double>(d - window);
+  return static_cast<double>(window) + (factor == 0 ? 0 : beyond / static_cast<double>(factor));
+}
+// Jin et al. 2024, eq. 4.
+inline int64_t SelfExtend(int64_t i, int64_t j, int64_t window, int64_t group) {
+  return i - j < window ? i - j : i / group + (window - window / group) - j / group;
+}
+// An et al. 2024, section 3: the lists P_k, P_q^Intra, P_q^Succ, P_q^Inter of one chunk.
+inline int64_t DualChunk(int64_t i, int64_t j, int64_t chunk, int64_t limit) {
+  const int64_t apart = i / chunk - j / chunk;
+  const int64_t key = j - j / chunk * chunk;
+  const int64_t place = i - i / chunk * chunk;
+  if (apart == 0) return place - key;
+  if (apart > 1) return limit - key;
+  const int64_t successive = chunk + place;  // chunk, chunk + 1, .. limit - 1, limit, limit ..
+  return (successive < limit ? successive : limit) - key;
+}
+
 }  // namespace ropewalk::reference

@@ -1,0 +1,260 @@
+// Distance maps: what the rotation sees between a pair, which view scores it, what goes together.
+#include "ropewalk/relative/distance_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/relative.h"
+#include "ropewalk/base/error.h"
+#include "tests/relative/support.h"
+
+namespace ropewalk {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Queries far and near with keys on both sides of everything.
+template <class Body>
+void ForPairs(int64_t boundary, const Body& body) {
+  for (const int64_t query : Distances(4096)) {
+    for (const int64_t d : Distances(boundary)) {
+      if (d <= query) body(query, query - d);
+    }
+    for (int64_t d = 0; d <= std::min<int64_t>(query, 40); ++d) body(query, query - d);
+  }
+  for (int64_t query = 0; query < 80; ++query) {
+    for (int64_t key = 0; key <= query; ++key) body(query, key);
+  }
+}
+
+TEST(DistanceMap, Rerope) {
+  for (const int64_t window : {1, 10, 512}) {
+    const DistanceMap map = Rerope{window};
+    ForPairs(window, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::LeakyRerope(i - j, window, 0));
+      ASSERT_EQ(RelativePosition(map, i, j), std::min(i - j, window));
+    });
+    EXPECT_EQ(LargestRelativePosition(map, 1048576), window);
+    EXPECT_EQ(LargestRelativePosition(map, 1), 0);
+  }
+}
+
+TEST(DistanceMap, LeakyRerope) {
+  for (const int64_t factor : {1, 4, 16}) {
+    const DistanceMap map = LeakyRerope{512, factor};
+    ForPairs(512, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::LeakyRerope(i - j, 512, factor));
+    });
+    EXPECT_EQ(LargestRelativePosition(map, 4097), 512 + 3584. / factor);
+    EXPECT_EQ(LargestRelativePosition(map, 100), 99);
+  }
+}
+
+TEST(DistanceMap, SelfExtend) {
+  for (const auto& [window, group] :
+       {std::pair<int64_t, int64_t>{512, 8}, {10, 3}, {7, 1}, {1, 4}}) {
+    const DistanceMap map = SelfExtend{window, group};
+    ForPairs(window, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::SelfExtend(i, j, window, group));
+    });
+    for (const int64_t length : {1, 5, 11, 60, 600}) {
+      double largest = 0;
+      for (int64_t j = 0; j < length; ++j) {
+        for (int64_t i = j; i < length; ++i) {
+          largest = std::max(largest, RelativePosition(map, i, j));
+        }
+      }
+      EXPECT_EQ(LargestRelativePosition(map, length), largest) << length;
+    }
+  }
+}
+
+TEST(DistanceMap, DualChunk) {
+  for (const auto& [chunk, limit] :
+       {std::pair<int64_t, int64_t>{3072, 4095}, {6, 9}, {6, 12}, {6, 6}, {1, 2}}) {
+    const DistanceMap map = DualChunk{chunk, limit};
+    ForPairs(chunk, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::DualChunk(i, j, chunk, limit));
+      // The nearest tokens, at least limit - chunk of them, keep their distance.
+      if (i - j <= limit - chunk) {
+        ASSERT_EQ(RelativePosition(map, i, j), i - j);
+      }
+      ASSERT_LE(RelativePosition(map, i, j), LargestRelativePosition(map, i + 1));
+    });
+  }
+  // The paper's figure 2: 12 tokens, trained at 10, chunks of 6.
+  const int64_t succ[] = {6, 7, 8, 9, 9, 9};
+  const std::vector<DistanceView> views = Views(DualChunk{6, 9});
+  ASSERT_EQ(views.size(), 3u);
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(views[0].key(i), i % 6);
+    EXPECT_EQ(views[0].query(i), i % 6);
+    EXPECT_EQ(views[1].query(i), succ[i % 6]);
+    EXPECT_EQ(views[2].query(i), 9);
+  }
+  EXPECT_EQ(LargestRelativePosition(DualChunk{6, 9}, 8), 7);
+}
+
+// By keeping the cache that the paper keeps, token by token.
+TEST(DistanceMap, AttentionSinks) {
+  for (const auto& [sinks, window] : {std::pair<int64_t, int64_t>{4, 12}, {0, 5}, {3, 1}}) {
+    const DistanceMap map = AttentionSinks{sinks, window};
+    std::vector<int64_t> cache;
+    for (int64_t query = 0; query < 60; ++query) {
+      cache.push_back(query);
+      if (static_cast<int64_t>(cache.size()) > sinks + window) cache.erase(cache.begin() + sinks);
+      for (int64_t key = 0; key <= query; ++key) {
+        const auto found = std::find(cache.begin(), cache.end(), key);
+        if (found == cache.end()) {
+          EXPECT_EQ(ViewOf(map, query, key), -1) << query << ", " << key;
+        } else {
+          EXPECT_EQ(RelativePosition(map, query, key), cache.end() - 1 - found);
+        }
+      }
+      EXPECT_EQ(LargestRelativePosition(map, query + 1), static_cast<double>(cache.size()) - 1);
+    }
+    if (sinks > 0) {
+      EXPECT_EQ(RelativePosition(map, 1048575, 0), sinks + window - 1);
+    }
+  }
+}
+
+const DistanceMap kMaps[] = {Rerope{5},
+                             Rerope{1},
+                             LeakyRerope{6, 4},
+                             SelfExtend{7, 3},
+                             DualChunk{6, 9},
+                             DualChunk{1, 2},
+                             DualChunk{4, 8},
+                             AttentionSinks{3, 5},
+                             AttentionSinks{0, 4},
+                             AttentionSinks{9, 2}};
+
+TEST(DistanceMap, ViewsOfTilesAreThoseOfTheirPairs) {
+  for (const DistanceMap& map : kMaps) {
+    ASSERT_LE(Views(map).size(), 3u);
+    for (int64_t i0 = 0; i0 < 22; ++i0) {
+      for (int64_t i1 = i0; i1 < 22; i1 += 1 + i1 % 3) {
+        for (int64_t j0 = 0; j0 < 22; ++j0) {
+          for (int64_t j1 = j0; j1 < 22; j1 += 1 + j1 % 2) {
+            uint32_t pairs = 0;
+            for (int64_t i = i0; i <= i1; ++i) {
+              for (int64_t j = j0; j <= j1; ++j) {
+                const int v = ViewOf(map, i, j);
+                pairs |= v < 0 ? kUnseenBit : 1u << v;
+                ASSERT_TRUE(v >= 0 || j > i || map.index() == 4);
+                ASSERT_LT(v, static_cast<int>(Views(map).size()));
+              }
+            }
+            ASSERT_EQ(ViewsOfTile(map, i0, i1, j0, j1), pairs)
+                << Describe(map) << ": queries " << i0 << " to " << i1 << ", keys " << j0 << " to "
+                << j1;
+          }
+        }
+      }
+    }
+  }
+}
+
+// No map changes what stands near, and none lets a distance grow beyond its largest.
+TEST(DistanceMap, NearStaysAndFarIsBounded) {
+  for (const DistanceMap& map : kMaps) {
+    for (const int64_t query : Distances(4096)) {
+      EXPECT_EQ(RelativePosition(map, query, query), 0);
+      for (int64_t key = std::max<int64_t>(0, query - 50); key <= query; ++key) {
+        if (ViewOf(map, query, key) < 0) continue;
+        EXPECT_LE(RelativePosition(map, query, key), LargestRelativePosition(map, query + 1));
+      }
+    }
+  }
+}
+
+TEST(DistanceMap, BadInput) {
+  EXPECT_THAT([] { Views(Rerope{0}); },
+              ThrowsMessage<Error>(HasSubstr("Rerope.window: expected 1 or more, got 0")));
+  EXPECT_THAT(
+      [] {
+        Views(LeakyRerope{5, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("LeakyRerope.factor: expected 1 or more")));
+  EXPECT_THAT(
+      [] {
+        Views(SelfExtend{5, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("SelfExtend.group: expected 1 or more")));
+  EXPECT_THAT(
+      [] {
+        Views(DualChunk{6, 13});
+      },
+      ThrowsMessage<Error>(HasSubstr("DualChunk.limit: expected 6 to 12")));
+  EXPECT_THAT(
+      [] {
+        Views(AttentionSinks{-1, 4});
+      },
+      ThrowsMessage<Error>(HasSubstr("AttentionSinks.sinks: expected 0 or more")));
+  EXPECT_THAT([] { RelativePosition(Rerope{5}, 3, 4); },
+              ThrowsMessage<Error>(HasSubstr("does not let the query at 3 see the key at 4")));
+  EXPECT_THAT([] { LargestRelativePosition(Rerope{5}, 0); },
+              ThrowsMessage<Error>(HasSubstr("length: expected 1 or more")));
+}
+
+RotarySpec Spec(const Scaling& scaling) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = 64;
+  spec.trained_length = 4096;
+  spec.scaling = scaling;
+  return spec;
+}
+
+TEST(DistanceMap, GoesWithEveryScalingOfAFixedFactor) {
+  for (const MethodInfo& method : Methods()) {
+    const auto check = [&] { CheckComposition(Rerope{512}, Spec(method.make(4))); };
+    if (method.length_dependent) {
+      EXPECT_THAT(check, ThrowsMessage<Error>(AllOf(HasSubstr("rerope(window 512)"),
+                                                    HasSubstr("both would extend twice"))))
+          << method.name;
+    } else {
+      EXPECT_NO_THROW(check()) << method.name;
+    }
+  }
+  // What a scaling knows, a map may use.
+  EXPECT_NO_THROW(CheckComposition(DualChunk{12288, 16383}, Spec(LinearScaling{4})));
+  EXPECT_NO_THROW(CheckComposition(AttentionSinks{}, Spec(NoScaling{})));
+}
+
+TEST(DistanceMap, RefusesWithAReason) {
+  EXPECT_THAT([] { CheckComposition(Rerope{4096}, Spec(NoScaling{})); },
+              ThrowsMessage<Error>(HasSubstr("expected distances below 4096")));
+  EXPECT_THAT(
+      [] {
+        CheckComposition(AttentionSinks{4, 4093}, Spec(NoScaling{}));
+      },
+      ThrowsMessage<Error>(HasSubstr("got 4096; make the window smaller")));
+  EXPECT_THAT([] { CheckComposition(Rerope{512}, Spec(NoScaling{}), 512); },
+              ThrowsMessage<Error>(HasSubstr("got a sliding window of 512")));
+  EXPECT_NO_THROW(CheckComposition(Rerope{512}, Spec(NoScaling{}), 513));
+  RotarySpec two = Spec(NoScaling{});
+  two.axes.sections = {16, 16};
+  EXPECT_THAT([&] { CheckComposition(SelfExtend{}, two); },
+              ThrowsMessage<Error>(HasSubstr("expected positions on one axis, got 2")));
+  RotarySpec xpos = Spec(NoScaling{});
+  xpos.xpos = XposDecay{};
+  EXPECT_THAT([&] { CheckComposition(LeakyRerope{}, xpos); },
+              ThrowsMessage<Error>(HasSubstr("without xPos")));
+}
+
+TEST(DistanceMap, Describe) {
+  EXPECT_EQ(Describe(Rerope{}), "rerope(window 512)");
+  EXPECT_EQ(Describe(LeakyRerope{}), "leaky-rerope(window 512, factor 16)");
+  EXPECT_EQ(Describe(SelfExtend{}), "self-extend(window 512, group 8)");
+  EXPECT_EQ(Describe(DualChunk{}), "dual-chunk(chunk 3072, limit 4095)");
+  EXPECT_EQ(Describe(AttentionSinks{}), "sinks(sinks 4, window 1020)");
+}
+
+}  // namespace
+}  // namespace ropewalk
