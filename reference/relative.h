@@ -204,6 +204,28 @@ inline double Pope(std::span<const double> q, std::span<const double> k,
   return sum;
 }
 
+// Hua et al. 2024 (FoPE), section 4: the head of one token, in the half layout. cosines and sines
+// [n, n] mix the first n frequencies; the pairs beyond stand still.
+inline std::vector<double> Fope(std::span<const double> x, std::span<const double> cosines,
+                                std::span<const double> sines, int64_t n, int64_t position,
+                                double base) {
+  const auto dim = static_cast<int64_t>(x.size());
+  std::vector<double> y(x.begin(), x.end());
+  for (int64_t d = 0; d < n; ++d) {
+    double c = 0;
+    double s = 0;
+    for (int64_t w = 0; w < n; ++w) {
+      const double angle = static_cast<double>(position) /
+                           std::pow(base, 2.0 * static_cast<double>(w) / static_cast<double>(dim));
+      c += cosines[w * n + d] * std::cos(angle);
+      s += sines[w * n + d] * std::sin(angle);
+    }
+    y[d] = x[d] * c - x[d + dim / 2] * s;
+    y[d + dim / 2] = x[d + dim / 2] * c + x[d] * s;
+  }
+  return y;
+}
+
 // Distance maps of a causal pair, d = i - j >= 0.
 // Su 2023 (kexue.fm/archives/9708); factor 0 for ReRoPE, whose slope beyond the window is 0.
 inline double LeakyRerope(int64_t d, int64_t window, int64_t factor) {

@@ -44,6 +44,14 @@ void CheckLowering(const std::string& method, int64_t heads, int64_t max_distanc
   }
 }
 
+void CheckPositions(const std::string& method, std::span<const int64_t> positions) {
+  for (const int64_t position : positions) {
+    if (position < 0 || position > INT32_MAX) {
+      Refuse(method + ": positions: expected 0 to 2^31 - 1, got " + std::to_string(position));
+    }
+  }
+}
+
 void CheckTile(const std::string& method, int64_t positions, std::span<const int64_t> tile) {
   for (const int64_t end : {tile.front(), tile.back()}) {
     if (end < 0 || end >= positions) {

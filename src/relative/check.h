@@ -16,6 +16,8 @@ void CheckAtLeast(const std::string& name, int64_t value, int64_t least);
 void CheckPositive(const std::string& name, double value);
 // Arguments of every Lower: 1 to 65536 heads, distances 0 to 2^30.
 void CheckLowering(const std::string& method, int64_t heads, int64_t max_distance);
+// 0 to 2^31 - 1.
+void CheckPositions(const std::string& method, std::span<const int64_t> positions);
 // Of a tile's ascending positions: within 0 .. positions - 1.
 void CheckTile(const std::string& method, int64_t positions, std::span<const int64_t> tile);
 

@@ -29,14 +29,16 @@ class Fire final : public PairFunction {
  public:
   Fire(const FireBias& fire, int64_t heads, int64_t max_distance)
       : fire_(fire), sizes_{static_cast<int64_t>(fire.w1.size()), heads} {
-    logs_.resize(max_distance + 1);
-    for (int64_t d = 0; d <= max_distance; ++d) {
-      logs_[d] = static_cast<float>(std::log1p(fire.c * static_cast<double>(d)));
+    for (int64_t d = max_distance; d >= 0; --d) {
+      logs_.push_back(static_cast<float>(Psi(static_cast<double>(d))));
+      rates_.push_back(static_cast<float>(Rate(static_cast<double>(d))));
     }
+    for (int64_t i = 0; i <= max_distance; ++i) scales_.push_back(1 / Psi(Whole(i)));
     // Where units switch, beyond 0: x is never negative.
     for (int64_t k = 0; k < sizes_.width; ++k) {
+      if (fire.w1[k] == 0) continue;
       const double switches = -static_cast<double>(fire.b1[k]) / fire.w1[k];
-      if (fire.w1[k] != 0 && switches > 0) ends_.push_back(switches);
+      if (switches > 0) ends_.push_back(switches);
     }
     std::sort(ends_.begin(), ends_.end());
     ends_.push_back(std::numeric_limits<double>::infinity());
@@ -48,68 +50,144 @@ class Fire final : public PairFunction {
 
   void Evaluate(int64_t head, std::span<const int64_t> queries, std::span<const int64_t> keys,
                 float* out, int64_t stride) const override {
-    if (queries.empty() || keys.empty()) return;
-    const Segment* segments = segments_.data() + head * SegmentCount();
-    const bool run = keys.back() - keys.front() + 1 == static_cast<int64_t>(keys.size());
-    for (std::size_t r = 0; r < queries.size(); ++r) {
-      const int64_t query = queries[r];
-      const auto scale = static_cast<float>(1 / Psi(std::max<double>(fire_.threshold, query)));
-      float* row = out + static_cast<int64_t>(r) * stride;
-      int64_t done = 0;
-      // Keys behind whose logarithms stand side by side in the table.
-      if (run && query >= keys.front() &&
-          query - keys.front() < static_cast<int64_t>(logs_.size())) {
-        done = std::min<int64_t>(static_cast<int64_t>(keys.size()), query - keys.front() + 1);
-        EvaluateRun(segments, query - keys.front(), done, scale, row);
-      }
-      int64_t s = 0;
-      for (auto c = static_cast<std::size_t>(done); c < keys.size(); ++c) {
-        const float x = Log(std::abs(query - keys[c])) * scale;
-        s = Find(segments, x, s);
-        row[c] = segments[s].slope * x + segments[s].intercept;
-      }
-    }
+    VisitRuns(head, queries, keys, [&](const Run& run) {
+      const Segment& line = Segments(head)[run.segment];
+      const auto slope = static_cast<float>(line.slope * run.scale);
+      float* row = out + run.row * stride + run.first;
+      for (int64_t c = 0; c < run.count; ++c) row[c] = slope * run.logs[c] + line.intercept;
+    });
   }
 
   void Backward(int64_t head, std::span<const int64_t> queries, std::span<const int64_t> keys,
                 const float* d_bias, int64_t stride, std::span<double> gradient) const override {
-    if (queries.empty() || keys.empty()) return;
-    const Segment* segments = segments_.data() + head * SegmentCount();
     // d(loss) / d(line): sums over the pairs of each segment of d and of d x.
     std::vector<double> sum(SegmentCount());
     std::vector<double> sum_x(SegmentCount());
-    for (std::size_t r = 0; r < queries.size(); ++r) {
-      const int64_t query = queries[r];
-      const double whole = std::max<double>(fire_.threshold, query);
-      const double psi = Psi(whole);
-      double d_psi = 0;  // of the denominator
-      int64_t s = 0;
-      for (std::size_t c = 0; c < keys.size(); ++c) {
-        const auto distance = static_cast<double>(std::abs(query - keys[c]));
-        const double d = d_bias[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)];
-        const double x = Log(std::abs(query - keys[c])) / psi;
-        s = Find(segments, static_cast<float>(x), s);
-        sum[s] += d;
-        sum_x[s] += d * x;
-        const double d_x = d * segments[s].slope;
-        d_psi -= d_x * x / psi;
-        gradient[sizes_.c()] += d_x * distance / (fire_.c * distance + 1) / psi;
+    VisitRuns(head, queries, keys, [&](const Run& run) {
+      const float* d = d_bias + run.row * stride + run.first;
+      const Sums sums = SumsOf(d, run);
+      const double slope = Segments(head)[run.segment].slope;
+      const double x = sums.logs * run.scale;
+      sum[run.segment] += sums.d;
+      sum_x[run.segment] += x;
+      // x = psi(distance) / psi(whole), each of which depends on c.
+      const double d_whole = -slope * x * run.scale;
+      const double whole = Whole(queries[run.row]);
+      gradient[sizes_.c()] += slope * run.scale * sums.rates + d_whole * Rate(whole);
+      if (fire_.threshold > static_cast<double>(queries[run.row])) {
+        gradient[sizes_.threshold()] += d_whole * fire_.c / (fire_.c * whole + 1);
       }
-      gradient[sizes_.c()] += d_psi * whole / (fire_.c * whole + 1);
-      if (fire_.threshold > static_cast<double>(query)) {
-        gradient[sizes_.threshold()] += d_psi * fire_.c / (fire_.c * whole + 1);
-      }
-    }
+    });
     for (int64_t s = 0; s < SegmentCount(); ++s) Spread(head, s, sum[s], sum_x[s], gradient);
   }
 
  private:
+  // Columns first .. first + count - 1 of a row of a tile that share a segment.
+  struct Run {
+    int64_t row, first, count, segment;
+    double scale;               // 1 / psi(max(L, i))
+    const float *logs, *rates;  // of each column's distance
+  };
+  struct Sums {
+    double d, logs, rates;  // of d, d logs, d rates
+  };
+
   int64_t SegmentCount() const { return static_cast<int64_t>(ends_.size()); }
+  const Segment* Segments(int64_t head) const { return segments_.data() + head * SegmentCount(); }
   double Psi(double x) const { return std::log1p(fire_.c * x); }
-  float Log(int64_t distance) const {
-    return distance < static_cast<int64_t>(logs_.size())
-               ? logs_[distance]
-               : static_cast<float>(std::log1p(fire_.c * static_cast<double>(distance)));
+  double Rate(double x) const { return x / (fire_.c * x + 1); }  // d psi(x) / d c
+  double Whole(int64_t query) const {
+    return std::max(fire_.threshold, static_cast<double>(query));
+  }
+
+  // Calls body(run) for all columns of all rows. Keys behind the query whose distances the table
+  // has stand in it side by side; others are runs of one.
+  template <class Body>
+  void VisitRuns(int64_t head, std::span<const int64_t> queries, std::span<const int64_t> keys,
+                 const Body& body) const {
+    if (queries.empty() || keys.empty()) return;
+    const auto table = static_cast<int64_t>(logs_.size());
+    const bool consecutive = keys.back() - keys.front() + 1 == static_cast<int64_t>(keys.size());
+    int64_t segment = 0;  // near rows begin in near segments
+    for (std::size_t r = 0; r < queries.size(); ++r) {
+      const int64_t query = queries[r];
+      Run run{static_cast<int64_t>(r), 0, 0, segment, 0, nullptr, nullptr};
+      run.scale = query >= 0 && query < table ? scales_[query] : 1 / Psi(Whole(query));
+      const int64_t farthest = query - keys.front();
+      if (consecutive && farthest >= 0 && farthest < table) {
+        const auto behind = std::min<int64_t>(static_cast<int64_t>(keys.size()), farthest + 1);
+        segment = VisitBehind(head, table - 1 - farthest, behind, run, body);
+      }
+      VisitEach(head, query, keys, run, body);
+    }
+  }
+
+  // `count` columns from entry `at` of the table on, whose x fall. Returns the first segment.
+  template <class Body>
+  int64_t VisitBehind(int64_t head, int64_t at, int64_t count, Run& run, const Body& body) const {
+    const Segment* segments = Segments(head);
+    const auto x = [&](int64_t c) { return static_cast<float>(logs_[at + c] * run.scale); };
+    const int64_t first = run.segment = Find(segments, x(0), run.segment);
+    while (run.first < count) {
+      run.segment = Find(segments, x(run.first), run.segment);
+      int64_t end = count;
+      if (run.segment > 0 && x(count - 1) < segments[run.segment - 1].end) {
+        int64_t inside = run.first;  // the last column that is known to lie in the segment
+        end = count - 1;             // the first that is known not to
+        while (end - inside > 1) {
+          const int64_t middle = (inside + end) / 2;
+          (x(middle) < segments[run.segment - 1].end ? end : inside) = middle;
+        }
+      }
+      run.count = end - run.first;
+      run.logs = logs_.data() + at + run.first;
+      run.rates = rates_.data() + at + run.first;
+      body(run);
+      run.first = end;
+    }
+    return first;
+  }
+
+  // The columns from run.first on, one by one.
+  template <class Body>
+  void VisitEach(int64_t head, int64_t query, std::span<const int64_t> keys, Run& run,
+                 const Body& body) const {
+    const auto table = static_cast<int64_t>(logs_.size());
+    run.count = 1;
+    for (; run.first < static_cast<int64_t>(keys.size()); ++run.first) {
+      const int64_t distance = std::abs(query - keys[run.first]);
+      float far_log = 0;
+      float far_rate = 0;
+      if (distance < table) {
+        run.logs = &logs_[table - 1 - distance];
+        run.rates = &rates_[table - 1 - distance];
+      } else {
+        far_log = static_cast<float>(Psi(static_cast<double>(distance)));
+        far_rate = static_cast<float>(Rate(static_cast<double>(distance)));
+        run.logs = &far_log;
+        run.rates = &far_rate;
+      }
+      run.segment = Find(Segments(head), static_cast<float>(*run.logs * run.scale), run.segment);
+      body(run);
+    }
+  }
+
+  // Several sums at a time, in a fixed order: one chain of additions would wait for itself.
+  static Sums SumsOf(const float* d, const Run& run) {
+    constexpr int kLanes = 4;
+    double lanes[3][kLanes] = {};
+    const auto add = [&](int64_t c, int lane) {
+      lanes[0][lane] += d[c];
+      lanes[1][lane] += static_cast<double>(d[c]) * run.logs[c];
+      lanes[2][lane] += static_cast<double>(d[c]) * run.rates[c];
+    };
+    int64_t c = 0;
+    for (; c + kLanes <= run.count; c += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) add(c + lane, lane);
+    }
+    for (; c < run.count; ++c) add(c, 0);
+    const auto total = [](const double* x) { return (x[0] + x[1]) + (x[2] + x[3]); };
+    return {total(lanes[0]), total(lanes[1]), total(lanes[2])};
   }
 
   // Whether a unit is on within segment s: at its middle, or beyond the last switch.
@@ -141,30 +219,6 @@ class Fire final : public PairFunction {
     return s;
   }
 
-  // Distances first, first - 1, ..: x falls, so that a segment is a run, and each run one loop
-  // without a branch.
-  void EvaluateRun(const Segment* segments, int64_t first, int64_t count, float scale,
-                   float* row) const {
-    const float* logs = logs_.data() + first;
-    int64_t s = Find(segments, logs[0] * scale, 0);
-    for (int64_t c = 0; c < count;) {
-      while (s > 0 && logs[-c] * scale < segments[s - 1].end) --s;
-      int64_t end = count;
-      if (s > 0 && logs[-(count - 1)] * scale < segments[s - 1].end) {
-        int64_t inside = c;  // the last column that is known to lie in the segment
-        int64_t outside = count - 1;
-        while (outside - inside > 1) {
-          const int64_t middle = (inside + outside) / 2;
-          (logs[-middle] * scale < segments[s - 1].end ? outside : inside) = middle;
-        }
-        end = outside;
-      }
-      const float slope = segments[s].slope * scale;
-      const float intercept = segments[s].intercept;
-      for (; c < end; ++c) row[c] = slope * logs[-c] + intercept;
-    }
-  }
-
   // From the line of a segment to the units that are on in it.
   void Spread(int64_t head, int64_t s, double sum, double sum_x, std::span<double> gradient) const {
     if (sum == 0 && sum_x == 0) return;
@@ -180,9 +234,11 @@ class Fire final : public PairFunction {
 
   const FireBias fire_;
   const Sizes sizes_;
-  std::vector<float> logs_;        // ln(c d + 1)
-  std::vector<double> ends_;       // of the segments, ascending, the last infinite
-  std::vector<Segment> segments_;  // [heads, ends]
+  // Of distance max_distance first and 0 last, as keys ascend.
+  std::vector<float> logs_, rates_;  // psi, d psi / d c
+  std::vector<double> scales_;       // [queries], 1 / psi(max(L, i))
+  std::vector<double> ends_;         // of the segments, ascending, the last infinite
+  std::vector<Segment> segments_;    // [heads, ends]
 };
 
 void CheckParameters(const FireBias& fire, int64_t heads) {

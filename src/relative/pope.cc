@@ -4,28 +4,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "src/relative/angles.h"
 #include "src/relative/check.h"
 
 namespace ropewalk {
 namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
-
-// cos and sin of every element of one token.
-struct Angles {
-  std::vector<double> cosine, sine;  // [head_dim]
-};
-
-Angles AnglesOf(const PopeEncoding& pope, int64_t position) {
-  Angles a;
-  for (int64_t e = 0; e < pope.head_dim; ++e) {
-    const double angle = static_cast<double>(position) *
-                         std::pow(pope.base, -static_cast<double>(e) / pope.head_dim);
-    a.cosine.push_back(std::cos(angle));
-    a.sine.push_back(std::sin(angle));
-  }
-  return a;
-}
 
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
@@ -38,12 +23,7 @@ int64_t CheckInput(const PopeEncoding& pope, std::span<const float> x,
   if (!pope.phase.empty()) internal::CheckNumbers("PopeEncoding.phase", pope.phase, width);
   const auto tokens = static_cast<int64_t>(positions.size());
   internal::CheckNumbers("PopeEncoding: x", x, tokens * width);
-  for (const int64_t position : positions) {
-    if (position < 0 || position > INT32_MAX) {
-      internal::Refuse("PopeEncoding: positions: expected 0 to 2^31 - 1, got " +
-                       std::to_string(position));
-    }
-  }
+  internal::CheckPositions("PopeEncoding", positions);
   return tokens;
 }
 
@@ -58,8 +38,9 @@ void Visit(const PopeEncoding& pope, std::span<const int64_t> positions, const B
     sin_phase[i] = std::sin(phase);
   }
   int64_t index = 0;
+  internal::Angles a(pope.base, 2 * pope.head_dim);  // a frequency an element, not a pair
   for (const int64_t position : positions) {
-    const Angles a = AnglesOf(pope, position);
+    a.MoveTo(position);
     for (int64_t h = 0; h < pope.heads; ++h) {
       for (int64_t e = 0; e < pope.head_dim; ++e, ++index) {
         double c = a.cosine[e];

@@ -56,11 +56,10 @@ TEST(DistanceMap, LeakyRerope) {
 }
 
 TEST(DistanceMap, SelfExtend) {
-  for (const auto& [window, group] :
-       {std::pair<int64_t, int64_t>{512, 8}, {10, 3}, {7, 1}, {1, 4}}) {
-    const DistanceMap map = SelfExtend{window, group};
-    ForPairs(window, [&](int64_t i, int64_t j) {
-      ASSERT_EQ(RelativePosition(map, i, j), reference::SelfExtend(i, j, window, group));
+  for (const SelfExtend& m : {SelfExtend{512, 8}, {10, 3}, {7, 1}, {1, 4}}) {
+    const DistanceMap map = m;
+    ForPairs(m.window, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::SelfExtend(i, j, m.window, m.group));
     });
     for (const int64_t length : {1, 5, 11, 60, 600}) {
       double largest = 0;
@@ -75,13 +74,12 @@ TEST(DistanceMap, SelfExtend) {
 }
 
 TEST(DistanceMap, DualChunk) {
-  for (const auto& [chunk, limit] :
-       {std::pair<int64_t, int64_t>{3072, 4095}, {6, 9}, {6, 12}, {6, 6}, {1, 2}}) {
-    const DistanceMap map = DualChunk{chunk, limit};
-    ForPairs(chunk, [&](int64_t i, int64_t j) {
-      ASSERT_EQ(RelativePosition(map, i, j), reference::DualChunk(i, j, chunk, limit));
+  for (const DualChunk& m : {DualChunk{3072, 4095}, {6, 9}, {6, 12}, {6, 6}, {1, 2}}) {
+    const DistanceMap map = m;
+    ForPairs(m.chunk, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::DualChunk(i, j, m.chunk, m.limit));
       // The nearest tokens, at least limit - chunk of them, keep their distance.
-      if (i - j <= limit - chunk) {
+      if (i - j <= m.limit - m.chunk) {
         ASSERT_EQ(RelativePosition(map, i, j), i - j);
       }
       ASSERT_LE(RelativePosition(map, i, j), LargestRelativePosition(map, i + 1));

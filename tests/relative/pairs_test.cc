@@ -127,7 +127,9 @@ TEST(Fire, Gradients) {
                                                     {&reference::FireNetwork::w2, &got.w2},
                                                     {&reference::FireNetwork::b2, &got.b2}};
   const reference::FireNetwork at = Network(fire);
-  for (const auto& [member, gradient] : parts) {
+  for (const auto& part : parts) {
+    const Member member = part.first;
+    const Vector* gradient = part.second;
     ASSERT_EQ(gradient->size(), (at.*member).size());
     for (std::size_t i = 0; i < gradient->size(); ++i) {
       // At x = 0 the unit without a bias stands on its switch: the slope is not defined there.

@@ -22,7 +22,7 @@ struct PopeEncoding {
   std::vector<float> phase = {};  // [heads, head_dim]: of keys; empty for queries
 
   // x [tokens, heads, head_dim] -> [tokens, heads, 2 head_dim], all cosines before all sines.
-  // positions [tokens], 0 to 2^31 - 1; angles in double.
+  // positions [tokens], 0 to 2^31 - 1.
   std::vector<float> Encode(std::span<const float> x, std::span<const int64_t> positions) const;
   struct Gradient {
     std::vector<double> x, phase;  // of the shapes above
