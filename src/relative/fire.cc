@@ -109,6 +109,7 @@ class Fire final : public PairFunction {
     const auto table = static_cast<int64_t>(logs_.size());
     const bool consecutive = keys.back() - keys.front() + 1 == static_cast<int64_t>(keys.size());
     int64_t segment = 0;  // near rows begin in near segments
+    std::vector<int64_t> ends(SegmentCount());
     for (std::size_t r = 0; r < queries.size(); ++r) {
       const int64_t query = queries[r];
       Run run{static_cast<int64_t>(r), 0, 0, segment, 0, nullptr, nullptr};
@@ -116,7 +117,7 @@ class Fire final : public PairFunction {
       const int64_t farthest = query - keys.front();
       if (consecutive && farthest >= 0 && farthest < table) {
         const auto behind = std::min<int64_t>(static_cast<int64_t>(keys.size()), farthest + 1);
-        segment = VisitBehind(head, table - 1 - farthest, behind, run, body);
+        segment = VisitBehind(head, table - 1 - farthest, behind, run, ends, body);
       }
       VisitEach(head, query, keys, run, body);
     }
@@ -124,7 +125,8 @@ class Fire final : public PairFunction {
 
   // `count` columns from entry `at` of the table on, whose x fall. Returns the first segment.
   template <class Body>
-  int64_t VisitBehind(int64_t head, int64_t at, int64_t count, Run& run, const Body& body) const {
+  int64_t VisitBehind(int64_t head, int64_t at, int64_t count, Run& run, std::vector<int64_t>& ends,
+                      const Body& body) const {
     const Segment* segments = Segments(head);
     const auto x = [&](int64_t c) { return static_cast<float>(logs_[at + c] * run.scale); };
     const int64_t first = run.segment = Find(segments, x(0), run.segment);
@@ -132,12 +134,13 @@ class Fire final : public PairFunction {
       run.segment = Find(segments, x(run.first), run.segment);
       int64_t end = count;
       if (run.segment > 0 && x(count - 1) < segments[run.segment - 1].end) {
-        int64_t inside = run.first;  // the last column that is known to lie in the segment
-        end = count - 1;             // the first that is known not to
-        while (end - inside > 1) {
-          const int64_t middle = (inside + end) / 2;
-          (x(middle) < segments[run.segment - 1].end ? end : inside) = middle;
-        }
+        // Entries of the table where a segment ends move little from row to row.
+        const float bound = segments[run.segment - 1].end;
+        int64_t& known = ends[run.segment];
+        end = std::clamp(known - at, run.first + 1, count - 1);
+        while (end > run.first + 1 && x(end - 1) < bound) --end;
+        while (x(end) >= bound) ++end;
+        known = at + end;
       }
       run.count = end - run.first;
       run.logs = logs_.data() + at + run.first;
