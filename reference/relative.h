@@ -56,7 +56,7 @@ inline double Kerple(int64_t d, bool power, double r1, double r2) {
   return power ? -r1 * std::pow(n, r2) : -r1 * std::log(1 + r2 * n);
 }
 
-// Chi et al. 2022 (Sandwich), section 5; head counts from 1.
+// Chi et al. 2022 (Sandwich); head counts from 1.
 inline double Sandwich(int64_t d, int64_t head, int64_t heads, int64_t dim, double base) {
   double product = 0;
   for (int64_t i = 0; i < dim; i += 2) {
@@ -130,7 +130,7 @@ inline int64_t DebertaRow(int64_t d, int64_t buckets, int64_t max_position) {
   return row < 0 ? 0 : row > 2 * span - 1 ? 2 * span - 1 : row;
 }
 
-// Li et al. 2023 (FIRE), eq. 4 and 5, as a network: hidden units one by one.
+// Li et al. 2023 (FIRE), section 3, as a network: hidden units one by one.
 struct FireNetwork {
   std::vector<double> w1, b1, w2, b2;  // w2 [heads, width]
   double c, threshold;
@@ -164,14 +164,14 @@ inline double Swin(double y, double x, std::span<const double> w1, std::span<con
   return 16 / (1 + std::exp(-sum));
 }
 
-// Lin et al. 2025, eq. 5: gates of one head, sigmoid of `logits`, multiplied from j + 1 to i.
+// Lin et al. 2025, section 3: gates of one head, sigmoid of `logits`, multiplied from j + 1 to i.
 inline double ForgetGate(std::span<const double> logits, int64_t i, int64_t j) {
   double sum = 0;
   for (int64_t l = j + 1; l <= i; ++l) sum += std::log(1 / (1 + std::exp(-logits[l])));
   return sum;
 }
 
-// Golovneva et al. 2024 (CoPE), eq. 3 to 5, one head: keys [tokens, q.size()], rows [count,
+// Golovneva et al. 2024 (CoPE), section 4, one head: keys [tokens, q.size()], rows [count,
 // q.size()].
 inline double Cope(std::span<const double> q, std::span<const double> keys, int64_t i, int64_t j,
                    double scale, std::span<const double> rows) {
@@ -204,7 +204,7 @@ inline double Pope(std::span<const double> q, std::span<const double> k,
   return sum;
 }
 
-// Hua et al. 2024 (FoPE), section 4: the head of one token, in the half layout. cosines and sines
+// Hua et al. 2024 (FoPE): the head of one token, in the half layout. cosines and sines
 // [n, n] mix the first n frequencies; the pairs beyond stand still.
 inline std::vector<double> Fope(std::span<const double> x, std::span<const double> cosines,
                                 std::span<const double> sines, int64_t n, int64_t position,
@@ -233,7 +233,7 @@ inline double LeakyRerope(int64_t d, int64_t window, int64_t factor) {
   const double beyond = static_cast<double>(d - window);
   return static_cast<double>(window) + (factor == 0 ? 0 : beyond / static_cast<double>(factor));
 }
-// Jin et al. 2024, eq. 4.
+// Jin et al. 2024, section 3.
 inline int64_t SelfExtend(int64_t i, int64_t j, int64_t window, int64_t group) {
   return i - j < window ? i - j : i / group + (window - window / group) - j / group;
 }

@@ -193,7 +193,7 @@ std::vector<Vector> Learned(const TupeBias& t) {
           ToDoubles(t.to_cls)};
 }
 
-// Ke et al. 2020, eq. 8 and 10.
+// Ke et al. 2020, section 3.
 double TupeTruth(const std::vector<Vector>& p, int64_t head, int64_t i, int64_t j) {
   if (!p[6].empty() && i == 0) return p[6][head];
   if (!p[7].empty() && j == 0) return p[7][head];

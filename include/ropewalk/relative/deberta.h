@@ -5,7 +5,7 @@
 //   score = (q_i . k_j + q_i . P_K[r] + k_j . P_Q[r]) / sqrt(terms head_dim)
 //   P_K = E W_K + b_K,  P_Q = E W_Q + b_Q,  r = clip(bucket(i - j) + span, 0, 2 span - 1)
 //
-// Both products read row r, as all implementations do; the paper's eq. 4 has bucket(j - i) in the
+// Both products read row r, as transformers does; the paper's eq. 4 has bucket(j - i) in the
 // last one, which the trained models do not follow.
 #pragma once
 

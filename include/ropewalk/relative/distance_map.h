@@ -28,7 +28,7 @@ struct LeakyRerope {
   int64_t factor = 16;  // target length over trained length, or more
 };
 
-// Self-Extend (Jin et al. 2024, arXiv 2401.01325, eq. 4): d below the window, else
+// Self-Extend (Jin et al. 2024, arXiv 2401.01325, section 3): d below the window, else
 // floor(i / group) + window - floor(window / group) - floor(j / group).
 struct SelfExtend {
   int64_t window = 512;  // neighbours that keep their distance

@@ -1,5 +1,5 @@
 // FIRE: a learned function of the distance as a part of the query's own position, so that any
-// length maps to the same interval (Li et al. 2023, arXiv 2310.04418, eq. 4 and 5).
+// length maps to the same interval (Li et al. 2023, arXiv 2310.04418, section 3).
 //
 //   bias = f(psi(|i - j|) / psi(max(L, i))),   psi(x) = ln(c x + 1)
 //   f(x) = b2 + sum over k of W2[k] relu(W1[k] x + b1[k])

@@ -1,5 +1,5 @@
 // FoPE: a rotation whose pairs turn by learned mixtures of frequencies (Hua et al. 2024, arXiv
-// 2412.17739, section 4). Pairs that complete no turn within the trained length stand still.
+// 2412.17739). Pairs that complete no turn within the trained length stand still.
 //
 //   cos'_d(n) = sum over w of cosines[w, d] cos(n base^(-2 w / head_dim)),   sin' likewise
 //   (x_d, x_(d + head_dim / 2)) -> (x1 cos' - x2 sin', x2 cos' + x1 sin')

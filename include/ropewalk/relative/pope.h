@@ -1,5 +1,5 @@
 // PoPE: each element of a head becomes a vector of the plane, whose length is content alone and
-// whose angle is position alone (Gopalakrishnan et al. 2025, arXiv 2509.10534, section 3). Rotary
+// whose angle is position alone (Gopalakrishnan et al. 2025, arXiv 2509.10534). Rotary
 // pairs mix the two.
 //
 //   score = scale sum over e of softplus(q_e) softplus(k_e) cos((j - i) f_e + phase_e),

@@ -9,8 +9,8 @@
 
 namespace ropewalk {
 
-// Forgetting gate (Lin et al. 2025, arXiv 2503.02130, eq. 5) and data-dependent ALiBi, which is the
-// same: each token has a gate, and a score falls by the logarithms of the gates after the key.
+// Forgetting gate (Lin et al. 2025, arXiv 2503.02130, section 3) and data-dependent ALiBi, which is
+// the same: each token has a gate, and a score falls by the logarithms of the gates after the key.
 //
 //   bias = sum over j < l <= i of ln sigmoid(w_h . x_l + b_h)
 struct ForgetGateBias {
@@ -29,7 +29,7 @@ struct ForgetGateBias {
 };
 
 // CoPE: a position is a count of the tokens that a query finds worth counting (Golovneva et al.
-// 2024, arXiv 2405.18719, eq. 3 to 5). Rows beyond the last are never reached: the count is
+// 2024, arXiv 2405.18719, section 4). Rows beyond the last are never reached: the count is
 // clipped.
 struct CopeBias {
   int64_t rows = 0, head_dim = 0;

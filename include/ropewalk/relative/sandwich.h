@@ -1,5 +1,5 @@
 // Sandwich: what is left of sinusoidal positions when only the product of two positions is kept,
-// divided by a number of the head (Chi et al. 2022, arXiv 2212.10356, section 5). Nothing learned.
+// divided by a number of the head (Chi et al. 2022, arXiv 2212.10356). Nothing learned.
 //
 //   bias = H / (8 h) sum over i < dim / 2 of cos(d 10000^(-2i / dim)),   h = 1 .. H
 #pragma once

@@ -28,7 +28,7 @@ struct ShawBias {
   Gradient Backward(const ContentForm& gradient) const;
 };
 
-// Rows that are not learned (NEZHA, Wei et al. 2019, arXiv 1909.00204, eq. 4), [left + right + 1,
+// Rows that are not learned (NEZHA, Wei et al. 2019, arXiv 1909.00204), [left + right + 1,
 // head_dim]: elements 2 i and 2 i + 1 are sin and cos of (j - i) 10000^(-2 i / head_dim).
 std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim);
 

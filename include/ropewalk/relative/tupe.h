@@ -1,5 +1,5 @@
 // TUPE: positions are compared with their own matrices, apart from content, and the first token
-// (CLS) has no place (Ke et al. 2020, arXiv 2006.15595, eq. 7 to 10).
+// (CLS) has no place (Ke et al. 2020, arXiv 2006.15595, section 3).
 //
 //   score = scale q_i . k_j + reset(scale (p_i U_Q) . (p_j U_K) + b[bucket(i - j)]),
 //   scale = 1 / sqrt(2 head_dim);  reset: from_cls where i is 0, else to_cls where j is 0
