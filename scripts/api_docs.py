@@ -11,7 +11,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "api.md"
 C_HEADER = ROOT / "include" / "ropewalk" / "ropewalk.h"  # shown as it is
-FOLDERS = ("base", "rotary", "plan", "analysis", "attention", "io", "model", "eval")  # the order of ARCHITECTURE.md
+FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "analysis", "attention", "io", "model", "eval")  # the order of ARCHITECTURE.md
 INTRO = """# API reference
 
 Made from the headers by `scripts/api_docs.py`; do not edit. Everything is in namespace `ropewalk`; link `ropewalk::<folder>` of the folder

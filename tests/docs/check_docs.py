@@ -67,13 +67,14 @@ def missing_pages():
     methods = re.findall(r'^ +\{"([a-z0-9-]+)", "', source, re.M)
     if len(methods) < 14:
         yield f"only {len(methods)} methods were found in src/rotary/methods.cc"
-    index = (ROOT / "docs" / "rotary" / "README.md").read_text(encoding="utf-8")
     for name in methods:
         if name not in pages:
             yield f"docs/rotary/methods/{name}.md is missing"
-    for name in sorted(pages):
-        if f"(methods/{name}.md)" not in index:
-            yield f"docs/rotary/README.md does not name methods/{name}.md"
+    for folder in ("rotary", "absolute", "relative"):
+        index = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
+        for path in sorted((ROOT / "docs" / folder / "methods").glob("*.md")):
+            if f"(methods/{path.name})" not in index:
+                yield f"docs/{folder}/README.md does not name methods/{path.name}"
 
 
 def stale():
