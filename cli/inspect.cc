@@ -56,6 +56,13 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
                     "methods other than as-shipped replace it",
                     config.plan.trained_length, config.plan.configured_length));
   }
+  if (config.plan.learned) {
+    list.push_back(fmt::format(
+        "no layer rotates: positions are {} learned vectors, so that no text is longer and no "
+        "method of scaling applies",
+        config.plan.learned->positions));
+    no_position = 0;
+  }
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));
   if (partial > 0) list.push_back(fmt::format("{} layers rotate only part of a head", partial));

@@ -41,7 +41,9 @@ void DefaultLengths(const Options& options, Sweep& sweep) {
   const int64_t room = static_cast<int64_t>(sweep.text.ids.size()) + (protocol.bos ? 1 : 0) -
                        (aligned ? (protocol.anchors - 1) * protocol.scored_per_anchor : 0);
   std::string left_out;
+  const auto& learned = sweep.files.config.plan.learned;  // end where the table ends
   for (const int64_t length : {trained / 2, trained, 2 * trained, 4 * trained, 8 * trained}) {
+    if (learned && length > learned->positions) break;
     if (length <= room || length <= trained) {
       sweep.spec.lengths.push_back(length);
     } else {
@@ -63,8 +65,9 @@ Sweep Prepare(const Options& options) {
   if (sweep.spec.lengths.empty()) DefaultLengths(options, sweep);
   std::vector<std::string> defaults;
   const bool beyond = sweep.spec.lengths.back() > sweep.spec.trained_length;
+  const bool learned = sweep.files.config.plan.learned.has_value();  // nothing to scale
   for (const MethodInfo& method : Methods()) {
-    if (!method.usual) continue;
+    if (!method.usual || (learned && std::string(method.name) != "none")) continue;
     if (std::string(method.name) == "none" || beyond || !sweep.spec.factors.empty()) {
       defaults.push_back(method.name);
     }

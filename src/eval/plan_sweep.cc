@@ -89,12 +89,19 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
                            : WithScaling(model_plan, FindMethod(method.name).make(task.factor),
                                          trained_length);
   const RotarySpec* rotation = FirstRotation(task.plan);
-  if (rotation == nullptr) {
+  if (rotation == nullptr && !task.plan.learned) {
     throw Error(ErrorCode::kUnsupported,
                 "the model has no rotary layer, so there is no method to compare");
   }
-  task.scaling = method.dictionary.empty() ? Describe(rotation->scaling) : method.dictionary;
-  if (method.fixed) task.factor = FactorOf(rotation->scaling);
+  if (task.plan.learned && length > task.plan.learned->positions) {
+    throw Error(ErrorCode::kInvalidArgument, "length " + std::to_string(length) +
+                                                 ": the model has learned vectors for " +
+                                                 std::to_string(task.plan.learned->positions) +
+                                                 " positions; give a shorter one");
+  }
+  const Scaling scaling = rotation != nullptr ? rotation->scaling : Scaling{NoScaling{}};
+  task.scaling = method.dictionary.empty() ? Describe(scaling) : method.dictionary;
+  if (method.fixed) task.factor = FactorOf(scaling);
   task.plan_hash = Resolve(task.plan, length).hash;
   return task;
 }

@@ -101,7 +101,7 @@ void ReadHeadDim(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   }
   c.head_dim = head_dim ? *head_dim : c.hidden / c.heads;
   const auto v = keys.Int("attention.value_length", 2, internal::kMaxHeadDim);
-  if (family.Has(internal::kRuns) && v && *v != c.head_dim) {
+  if (internal::RunsFromGguf(family) && v && *v != c.head_dim) {
     keys.Fail("attention.value_length", fmt::format("the head size {}, got {}", c.head_dim, *v));
   }
 }
@@ -109,7 +109,7 @@ void ReadHeadDim(const GgufKeys& keys, const Family& family, ModelConfig& c) {
 void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.layers = keys.RequiredInt("block_count", 1, internal::kMaxLayers);
   c.hidden = keys.RequiredInt("embedding_length", 1, internal::kMaxDim);
-  const bool runs = family.Has(internal::kRuns);
+  const bool runs = internal::RunsFromGguf(family);
   const bool rotates = family.gguf_rope != internal::GgufRope::kNone;
   c.heads = ReadLargest(keys, "attention.head_count", runs || rotates);
   const int64_t kv_heads = ReadLargest(keys, "attention.head_count_kv", false);
@@ -132,7 +132,7 @@ void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
     }
   }
   if (runs && c.vocab < 1) keys.Fail("vocab_size", "1 or more, but it is missing");
-  c.rms_eps = keys.Number("attention.layer_norm_rms_epsilon", 0, 1).value_or(1e-5);
+  c.norm_eps = keys.Number("attention.layer_norm_rms_epsilon", 0, 1).value_or(1e-5);
   c.tied_head = !tensors.contains("output.weight");
   c.qkv_bias =
       tensors.empty() ? family.Has(internal::kQkvBias) : tensors.contains("blk.0.attn_q.bias");
@@ -151,6 +151,12 @@ ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   c.format = fmt::format("GGUF v{}", gguf.version);
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
+  if (c.not_runnable.empty() && !internal::RunsFromGguf(family)) {
+    c.not_runnable = fmt::format(
+        "the positions of a {} model are read from GGUF but its tensors are not; the decoder runs "
+        "its Hugging Face folder",
+        family.name);
+  }
   ReadSizes(keys, family, c);
   internal::ReadGgufPlan(keys, family, c);
   SortKeys(keys, allow_unknown, c);

@@ -66,15 +66,20 @@ ModelConfig ReadFlat(const HfSource& source) {
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
   internal::ReadHfSizes(source, c);
-  if (family.Has(internal::kRuns)) internal::ReadHfWeights(source, c);
+  if (family.Has(internal::kRuns)) {
+    family.block != nullptr ? internal::ReadHfBlock(source, c) : internal::ReadHfWeights(source, c);
+    if (source.top.Has("quantization_config")) {
+      c.not_runnable =
+          source.top.where() +
+          ": quantization_config: weights quantised by it are not supported; use the unquantised "
+          "model, or a GGUF file";
+    }
+  }
   const std::string other = internal::ReadOtherEncoding(source);
   if (other.empty()) {
     internal::ReadHfPlan(source, c);
   } else {
-    internal::RopeContext context;
-    internal::ReadLengths(source, context, c.plan);
-    c.plan.layers.resize(c.layers);
-    c.plan.notes.push_back(fmt::format("no rotation: {}", other));
+    internal::ReadHfOther(source, other, c);
   }
   internal::SortKeys(source.top, family, source.allow_unknown, c);
   return c;

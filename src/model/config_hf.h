@@ -38,7 +38,9 @@ void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, M
 bool IsAboutPositions(const std::string& key);
 
 void ReadHfSizes(const HfSource& source, ModelConfig& c);
-void ReadHfWeights(const HfSource& source, ModelConfig& c);  // of a model that the decoder runs
+// Of a model that the decoder runs: of LLaMA's kind, and of the others.
+void ReadHfWeights(const HfSource& source, ModelConfig& c);
+void ReadHfBlock(const HfSource& source, ModelConfig& c);
 
 // What the configuration says of one layer before its rotation is made.
 struct LayerFacts {
@@ -52,6 +54,8 @@ std::vector<LayerFacts> ReadHfLayers(const HfSource& source, ModelConfig& c);
 
 // What the model has in place of a rotation; empty when it rotates.
 std::string ReadOtherEncoding(const HfSource& source);
+// The plan of such a model.
+void ReadHfOther(const HfSource& source, const std::string& other, ModelConfig& c);
 
 // The plan's layers, out of the facts and the rope dictionaries.
 void ReadHfPlan(const HfSource& source, ModelConfig& c);

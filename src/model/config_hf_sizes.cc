@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "ropewalk/base/error.h"
+#include "src/model/block.h"
 #include "src/model/config_hf.h"
 
 namespace ropewalk::internal {
@@ -35,7 +36,7 @@ class SizeReader {
 int64_t ReadKvHeads(const HfSource& source, const SizeReader& reader, const ModelConfig& c) {
   const Family& family = source.family;
   // Falcon: one key head for all unless the newer architecture says how many.
-  if (source.top.Bool("multi_query").value_or(false) &&
+  if (source.top.Bool("multi_query").value_or(family.Has(kMultiQuery)) &&
       !source.top.Bool("new_decoder_architecture").value_or(false)) {
     return 1;
   }
@@ -102,7 +103,10 @@ void ReadHfSizes(const HfSource& source, ModelConfig& c) {
   c.layers = reader.Read("num_hidden_layers", kMaxLayers, sizes.layers, true);
   c.hidden = reader.Read("hidden_size", kMaxDim, sizes.hidden, false);
   c.heads = reader.Read("num_attention_heads", kMaxDim, sizes.heads, false);
-  c.feed_forward = reader.Read("intermediate_size", kMaxDim, 0, false);
+  const Block* block = source.family.block;
+  const bool four = block != nullptr && block->feed_forward_is_4_hidden;
+  c.feed_forward = four ? source.Int("intermediate_size", 1, kMaxDim).value_or(4 * c.hidden)
+                        : reader.Read("intermediate_size", kMaxDim, 0, false);
   c.vocab = reader.Read("vocab_size", kMaxDim, 0, false);
   c.kv_heads = ReadKvHeads(source, reader, c);
   ReadHeadDim(source, c);
@@ -132,13 +136,7 @@ void ReadHfWeights(const HfSource& source, ModelConfig& c) {
   c.qk_norm = family.Has(kQkNorm);
   c.tied_head = top.Bool("tie_word_embeddings").value_or(false);
   // 1e-6 is the default of every family here in transformers.
-  c.rms_eps = top.Number("rms_norm_eps", 0, 1).value_or(1e-6);
-  if (top.Has("quantization_config")) {
-    c.not_runnable =
-        top.where() +
-        ": quantization_config: weights quantised by it are not supported; use the unquantised "
-        "model, or a GGUF file";
-  }
+  c.norm_eps = top.Number("rms_norm_eps", 0, 1).value_or(1e-6);
 }
 
 }  // namespace ropewalk::internal

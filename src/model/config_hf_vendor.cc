@@ -157,7 +157,8 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
   const auto max = source.Int("max_position_embeddings", 1, kMaxTokens);
   if (max) {
     context.max_position = *max;
-  } else if (family.sizes.max_position > 0 && (source.nested || !family.Has(kRuns))) {
+  } else if (family.sizes.max_position > 0 &&
+             (source.nested || !family.Has(kRuns) || family.block != nullptr)) {
     context.max_position = family.sizes.max_position;
     plan.notes.push_back(fmt::format("max_position_embeddings is absent: {}, the default of {}",
                                      context.max_position, family.name));

@@ -25,7 +25,7 @@ void ReadSizes(const JsonObject& top, ModelConfig& c) {
   c.kv_heads = top.Int("n_kv_heads", 1, kMaxDim).value_or(c.heads);
   c.feed_forward = top.Int("hidden_dim", 1, kMaxDim).value_or(0);
   c.vocab = std::max<int64_t>(top.Int("vocab_size", -1, kMaxDim).value_or(0), 0);
-  c.rms_eps = top.Number("norm_eps", 0, 1).value_or(1e-5);
+  c.norm_eps = top.Number("norm_eps", 0, 1).value_or(1e-5);
   if (const auto head_dim = top.Int("head_dim", 2, kMaxHeadDim)) {
     c.head_dim = *head_dim;
   } else if (c.hidden % c.heads == 0) {

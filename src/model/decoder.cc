@@ -1,4 +1,6 @@
-// The decoder of the LLaMA family (Touvron et al. 2023, arXiv 2302.13971).
+// The decoder of the LLaMA family (Touvron et al. 2023, arXiv 2302.13971), and of those that differ
+// from it as BlockStyle says: GPT-2 (Radford et al. 2019), GPT-J and GPT-NeoX (Wang & Komatsuzaki
+// 2021; Black et al. 2022, arXiv 2204.06745), Falcon (Almazrouei et al. 2023, arXiv 2311.16867).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,13 +22,13 @@ struct Decoder::Impl::Scratch {
         normed(tokens * m.config.hidden),
         qkv(tokens * (m.q_dim() + 2 * m.kv_dim())),
         attended(tokens * m.q_dim()),
-        gate_up(tokens * 2 * m.config.feed_forward),
+        up(tokens * m.up_dim()),
         activated(tokens * m.config.feed_forward) {}
   AlignedBuffer<float> x;          // [tokens, hidden], the residual stream
   AlignedBuffer<float> normed;     // [tokens, hidden]
   AlignedBuffer<float> qkv;        // [tokens, (heads + 2 * kv_heads) * head_dim]
   AlignedBuffer<float> attended;   // [tokens, heads * head_dim]
-  AlignedBuffer<float> gate_up;    // [tokens, 2 * feed_forward]
+  AlignedBuffer<float> up;         // [tokens, feed_forward], gated: [tokens, 2 * feed_forward]
   AlignedBuffer<float> activated;  // [tokens, feed_forward]
 };
 
@@ -37,6 +39,10 @@ TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, i
   TensorView v = TensorView::Of(data, {tokens, heads, head_dim});
   v.strides[0] = stride;
   return v;
+}
+
+void Normalize(BlockStyle::Norm kind, const internal::NormArgs& args) {
+  kind == BlockStyle::Norm::kLayer ? internal::LayerNorm(args) : internal::RmsNorm(args);
 }
 
 // Each query times its temperature.
@@ -51,21 +57,71 @@ void Warm(const QueryTemperature& temperature, int64_t first_position, const Ten
   }
 }
 
+// Turns q and k by their positions; returns the multiplier of the scores.
+double Turn(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
+            TensorView q, TensorView k) {
+  if (const int64_t n = rotation.spec.rotated_heads; n > 0) {
+    q.shape[1] = std::min(n, q.shape[1]);
+    k.shape[1] = std::min(n, k.shape[1]);
+  }
+  Rotate({.table = &table,
+          .layout = rotation.spec.layout,
+          .positions = Positions::From(first_position),
+          .q = q,
+          .k = k,
+          .q_out = {},
+          .k_out = {},
+          .first_dim = rotation.spec.first_dim});
+  return rotation.frequencies.softmax_multiplier;
+}
+
 }  // namespace
+
+void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& s) const {
+  const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
+  for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+  if (!config.plan.learned) return;
+  const int64_t first_row = config.plan.learned->first_row + first_position;
+  positions.ReadRows(first_row, tokens, s.normed.data());
+  for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] += s.normed[i];
+}
+
+void Decoder::Impl::NormalizeHeads(const Norm& norm, const TensorView& heads) const {
+  float* data = static_cast<float*>(heads.data);
+  const int64_t stride = heads.strides[0];
+  Normalize(config.block.norm,
+            {data, stride, data, stride, heads.shape[0], heads.shape[1], heads.shape[2],
+             norm.weight.data(), static_cast<float>(config.norm_eps), norm.bias.data()});
+}
+
+// Afterwards s.activated holds what layer.down reads.
+void Decoder::Impl::FeedForward(const Layer& layer, const float* normed, int64_t rows,
+                                Scratch& s) const {
+  layer.up.Apply(normed, rows, config.hidden, s.up.data(), up_dim());
+  if (config.block.gated) {
+    internal::SiluMul(s.up.data(), rows, config.feed_forward, s.activated.data());
+  } else {
+    internal::Activate(config.block.activation, s.up.data(), rows, config.feed_forward,
+                       s.activated.data());
+  }
+}
 
 // Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
 void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> ids,
                                  int64_t wanted_rows, Scratch& s) const {
   const ModelConfig& c = config;
+  const BlockStyle& block = c.block;
   const int64_t tokens = static_cast<int64_t>(ids.size());
   const int64_t qkv_dim = q_dim() + 2 * kv_dim();
-  const float eps = static_cast<float>(c.rms_eps);
-  const auto norm = [&](const AlignedBuffer<float>& w, int64_t first, int64_t rows) {
-    internal::RmsNorm({s.x.data() + first * c.hidden, c.hidden, s.normed.data() + first * c.hidden,
-                       c.hidden, rows, 1, c.hidden, w.data(), eps});
+  const int64_t first_position = sequence.first_position_ + sequence.tokens_;
+  const float eps = static_cast<float>(c.norm_eps);
+  const auto norm = [&](const Norm& n, int64_t first, int64_t rows) {
+    Normalize(block.norm,
+              {s.x.data() + first * c.hidden, c.hidden, s.normed.data() + first * c.hidden,
+               c.hidden, rows, 1, c.hidden, n.weight.data(), eps, n.bias.data()});
   };
 
-  for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * c.hidden);
+  Embed(ids, first_position, s);
 
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const Layer& layer = layers[l];
@@ -84,31 +140,14 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     TensorView v =
         Heads(s.qkv.data() + q_dim() + kv_dim(), tokens, c.kv_heads, c.head_dim, qkv_dim);
     if (c.qk_norm) {
-      for (const auto& [view, w] : {std::pair{q, layer.q_norm.data()}, {k, layer.k_norm.data()}}) {
-        float* heads = static_cast<float*>(view.data);
-        internal::RmsNorm(
-            {heads, qkv_dim, heads, qkv_dim, tokens, view.shape[1], c.head_dim, w, eps});
-      }
+      NormalizeHeads(layer.q_norm, q);
+      NormalizeHeads(layer.k_norm, k);
     }
     if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
     double softmax_multiplier = 1;
-    const int64_t first_position = sequence.first_position_ + sequence.tokens_;
     if (plan.rotation >= 0) {
-      const ResolvedRotation& rotation = sequence.resolved_.rotations[plan.rotation];
-      TensorView turned_q = q, turned_k = k;
-      if (const int64_t n = rotation.spec.rotated_heads; n > 0) {
-        turned_q.shape[1] = std::min(n, q.shape[1]);
-        turned_k.shape[1] = std::min(n, k.shape[1]);
-      }
-      Rotate({.table = &sequence.tables_[plan.rotation],
-              .layout = rotation.spec.layout,
-              .positions = Positions::From(first_position),
-              .q = turned_q,
-              .k = turned_k,
-              .q_out = {},
-              .k_out = {},
-              .first_dim = rotation.spec.first_dim});
-      softmax_multiplier = rotation.frequencies.softmax_multiplier;
+      softmax_multiplier = Turn(sequence.resolved_.rotations[plan.rotation],
+                                sequence.tables_[plan.rotation], first_position, q, k);
     }
     if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
@@ -118,11 +157,14 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                .cache = &cache,
                .scale = static_cast<float>(softmax_multiplier / std::sqrt(double(c.head_dim))),
                .window_tokens = plan.window_tokens});
-    layer.out.Apply(s.attended.data(), rows, q_dim(), x, c.hidden, /*accumulate=*/true);
+    const auto add_attended = [&] {
+      layer.out.Apply(s.attended.data(), rows, q_dim(), x, c.hidden, /*accumulate=*/true);
+    };
 
-    norm(layer.feed_forward_norm, first, rows);
-    layer.gate_up.Apply(normed, rows, c.hidden, s.gate_up.data(), 2 * c.feed_forward);
-    internal::SiluMul(s.gate_up.data(), rows, c.feed_forward, s.activated.data());
+    if (!block.parallel) add_attended();
+    if (!block.one_norm) norm(layer.feed_forward_norm, first, rows);
+    FeedForward(layer, normed, rows, s);
+    if (block.parallel) add_attended();
     layer.down.Apply(s.activated.data(), rows, c.feed_forward, x, c.hidden, /*accumulate=*/true);
   }
   norm(final_norm, tokens - wanted_rows, wanted_rows);
@@ -135,14 +177,17 @@ const ModelConfig& Decoder::config() const { return impl_->config; }
 ComputeType Decoder::compute() const { return impl_->head.compute(); }
 
 int64_t Decoder::weight_bytes() const {
-  int64_t floats = static_cast<int64_t>(impl_->final_norm.size());
+  std::size_t floats = 0;
+  const auto add = [&](const Impl::Norm& n) { floats += n.weight.size() + n.bias.size(); };
   int64_t bytes = impl_->head.bytes();
+  add(impl_->final_norm);
   for (const Impl::Layer& l : impl_->layers) {
-    bytes += l.qkv.bytes() + l.out.bytes() + l.gate_up.bytes() + l.down.bytes();
-    floats += static_cast<int64_t>(l.attention_norm.size() + l.feed_forward_norm.size() +
-                                   l.q_norm.size() + l.k_norm.size());
+    bytes += l.qkv.bytes() + l.out.bytes() + l.up.bytes() + l.down.bytes();
+    for (const Impl::Norm* n : {&l.attention_norm, &l.feed_forward_norm, &l.q_norm, &l.k_norm}) {
+      add(*n);
+    }
   }
-  return bytes + floats * static_cast<int64_t>(sizeof(float));
+  return bytes + static_cast<int64_t>(floats * sizeof(float));
 }
 
 void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* hidden,
@@ -173,6 +218,13 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
                 fmt::format("Forward: {} tokens after {} pass the sequence's declared final length "
                             "of {}; declare a longer one",
                             tokens, sequence.tokens(), sequence.final_length()));
+  }
+  const int64_t last = sequence.first_position_ + sequence.tokens() + tokens - 1;
+  if (const auto& learned = config().plan.learned; learned && last >= learned->positions) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Forward: position {} has no learned vector: the model has them for "
+                            "positions 0 to {}",
+                            last, learned->positions - 1));
   }
   if (tokens == 0) return;
   sequence.GrowTables(sequence.tokens() + tokens);

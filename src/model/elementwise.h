@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
+#include "ropewalk/model/model.h"
+
 namespace ropewalk::internal {
 
-// Root mean square norm (Zhang & Sennrich 2019, arXiv 1910.07467, eq. 4), in float32:
-// out = x / sqrt(mean(x^2) + eps) * weight. Each of `rows` rows holds `groups` vectors of n, normed
-// one by one. out may be x. Strides in elements.
-struct RmsNormArgs {
+// Each of `rows` rows holds `groups` vectors of n, normed one by one. out may be x. Strides in
+// elements.
+struct NormArgs {
   const float* x;
   int64_t x_stride;
   float* out;
@@ -16,11 +17,24 @@ struct RmsNormArgs {
   int64_t rows, groups, n;
   const float* weight;  // [n]
   float eps;
+  const float* bias = nullptr;  // [n], of LayerNorm
 };
-void RmsNorm(const RmsNormArgs& args);
+
+// Root mean square norm (Zhang & Sennrich 2019, arXiv 1910.07467, eq. 4), in float32:
+// out = x / sqrt(mean(x^2) + eps) * weight.
+void RmsNorm(const NormArgs& args);
+
+// Layer norm (Ba, Kiros & Hinton 2016, arXiv 1607.06450, eq. 4), in float32:
+// out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias.
+void LayerNorm(const NormArgs& args);
 
 // out [rows, n] = silu(gate) * up, with gate_up [rows, 2 * n] holding gate, then up (SwiGLU,
 // Shazeer 2020, arXiv 2002.05202). Dense, because oneDNN's fast kernels take no strided input.
 void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out);
+
+// out[i] = activation(x[i]). GELU is x times the normal distribution's probability of less than x
+// (Hendrycks & Gimpel 2016, arXiv 1606.08415), kGeluTanh its approximation there. out may be x.
+void Activate(BlockStyle::Activation activation, const float* x, int64_t rows, int64_t n,
+              float* out);
 
 }  // namespace ropewalk::internal

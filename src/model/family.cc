@@ -70,6 +70,8 @@ std::string NotRunnable(const Family& family) {
       family.name, RunnableFamilyNames());
 }
 
+bool RunsFromGguf(const Family& family) { return family.Has(kRuns) && family.block == nullptr; }
+
 void CheckSizes(const ModelConfig& c, const std::string& where) {
   if (c.heads > 0 && c.kv_heads > 0 && c.heads % c.kv_heads != 0) {
     throw Error(ErrorCode::kInvalidConfig,

@@ -36,8 +36,11 @@ enum Rule : uint32_t {
   kLocalBase = 512,       // sliding layers: rope_local_base_freq, never scaled (Gemma 3)
   kLocalUnscaled = 1024,  // sliding layers: rope_theta, but rope_scaling is for full layers only
   kOnlySlidingRotate = 2048,  // full layers of a model that has sliding ones do not rotate
-  kScaledByDefault = 4096     // transformers scales where the file says nothing: refused
+  kScaledByDefault = 4096,    // transformers scales where the file says nothing: refused
+  kMultiQuery = 8192          // one key head for all where `multi_query` is absent
 };
+
+struct Block;
 
 // What transformers takes for sizes that a configuration may leave out, above all inside a
 // text_config; 0: nothing.
@@ -69,8 +72,13 @@ struct Family {
   const char* gguf = nullptr;  // general.architecture; null: read from a GGUF by nobody here
   GgufRope gguf_rope = GgufRope::kNeox;
   uint32_t rules = 0;
+  // How its layers are built, for families that run and are not LLaMA's kind; null: as LLaMA's.
+  const Block* block = nullptr;
 
-  bool Has(Rule rule) const { return (rules & rule) != 0; }
+  bool Has(Rule rule) const {
+    const uint32_t implied = block != nullptr ? kRuns | kKvHeadsFromHeads : 0;
+    return ((rules | implied) & rule) != 0;
+  }
   bool Takes(std::string_view key) const;  // `keys` has it
 };
 
@@ -89,6 +97,8 @@ std::string RunnableFamilyNames();
 
 // Why the decoder does not run the family; empty when it does.
 std::string NotRunnable(const Family& family);
+// GGUF files are read for families of LLaMA's kind alone.
+bool RunsFromGguf(const Family& family);
 
 // Bounds on what a configuration may claim before the tensors are seen: beyond every model there
 // is, and small enough that products of two fit in 63 bits and lists of layers in memory.

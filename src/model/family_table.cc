@@ -1,5 +1,6 @@
 // One row a family. Facts are those of transformers 4.57 (5.x for families that came later), of the
 // vendors' own modelling files where transformers has none, and of llama.cpp for GGUF.
+#include "src/model/block.h"
 #include "src/model/family.h"
 
 namespace ropewalk::internal {
@@ -9,11 +10,9 @@ using Axes = Family::Axes;
 using Window = Family::Window;
 constexpr PairLayout kInterleaved = PairLayout::kInterleaved;
 constexpr const char* kLearned = "learned absolute positions";
-constexpr const char* kAlibi = "ALiBi, a slope per head over the distance";
 constexpr const char* kT5 = "a learned bias over buckets of distance (T5)";
 constexpr const char* kDeberta = "disentangled relative attention (DeBERTa)";
 constexpr const char* kRecurrent = "no positions at all: a recurrent state knows the order";
-constexpr const char* kBertKeys = "position_embedding_type max_position_embeddings";
 constexpr const char* kDebertaKeys =
     "max_relative_positions pos_att_type position_biased_input position_buckets "
     "relative_attention position_embedding_type";
@@ -107,11 +106,16 @@ constexpr Family kFamilies[] = {
     {.name = "gpt_neox",
      .default_partial = 0.25,
      .keys = "rotary_pct rotary_emb_base",
-     .gguf = "gptneox"},
+     .gguf = "gptneox",
+     .block = &kGptNeoxBlock},
     {.name = "gpt_neox_japanese", .keys = "rotary_pct rotary_emb_base"},
-    {.name = "stablelm", .default_partial = 0.25, .keys = "rope_pct", .gguf = "stablelm"},
+    {.name = "stablelm",
+     .default_partial = 0.25,
+     .keys = "rope_pct",
+     .gguf = "stablelm",
+     .block = &kStableLmBlock},
     {.name = "stablelm_epoch", .default_partial = 0.25, .keys = "rope_pct rotary_scaling_factor"},
-    {.name = "phi", .default_partial = 0.5},
+    {.name = "phi", .default_partial = 0.5, .block = &kPhiBlock},
     {.name = "phi-msft",
      .aliases = "mixformer-sequential",
      .keys = "rotary_dim n_positions flash_rotary",
@@ -129,7 +133,10 @@ constexpr Family kFamilies[] = {
      .gguf = "minimax-m2"},
 
     // Consecutive elements.
-    {.name = "gptj", .layout = kInterleaved, .keys = "rotary rotary_dim n_positions"},
+    {.name = "gptj",
+     .layout = kInterleaved,
+     .keys = "rotary rotary_dim n_positions",
+     .block = &kGptjBlock},
     {.name = "codegen", .layout = kInterleaved, .keys = "rotary rotary_dim n_positions n_ctx"},
     {.name = "cohere",
      .layout = kInterleaved,
@@ -280,7 +287,6 @@ constexpr Family kFamilies[] = {
     {.name = "glm4v_text",
      .aliases = "glm4v",
      .layout = kInterleaved,
-
      .axes = Axes::kChunked,
      .sections = {8, 12, 12}},
     {.name = "glm4v_moe_text",
@@ -333,7 +339,9 @@ constexpr Family kFamilies[] = {
      .aliases = "RefinedWeb RefinedWebModel",
      .sizes = {.max_position = 2048},
      .keys = "alibi",
-     .gguf = "falcon"},
+     .gguf = "falcon",
+     .rules = kMultiQuery,
+     .block = &kFalconBlock},
     {.name = "mpt",
      .keys = "attn_config learned_pos_emb max_seq_len",
      .gguf = "mpt",
@@ -341,23 +349,28 @@ constexpr Family kFamilies[] = {
 
     // No rotation.
     {.name = "gpt2",
-     .aliases = "gpt_bigcode",
      .keys = "n_positions n_ctx",
      .other = kLearned,
-     .gguf = "gpt2 starcoder",
+     .gguf = "gpt2",
+     .gguf_rope = GgufRope::kNone,
+     .block = &kGpt2Block},
+    {.name = "gpt_bigcode",
+     .keys = "n_positions n_ctx",
+     .other = kLearned,
+     .gguf = "starcoder",
      .gguf_rope = GgufRope::kNone},
     {.name = "gpt_neo", .keys = "window_size attention_types", .other = kLearned},
-    {.name = "opt", .other = kLearned},
+    {.name = "opt", .other = kLearned, .block = &kOptBlock},
     {.name = "bert",
      .aliases = "roberta xlm-roberta camembert electra albert distilbert",
-     .keys = kBertKeys,
+     .keys = "position_embedding_type max_position_embeddings",
      .other = kLearned,
      .gguf = "bert",
      .gguf_rope = GgufRope::kNone},
     {.name = "bart", .aliases = "mbart", .other = kLearned},
     {.name = "bloom",
      .keys = "seq_length n_positions",
-     .other = kAlibi,
+     .other = "ALiBi, a slope per head over the distance",
      .gguf = "bloom",
      .gguf_rope = GgufRope::kNone},
     {.name = "t5",

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 
 #include "ropewalk/base/error.h"
 #include "src/model/convert/rows.h"
@@ -13,16 +15,42 @@ namespace {
 
 using internal::TensorId;
 
-// Rows of a weight, put back into the half layout where the file has them interleaved.
+using RowMap = std::function<int64_t(int64_t)>;  // row wanted -> row of the file; empty: the same
+
+AlignedBuffer<float> ReadVector(const Weight& weight, const RowMap& source = {}) {
+  AlignedBuffer<float> stored(weight.cols());
+  weight.ReadRows(0, 1, stored.data());
+  if (!source) return stored;
+  AlignedBuffer<float> out(weight.cols());
+  for (int64_t i = 0; i < weight.cols(); ++i) out[i] = stored[source(i)];
+  return out;
+}
+
+// Rows of a weight, in the order that the layers want.
 struct Part {
   const Weight* weight;
   int64_t rows;
-  internal::HeadRows order = {};
+  RowMap source = {};
+  bool transposed = false;  // the file has columns where this has rows
+  mutable std::shared_ptr<AlignedBuffer<float>> stored = {};  // then: the whole matrix, once read
 
+  int64_t cols() const { return transposed ? weight->rows() : weight->cols(); }
+  // out [count, cols()]
   void Read(int64_t first, int64_t count, float* out) const {
-    if (order.head_dim == 0) return weight->ReadRows(first, count, out);
-    for (int64_t i = 0; i < count; ++i) {
-      weight->ReadRows(order.Source(first + i), 1, out + i * weight->cols());
+    if (transposed) return ReadColumns(first, count, out);
+    if (!source) return weight->ReadRows(first, count, out);
+    for (int64_t i = 0; i < count; ++i) weight->ReadRows(source(first + i), 1, out + i * cols());
+  }
+  // The whole matrix is read at the first call: each row wanted has an element of every row stored.
+  void ReadColumns(int64_t first, int64_t count, float* out) const {
+    const int64_t width = weight->cols();
+    if (!stored) {
+      stored = std::make_shared<AlignedBuffer<float>>(cols() * width);
+      weight->ReadRows(0, cols(), stored->data());
+    }
+    for (int64_t c = 0; c < cols(); ++c) {
+      const float* row = stored->data() + c * width + first;
+      for (int64_t i = 0; i < count; ++i) out[i * cols() + c] = row[i];
     }
   }
 };
@@ -32,7 +60,7 @@ Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_
                   ComputeType compute) {
   int64_t rows = 0;
   for (const Part& p : parts) rows += p.rows;
-  const int64_t cols = parts[0].weight->cols();
+  const int64_t cols = parts[0].cols();
   const auto source = [&](int64_t first, int64_t count, float* out) {
     for (const Part& p : parts) {
       if (first < p.rows && count > 0) {
@@ -49,24 +77,121 @@ Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_
   AlignedBuffer<float> bias;
   if (!bias_parts.empty()) {
     bias = AlignedBuffer<float>(rows);
-    AlignedBuffer<float> stored(rows);
     int64_t at = 0;
     for (const Part& p : bias_parts) {
-      p.weight->ReadRows(0, 1, stored.data());
-      for (int64_t i = 0; i < p.rows; ++i) bias[at++] = stored[p.order.Source(i)];
+      const AlignedBuffer<float> vector = ReadVector(*p.weight, p.source);
+      std::copy_n(vector.data(), p.rows, bias.data() + at);
+      at += p.rows;
     }
   }
   return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute);
 }
 
-AlignedBuffer<float> ReadVector(const Weight& weight, const internal::HeadRows& order = {}) {
-  AlignedBuffer<float> stored(weight.cols()), out(weight.cols());
-  weight.ReadRows(0, 1, stored.data());
-  for (int64_t i = 0; i < weight.cols(); ++i) out[i] = stored[order.Source(i)];
-  return out;
+// Of one tensor that has, for each key head, its query heads, itself, its values: where the rows
+// are of all query heads, then of all key heads, then of all values.
+RowMap GroupedRow(const ModelConfig& c) {
+  const int64_t dim = c.head_dim, kv = c.kv_heads, queries = c.heads / c.kv_heads;
+  return [=](int64_t row) {
+    const int64_t head = row / dim, group_heads = queries + 2;
+    const bool is_q = head < kv * queries;
+    const int64_t other = head - kv * queries;  // key heads, then values
+    const int64_t group = is_q ? head / queries : other % kv;
+    const int64_t within = is_q ? head % queries : queries + other / kv;
+    return (group * group_heads + within) * dim + row % dim;
+  };
 }
 
 }  // namespace
+
+// Makes layers out of the tensors of one model.
+class Decoder::Impl::Loader {
+ public:
+  Loader(const ModelConfig& config, const ModelFiles& files, internal::Naming naming,
+         ComputeType compute)
+      : c_(config), compute_(compute) {
+    for (const auto& t : internal::ExpectedTensors(config, naming)) {
+      found_[{t.layer, t.id}] = &files.tensors.at(t.name);
+    }
+  }
+
+  const Weight* Find(TensorId id, int64_t layer = -1) const {
+    const auto it = found_.find({layer, id});
+    return it == found_.end() ? nullptr : it->second;
+  }
+
+  // Empty where the model has no such tensor.
+  AlignedBuffer<float> Vector(TensorId id, int64_t layer, const RowMap& order = {}) const {
+    const Weight* weight = Find(id, layer);
+    return weight == nullptr ? AlignedBuffer<float>() : ReadVector(*weight, order);
+  }
+
+  Linear Head() const {
+    const Weight* weight = Find(c_.tied_head ? TensorId::kEmbedding : TensorId::kHead);
+    std::vector<Part> bias;
+    if (const Weight* b = Find(TensorId::kHeadBias)) bias = {{b, c_.vocab}};
+    return MakeLinear({{weight, c_.vocab}}, bias, compute_);
+  }
+
+  Layer MakeLayer(int64_t l) const {
+    Layer layer;
+    const RowMap order = PairOrder(l);
+    layer.attention_norm = {Vector(TensorId::kAttentionNorm, l),
+                            Vector(TensorId::kAttentionNormBias, l)};
+    layer.feed_forward_norm = {Vector(TensorId::kFeedForwardNorm, l),
+                               Vector(TensorId::kFeedForwardNormBias, l)};
+    layer.q_norm.weight = Vector(TensorId::kQNorm, l, order);
+    layer.k_norm.weight = Vector(TensorId::kKNorm, l, order);
+    layer.qkv = MakeLinear(
+        Qkv(TensorId::kQ, TensorId::kK, TensorId::kV, TensorId::kQkv, l),
+        Qkv(TensorId::kQBias, TensorId::kKBias, TensorId::kVBias, TensorId::kQkvBias, l), compute_);
+    layer.out = MakeLinear(Parts({{TensorId::kO, c_.hidden}}, l),
+                           Parts({{TensorId::kOBias, c_.hidden}}, l), compute_);
+    const int64_t ff = c_.feed_forward;
+    layer.up = MakeLinear(Parts({{TensorId::kGate, ff}, {TensorId::kUp, ff}}, l),
+                          Parts({{TensorId::kGateBias, ff}, {TensorId::kUpBias, ff}}, l), compute_);
+    layer.down = MakeLinear(Parts({{TensorId::kDown, c_.hidden}}, l),
+                            Parts({{TensorId::kDownBias, c_.hidden}}, l), compute_);
+    return layer;
+  }
+
+ private:
+  // Those of them that the model has.
+  std::vector<Part> Parts(std::initializer_list<std::pair<TensorId, int64_t>> wanted,
+                          int64_t layer) const {
+    std::vector<Part> parts;
+    for (const auto& [id, rows] : wanted) {
+      if (const Weight* w = Find(id, layer)) {
+        parts.push_back({w, rows, {}, c_.block.transposed && w->shape.size() > 1});
+      }
+    }
+    return parts;
+  }
+
+  std::vector<Part> Qkv(TensorId q, TensorId k, TensorId v, TensorId fused, int64_t layer) const {
+    const int64_t q_dim = c_.heads * c_.head_dim, kv_dim = c_.kv_heads * c_.head_dim;
+    std::vector<Part> parts = Parts({{fused, q_dim + 2 * kv_dim}}, layer);
+    if (!parts.empty()) {
+      if (c_.block.qkv == BlockStyle::Qkv::kGrouped) parts[0].source = GroupedRow(c_);
+      return parts;
+    }
+    parts = Parts({{q, q_dim}, {k, kv_dim}, {v, kv_dim}}, layer);
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) parts[i].source = PairOrder(layer);
+    return parts;
+  }
+
+  // Rows of q and k back into the half layout where the file has them interleaved.
+  RowMap PairOrder(int64_t layer) const {
+    if (!c_.permuted_qk) return {};
+    const auto& rotation = c_.plan.layers[layer].rotation;
+    const internal::HeadRows rows = {c_.head_dim, rotation ? rotation->rotary_dim : c_.head_dim,
+                                     PairLayout::kHalf};
+    return [rows](int64_t row) { return rows.Source(row); };
+  }
+
+  const ModelConfig& c_;
+  ComputeType compute_;
+  std::map<std::pair<int64_t, TensorId>, const Weight*> found_;
+};
 
 std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType compute) {
   if (!files.config.not_runnable.empty()) {
@@ -81,47 +206,13 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType comp
   impl->config.harmless_keys = files.config.harmless_keys;
   const ModelConfig& c = impl->config;
 
-  std::map<std::pair<int64_t, TensorId>, const Weight*> found;
-  for (const auto& t : internal::ExpectedTensors(c, naming)) {
-    found[{t.layer, t.id}] = &files.tensors.at(t.name);
-  }
-  impl->embedding = *found.at({-1, TensorId::kEmbedding});
-  impl->final_norm = ReadVector(*found.at({-1, TensorId::kFinalNorm}));
-  const TensorId head = c.tied_head ? TensorId::kEmbedding : TensorId::kHead;
-  impl->head = MakeLinear({{found.at({-1, head}), c.vocab}}, {}, compute);
-
-  for (int64_t l = 0; l < c.layers; ++l) {
-    const auto get = [&](TensorId id) { return found.at({l, id}); };
-    const auto& rotation = c.plan.layers[l].rotation;
-    internal::HeadRows order;
-    if (c.permuted_qk) {
-      order = {c.head_dim, rotation ? rotation->rotary_dim : c.head_dim, PairLayout::kHalf};
-    }
-    const int64_t q = impl->q_dim(), kv = impl->kv_dim(), ff = c.feed_forward;
-    const auto qkv = [&](TensorId iq, TensorId ik, TensorId iv) {
-      return std::vector<Part>{{get(iq), q, order}, {get(ik), kv, order}, {get(iv), kv}};
-    };
-    std::vector<Part> qkv_bias, out_bias, gate_up_bias, down_bias;
-    if (c.qkv_bias) qkv_bias = qkv(TensorId::kQBias, TensorId::kKBias, TensorId::kVBias);
-    if (c.out_bias) out_bias = {{get(TensorId::kOBias), c.hidden}};
-    if (c.mlp_bias) {
-      gate_up_bias = {{get(TensorId::kGateBias), ff}, {get(TensorId::kUpBias), ff}};
-      down_bias = {{get(TensorId::kDownBias), c.hidden}};
-    }
-    Impl::Layer layer;
-    layer.attention_norm = ReadVector(*get(TensorId::kAttentionNorm));
-    layer.feed_forward_norm = ReadVector(*get(TensorId::kFeedForwardNorm));
-    if (c.qk_norm) {
-      layer.q_norm = ReadVector(*get(TensorId::kQNorm), order);
-      layer.k_norm = ReadVector(*get(TensorId::kKNorm), order);
-    }
-    layer.qkv = MakeLinear(qkv(TensorId::kQ, TensorId::kK, TensorId::kV), qkv_bias, compute);
-    layer.out = MakeLinear({{get(TensorId::kO), c.hidden}}, out_bias, compute);
-    layer.gate_up =
-        MakeLinear({{get(TensorId::kGate), ff}, {get(TensorId::kUp), ff}}, gate_up_bias, compute);
-    layer.down = MakeLinear({{get(TensorId::kDown), c.hidden}}, down_bias, compute);
-    impl->layers.push_back(std::move(layer));
-  }
+  const Impl::Loader loader(c, files, naming, compute);
+  impl->embedding = *loader.Find(TensorId::kEmbedding);
+  if (c.plan.learned) impl->positions = *loader.Find(TensorId::kPositions);
+  impl->final_norm = {loader.Vector(TensorId::kFinalNorm, -1),
+                      loader.Vector(TensorId::kFinalNormBias, -1)};
+  impl->head = loader.Head();
+  for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 

@@ -11,6 +11,24 @@ namespace {
 // Positions are int32 in every engine this compares with, and tables are exact below 2^31.
 constexpr int64_t kMaxPosition = (int64_t{1} << 31) - 1;
 
+// Learned vectors end where the table ends; a plan has those of the model that it is run on.
+void CheckLearned(const ModelConfig& config, const PositionPlan& plan, int64_t last_position) {
+  const auto& own = config.plan.learned;
+  const auto& wanted = plan.learned;
+  if (own.has_value() != wanted.has_value() ||
+      (own && (own->first_row != wanted->first_row || own->positions < wanted->positions))) {
+    throw Error(ErrorCode::kMismatch,
+                "Sequence: the plan's learned positions are not those of the model");
+  }
+  if (wanted && last_position >= wanted->positions) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Sequence: position {} has no learned vector: the model has {}, for positions "
+                    "0 to {}; give fewer tokens",
+                    last_position, wanted->positions, wanted->positions - 1));
+  }
+}
+
 void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
   if (static_cast<int64_t>(plan.layers.size()) != config.layers) {
     throw Error(ErrorCode::kMismatch, fmt::format("Sequence: the plan has {} layers, the model {}",
@@ -52,6 +70,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
                             final_length));
   }
   CheckPlan(c, plan);
+  CheckLearned(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) caches_.emplace_back(c.kv_heads, c.head_dim, final_length);

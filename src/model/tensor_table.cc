@@ -3,68 +3,86 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "ropewalk/base/error.h"
+#include "src/model/family.h"
 
 namespace ropewalk::internal {
 namespace {
 
-enum class Dim : uint8_t { kNone, kHidden, kQ, kKv, kHeadDim, kFeedForward, kVocab };
-enum class When : uint8_t { kAlways, kUntied, kQkvBias, kOutBias, kMlpBias, kQkNorm };
+enum class Dim : uint8_t {
+  kNone,
+  kHidden,
+  kQ,
+  kKv,
+  kQkv,
+  kHeadDim,
+  kFeedForward,
+  kVocab,
+  kPositions
+};
+using Style = BlockStyle;
+
+bool Always(const ModelConfig&) { return true; }
+bool Split(const ModelConfig& c) { return c.block.qkv == Style::Qkv::kSplit; }
+bool Fused(const ModelConfig& c) { return !Split(c); }
+bool SplitBias(const ModelConfig& c) { return Split(c) && c.qkv_bias; }
+bool FusedBias(const ModelConfig& c) { return Fused(c) && c.qkv_bias; }
+bool OutBias(const ModelConfig& c) { return c.out_bias; }
+bool MlpBias(const ModelConfig& c) { return c.mlp_bias; }
+bool Gated(const ModelConfig& c) { return c.block.gated; }
+bool GateBias(const ModelConfig& c) { return c.block.gated && c.mlp_bias; }
+bool QkNorm(const ModelConfig& c) { return c.qk_norm; }
+bool Untied(const ModelConfig& c) { return !c.tied_head; }
+bool HeadBias(const ModelConfig& c) { return c.block.head_bias; }
+bool Learned(const ModelConfig& c) { return c.plan.learned.has_value(); }
+bool NormBias(const ModelConfig& c) { return c.block.norm == Style::Norm::kLayer; }
+bool SecondNorm(const ModelConfig& c) { return !c.block.one_norm; }
+bool SecondNormBias(const ModelConfig& c) { return SecondNorm(c) && NormBias(c); }
 
 struct Row {
   TensorId id;
+  TensorId weight;  // itself, or what it is the bias of
   bool per_layer;
-  const char* hf;
-  const char* gguf;
   Dim rows, cols;  // cols kNone: a vector of `rows`
-  When when;
+  bool (*exists)(const ModelConfig&);
+  bool transposable = false;  // stored [cols, rows] where the style is so
 };
 
+using Id = TensorId;
 constexpr Row kTable[] = {
-    {TensorId::kEmbedding, false, "model.embed_tokens.weight", "token_embd.weight", Dim::kVocab,
-     Dim::kHidden, When::kAlways},
-    {TensorId::kFinalNorm, false, "model.norm.weight", "output_norm.weight", Dim::kHidden,
-     Dim::kNone, When::kAlways},
-    {TensorId::kHead, false, "lm_head.weight", "output.weight", Dim::kVocab, Dim::kHidden,
-     When::kUntied},
-    {TensorId::kAttentionNorm, true, "input_layernorm.weight", "attn_norm.weight", Dim::kHidden,
-     Dim::kNone, When::kAlways},
-    {TensorId::kQ, true, "self_attn.q_proj.weight", "attn_q.weight", Dim::kQ, Dim::kHidden,
-     When::kAlways},
-    {TensorId::kK, true, "self_attn.k_proj.weight", "attn_k.weight", Dim::kKv, Dim::kHidden,
-     When::kAlways},
-    {TensorId::kV, true, "self_attn.v_proj.weight", "attn_v.weight", Dim::kKv, Dim::kHidden,
-     When::kAlways},
-    {TensorId::kO, true, "self_attn.o_proj.weight", "attn_output.weight", Dim::kHidden, Dim::kQ,
-     When::kAlways},
-    {TensorId::kQBias, true, "self_attn.q_proj.bias", "attn_q.bias", Dim::kQ, Dim::kNone,
-     When::kQkvBias},
-    {TensorId::kKBias, true, "self_attn.k_proj.bias", "attn_k.bias", Dim::kKv, Dim::kNone,
-     When::kQkvBias},
-    {TensorId::kVBias, true, "self_attn.v_proj.bias", "attn_v.bias", Dim::kKv, Dim::kNone,
-     When::kQkvBias},
-    {TensorId::kOBias, true, "self_attn.o_proj.bias", "attn_output.bias", Dim::kHidden, Dim::kNone,
-     When::kOutBias},
-    {TensorId::kQNorm, true, "self_attn.q_norm.weight", "attn_q_norm.weight", Dim::kHeadDim,
-     Dim::kNone, When::kQkNorm},
-    {TensorId::kKNorm, true, "self_attn.k_norm.weight", "attn_k_norm.weight", Dim::kHeadDim,
-     Dim::kNone, When::kQkNorm},
-    {TensorId::kFeedForwardNorm, true, "post_attention_layernorm.weight", "ffn_norm.weight",
-     Dim::kHidden, Dim::kNone, When::kAlways},
-    {TensorId::kGate, true, "mlp.gate_proj.weight", "ffn_gate.weight", Dim::kFeedForward,
-     Dim::kHidden, When::kAlways},
-    {TensorId::kUp, true, "mlp.up_proj.weight", "ffn_up.weight", Dim::kFeedForward, Dim::kHidden,
-     When::kAlways},
-    {TensorId::kDown, true, "mlp.down_proj.weight", "ffn_down.weight", Dim::kHidden,
-     Dim::kFeedForward, When::kAlways},
-    {TensorId::kGateBias, true, "mlp.gate_proj.bias", "ffn_gate.bias", Dim::kFeedForward,
-     Dim::kNone, When::kMlpBias},
-    {TensorId::kUpBias, true, "mlp.up_proj.bias", "ffn_up.bias", Dim::kFeedForward, Dim::kNone,
-     When::kMlpBias},
-    {TensorId::kDownBias, true, "mlp.down_proj.bias", "ffn_down.bias", Dim::kHidden, Dim::kNone,
-     When::kMlpBias},
+    {Id::kEmbedding, Id::kEmbedding, false, Dim::kVocab, Dim::kHidden, Always},
+    {Id::kPositions, Id::kPositions, false, Dim::kPositions, Dim::kHidden, Learned},
+    {Id::kFinalNorm, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, Always},
+    {Id::kFinalNormBias, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, NormBias},
+    {Id::kHead, Id::kHead, false, Dim::kVocab, Dim::kHidden, Untied},
+    {Id::kHeadBias, Id::kHead, false, Dim::kVocab, Dim::kNone, HeadBias},
+    {Id::kAttentionNorm, Id::kAttentionNorm, true, Dim::kHidden, Dim::kNone, Always},
+    {Id::kAttentionNormBias, Id::kAttentionNorm, true, Dim::kHidden, Dim::kNone, NormBias},
+    {Id::kQ, Id::kQ, true, Dim::kQ, Dim::kHidden, Split},
+    {Id::kK, Id::kK, true, Dim::kKv, Dim::kHidden, Split},
+    {Id::kV, Id::kV, true, Dim::kKv, Dim::kHidden, Split},
+    {Id::kQkv, Id::kQkv, true, Dim::kQkv, Dim::kHidden, Fused, true},
+    {Id::kO, Id::kO, true, Dim::kHidden, Dim::kQ, Always, true},
+    {Id::kQBias, Id::kQ, true, Dim::kQ, Dim::kNone, SplitBias},
+    {Id::kKBias, Id::kK, true, Dim::kKv, Dim::kNone, SplitBias},
+    {Id::kVBias, Id::kV, true, Dim::kKv, Dim::kNone, SplitBias},
+    {Id::kQkvBias, Id::kQkv, true, Dim::kQkv, Dim::kNone, FusedBias},
+    {Id::kOBias, Id::kO, true, Dim::kHidden, Dim::kNone, OutBias},
+    {Id::kQNorm, Id::kQNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
+    {Id::kKNorm, Id::kKNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
+    {Id::kFeedForwardNorm, Id::kFeedForwardNorm, true, Dim::kHidden, Dim::kNone, SecondNorm},
+    {Id::kFeedForwardNormBias, Id::kFeedForwardNorm, true, Dim::kHidden, Dim::kNone,
+     SecondNormBias},
+    {Id::kGate, Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gated},
+    {Id::kUp, Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Always, true},
+    {Id::kDown, Id::kDown, true, Dim::kHidden, Dim::kFeedForward, Always, true},
+    {Id::kGateBias, Id::kGate, true, Dim::kFeedForward, Dim::kNone, GateBias},
+    {Id::kUpBias, Id::kUp, true, Dim::kFeedForward, Dim::kNone, MlpBias},
+    {Id::kDownBias, Id::kDown, true, Dim::kHidden, Dim::kNone, MlpBias},
 };
 
 int64_t Size(const ModelConfig& c, Dim dim) {
@@ -77,49 +95,46 @@ int64_t Size(const ModelConfig& c, Dim dim) {
       return c.heads * c.head_dim;
     case Dim::kKv:
       return c.kv_heads * c.head_dim;
+    case Dim::kQkv:
+      return (c.heads + 2 * c.kv_heads) * c.head_dim;
     case Dim::kHeadDim:
       return c.head_dim;
     case Dim::kFeedForward:
       return c.feed_forward;
     case Dim::kVocab:
       return c.vocab;
+    case Dim::kPositions:
+      return c.plan.learned ? c.plan.learned->first_row + c.plan.learned->positions : 0;
   }
   return 0;
 }
 
-bool Present(const ModelConfig& c, When when) {
-  switch (when) {
-    case When::kAlways:
-      return true;
-    case When::kUntied:
-      return !c.tied_head;
-    case When::kQkvBias:
-      return c.qkv_bias;
-    case When::kOutBias:
-      return c.out_bias;
-    case When::kMlpBias:
-      return c.mlp_bias;
-    case When::kQkNorm:
-      return c.qk_norm;
-  }
-  return false;
+const TensorNames& NamesOf(const ModelConfig& c, Naming naming) {
+  if (naming == Naming::kGguf) return kGgufNames;
+  return c.tensor_names != nullptr ? *c.tensor_names : kLlamaNames;
 }
 
-std::string FullName(const Row& row, Naming naming, int64_t layer) {
-  const bool hf = naming == Naming::kHuggingFace;
-  const char* name = hf ? row.hf : row.gguf;
-  if (!row.per_layer) return name;
-  return hf ? fmt::format("model.layers.{}.{}", layer, name)
-            : fmt::format("blk.{}.{}", layer, name);
+std::string FullName(const Row& row, const ModelConfig& config, Naming naming, int64_t layer) {
+  const TensorNames& names = NamesOf(config, naming);
+  const char* stem = names.Find(row.weight);
+  if (stem == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("a '{}' model has tensors that have no name here; it cannot be written",
+                            config.architecture));
+  }
+  std::string name = row.per_layer ? fmt::format("{}{}.{}", names.layers, layer, stem) : stem;
+  if (config.bare_names && name.starts_with(names.root)) {
+    name.erase(0, std::string_view(names.root).size());
+  }
+  return name + (row.id == row.weight ? ".weight" : ".bias");
 }
 
 // Tensors that repeat what the configuration says, or that a tied head makes superfluous.
 bool Harmless(const ModelConfig& config, Naming naming, const std::string& name) {
-  if (naming == Naming::kGguf) {
-    return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
-           name == "rope_factors_short.weight";
-  }
-  return name.ends_with("rotary_emb.inv_freq") || (name == "lm_head.weight" && config.tied_head);
+  if (naming == Naming::kHuggingFace && config.tied_head && name == "lm_head.weight") return true;
+  const std::vector<std::string> ends = Words(NamesOf(config, naming).harmless);
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const std::string& end) { return name.ends_with(end); });
 }
 
 }  // namespace
@@ -128,10 +143,11 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
   std::vector<ExpectedTensor> all;
   for (int64_t layer = -1; layer < config.layers; ++layer) {
     for (const Row& row : kTable) {
-      if (row.per_layer != (layer >= 0) || !Present(config, row.when)) continue;
+      if (row.per_layer != (layer >= 0) || !row.exists(config)) continue;
       std::vector<int64_t> shape = {Size(config, row.rows)};
       if (row.cols != Dim::kNone) shape.push_back(Size(config, row.cols));
-      all.push_back({row.id, layer, FullName(row, naming, layer), std::move(shape)});
+      if (row.transposable && config.block.transposed) std::swap(shape[0], shape[1]);
+      all.push_back({row.id, layer, FullName(row, config, naming, layer), std::move(shape)});
     }
   }
   return all;
@@ -145,6 +161,10 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
                             "is a weight file missing?",
                             file, config.layers, tensors.size()));
   }
+  const std::string root = NamesOf(config, naming).root;
+  config.bare_names = !root.empty() && std::none_of(tensors.begin(), tensors.end(), [&](auto& t) {
+    return t.first.starts_with(root);
+  });
   std::set<std::string> known;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const auto it = tensors.find(t.name);

@@ -1,5 +1,5 @@
-// The one table of a decoder's tensors: their names in Hugging Face folders and in GGUF, their
-// shapes, and when they exist.
+// The one table of a decoder's tensors: their shapes, and when they exist. Their names are in
+// tensor_names.cc.
 #pragma once
 
 #include <map>
@@ -8,32 +8,9 @@
 
 #include "ropewalk/io/weights.h"
 #include "ropewalk/model/model.h"
+#include "src/model/tensor_names.h"
 
 namespace ropewalk::internal {
-
-enum class TensorId : uint8_t {
-  kEmbedding,
-  kFinalNorm,
-  kHead,
-  kAttentionNorm,
-  kQ,
-  kK,
-  kV,
-  kO,
-  kQBias,
-  kKBias,
-  kVBias,
-  kOBias,
-  kQNorm,
-  kKNorm,
-  kFeedForwardNorm,
-  kGate,
-  kUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-};
 
 enum class Naming : uint8_t { kHuggingFace, kGguf };
 
@@ -47,8 +24,9 @@ struct ExpectedTensor {
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming);
 
 // Every expected tensor exists with its shape, and no other does but the known harmless ones, which
-// are added to config.harmless_keys. `file` is for messages. Nothing is allocated in proportion to
-// a claimed size: the layers are bounded by the tensors that exist first.
+// are added to config.harmless_keys; sets config.bare_names. `file` is for messages. Nothing is
+// allocated in proportion to a claimed size: the layers are bounded by the tensors that exist
+// first.
 void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tensors, Naming naming,
                   const std::string& file);
 

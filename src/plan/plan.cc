@@ -98,6 +98,11 @@ std::string HashPlan(const ResolvedPlan& plan) {
     }
     HashLayerRest(layer, hasher);
   }
+  if (plan.learned) {
+    hasher.UpdateValue('l');
+    hasher.UpdateValue(plan.learned->positions);
+    hasher.UpdateValue(plan.learned->first_row);
+  }
   return hasher.Hex();
 }
 
@@ -182,7 +187,7 @@ std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) 
   std::string text =
       layer.recurrent ? "recurrent (linear attention or state space), no positions"
       : layer.rotation < 0
-          ? "no position information (NoPE)"
+          ? (plan.learned ? "no rotation" : "no position information (NoPE)")
           : DescribeRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)]);
   if (layer.window_tokens > 0) {
     text += fmt::format(", sliding window of {} tokens", layer.window_tokens);
@@ -222,6 +227,15 @@ double Temperature(const QueryTemperature& t, int64_t position) {
 }
 
 PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64_t trained_length) {
+  const auto rotates = [](const LayerPlan& layer) { return layer.rotation.has_value(); };
+  if (!std::holds_alternative<NoScaling>(scaling) &&
+      std::none_of(plan.layers.begin(), plan.layers.end(), rotates)) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{} scales rotary frequencies, and no layer of this model rotates{}; "
+                    "only the method none applies",
+                    Describe(scaling), plan.learned ? " (its positions are learned vectors)" : ""));
+  }
   PositionPlan out = plan;
   if (trained_length > 0) out.trained_length = trained_length;
   for (LayerPlan& layer : out.layers) {
@@ -235,6 +249,13 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
   ResolvedPlan out;
   out.length = length;
+  out.learned = plan.learned;
+  if (plan.learned && (plan.learned->positions < 1 || plan.learned->first_row < 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("plan: learned: expected 1 position or more and a first row not "
+                            "negative, got {} and {}",
+                            plan.learned->positions, plan.learned->first_row));
+  }
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
     CheckLayer(layer, i);
@@ -266,6 +287,13 @@ std::string Describe(const PositionPlan& plan, int64_t length) {
     text += fmt::format(", configured for {}", plan.configured_length);
   }
   text += '\n';
+  if (resolved.learned) {
+    text += fmt::format("  embeddings: plus a learned vector for each of {} positions{}\n",
+                        resolved.learned->positions,
+                        resolved.learned->first_row > 0
+                            ? fmt::format(", from row {} of the table", resolved.learned->first_row)
+                            : "");
+  }
   // Layers that alternate make two lines, not one each.
   std::vector<bool> told(resolved.layers.size());
   for (std::size_t first = 0; first < resolved.layers.size(); ++first) {

@@ -649,6 +649,39 @@ class Cli(unittest.TestCase):
         self.assertGreaterEqual(left.count(b"\n"), 4)
         return process.returncode, message.decode(), left, command
 
+    def test_models_of_other_kinds(self):
+        """A tiny GPT-2 and a tiny GPT-NeoX of tests/golden, from inspect to sweep."""
+        golden = SOURCE / "tests/golden/hf_models"
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps([(7 * i * i + i // 5) % 64 for i in range(700)]))
+        for family in ["gpt2", "gpt_neox"]:
+            model = self.folder / family
+            model.mkdir()
+            for file in (golden / family).glob("model*"):
+                shutil.copy(file, model)
+            shutil.copy(golden / family / "default.json", model / "config.json")
+        gpt2, neox = self.folder / "gpt2", self.folder / "gpt_neox"
+        seen = self.works("inspect", gpt2)
+        self.assertIn(b"a learned vector for each of 320 positions", seen)
+        self.assertIn(b"no method of scaling applies", seen)
+        for model, method in [(gpt2, "none"), (neox, "yarn")]:
+            given = self.json("perplexity", model, "--ids", ids, "--length", 256, "--method", method,
+                              "--anchors", 2, "--protocol", "aligned:64", "--json")
+            self.assertTrue(10 < given["perplexity"] < 1e6)
+        self.fails(1, "perplexity", gpt2, "--ids", ids, "--length", 256, "--method", "yarn",
+                   "--anchors", 2, "--protocol", "aligned:64", says="no layer of this model rotates")
+        self.fails(1, "perplexity", gpt2, "--ids", ids, "--length", 321, "--anchors", 2,
+                   "--protocol", "aligned:64", says="learned vectors for 320 positions")
+        self.works("sweep", gpt2, "--ids", ids, "-o", self.folder / "a", "--anchors", 2,
+                   "--protocol", "aligned:64")
+        self.assertEqual([(c["method"], c["length"]) for c in self.rows("a")[1:]],
+                         [("none", 160), ("none", 320)])
+        self.works("sweep", neox, "--ids", ids, "-o", self.folder / "b", "--anchors", 2,
+                   "--protocol", "aligned:64", "--lengths", "128,512", "--methods", "none,ntk")
+        self.fails(1, "extend", gpt2, "--method", "linear", "--factor", 2, "-o",
+                   self.folder / "c", says="no layer of this model rotates")
+        self.fails(1, "convert", neox, "-o", self.folder / "d.gguf", says="gpt_neox")
+
     def test_killed_and_interrupted_sweeps_resume(self):
         whole = self.sweep("whole", "--lengths", "128,256,512")
         self.works(*whole)

@@ -103,6 +103,26 @@ TEST(PlanSweep, FixedMethodsRunEverywhereWithTheirOwnFactor) {
   EXPECT_EQ(tasks[1].scaling, custom.dictionary);
 }
 
+TEST(PlanSweep, LearnedPositionsHaveNothingToScale) {
+  PositionPlan plan;
+  plan.layers.resize(2);
+  const auto message = [&](const SweepSpec& spec) -> std::string {
+    try {
+      PlanSweep(spec, plan);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(Spec({"none"}, {64})), HasSubstr("no rotary layer"));
+  plan.learned = LearnedPositions{256, 0};
+  const auto tasks = PlanSweep(Spec({"none"}, {64, 256}), plan);
+  EXPECT_THAT(Names(tasks), ElementsAre("none x1 64", "none x1 256"));
+  EXPECT_EQ(tasks[0].scaling, "none");
+  EXPECT_THAT(message(Spec({"none"}, {257})), HasSubstr("learned vectors for 256 positions"));
+  EXPECT_THAT(message(Spec({"yarn"}, {256})), HasSubstr("no layer of this model rotates"));
+}
+
 TEST(PlanSweep, Refusals) {
   EXPECT_THAT(MessageOf(Spec({"yarn"}, {64})), HasSubstr("nothing to do"));
   EXPECT_THAT(MessageOf(Spec({}, {64})), HasSubstr("at least one method"));

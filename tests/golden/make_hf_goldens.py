@@ -5,7 +5,8 @@
     hf_models/FAMILY/model*.safetensors   weights, shared by the rope types of a family
     hf_models/FAMILY/ROPE.json            the config.json
     hf_models/FAMILY/ROPE.f32             logits, float32: runs of cases.json, rows x vocab each
-    hf_models/cases.json                  ids, rows, runs
+    hf_models/cases.json                  ids, rows, offsets of the runs: the first of them for
+                                          families that have no positions further out
 """
 
 import json
@@ -42,7 +43,8 @@ def main():
             for file in folder.glob("model*"):
                 shutil.copy(file, work)
             shutil.copy(folder / f"{rope}.json", pathlib.Path(work) / "config.json")
-            runs = [cases.transformers_logits(work, ids, offset)[ROWS] for offset in OFFSETS]
+            runs = [cases.transformers_logits(work, ids, offset)[ROWS] for offset in OFFSETS
+                    if offset + TOKENS - 1 <= cases.FAMILIES[family].last_position]
         np.concatenate(runs).astype("<f4").tofile(folder / f"{rope}.f32")
     (out / "cases.json").write_text(json.dumps(dict(
         ids=ids, rows=ROWS, offsets=OFFSETS, cases=[list(c) for c in cases.CASES])) + "\n")

@@ -128,7 +128,7 @@ TEST_P(Families, ToGgufAndBackIsBitExact) {
     const ModelFiles again = OpenModel(out / "hf");
     ExpectSameTensors(again.tensors, files.tensors);
     EXPECT_EQ(Resolve(again.config.plan, 512).hash, proof.asked);
-    EXPECT_EQ(again.config.rms_eps, files.config.rms_eps);
+    EXPECT_EQ(again.config.norm_eps, files.config.norm_eps);
     EXPECT_EQ(internal::ProbeLogits(again), logits);
   }
 }

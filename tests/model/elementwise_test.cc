@@ -1,8 +1,9 @@
-// RMSNorm and silu(gate) * up against double, at sizes around every vector length.
+// Norms and activations against double, at sizes around every vector length.
 #include "src/model/elementwise.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -37,6 +38,80 @@ TEST(Elementwise, RmsNormWithGroupsAndStrides) {
       }
       for (int64_t i = groups * n; i < stride; ++i)
         EXPECT_EQ(out[r * stride + i], x[r * stride + i]);
+    }
+  }
+}
+
+TEST(Elementwise, LayerNorm) {
+  for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 64, 768}) {
+    const int64_t rows = 5, stride = n + 7;
+    std::vector<float> x = Random(rows * stride, 3, 1);
+    for (int64_t i = 0; i < n; ++i) x[i] += 1000;  // a mean far from zero: one pass would cancel
+    const auto weight = Random(n, 1, 2), bias = Random(n, 1, 3);
+    std::vector<float> out = x;  // in place
+    LayerNorm(
+        {out.data(), stride, out.data(), stride, rows, 1, n, weight.data(), 1e-5f, bias.data()});
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* in = x.data() + r * stride;
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < n; ++i) mean += in[i] / double(n);
+      for (int64_t i = 0; i < n; ++i) variance += (in[i] - mean) * (in[i] - mean) / double(n);
+      const double scale = 1 / std::sqrt(variance + 1e-5);
+      // The mean rounds to float32: half a unit in its last place is scaled like the values.
+      const double rounding = std::abs(mean) * 1.2e-7 * scale + 1e-6;
+      for (int64_t i = 0; i < n; ++i) {
+        const double normed = (in[i] - mean) * scale;
+        EXPECT_NEAR(out[r * stride + i], normed * weight[i] + bias[i],
+                    rounding * (std::abs(weight[i]) * (1 + std::abs(normed)) + std::abs(bias[i])))
+            << n;
+      }
+      for (int64_t i = n; i < stride; ++i) EXPECT_EQ(out[r * stride + i], x[r * stride + i]);
+    }
+  }
+}
+
+double Activated(BlockStyle::Activation activation, double x) {
+  switch (activation) {
+    case BlockStyle::Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case BlockStyle::Activation::kGelu:
+      return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case BlockStyle::Activation::kGeluTanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case BlockStyle::Activation::kRelu:
+      return std::max(x, 0.0);
+  }
+  return NAN;
+}
+
+// The exponent inside, whose rounding the value inherits.
+double Exponent(BlockStyle::Activation activation, double x) {
+  if (activation == BlockStyle::Activation::kGelu) return x * x / 2;
+  if (activation == BlockStyle::Activation::kRelu) return 0;
+  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  return std::abs(activation == BlockStyle::Activation::kSilu ? x : 2 * u);
+}
+
+// Relative to the value: GELU of -5 is -1.4e-6 and still right.
+TEST(Elementwise, Activations) {
+  using Activation = BlockStyle::Activation;
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+    for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 40001}) {
+      std::vector<float> x = Random(2 * n, 4, 3);
+      const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-30f, -5,    -9,    -13,
+                                -20,  20,    200,    -200,    1e10f, -1e10f};
+      for (int64_t i = 0; i < std::min<int64_t>(n, 13); ++i) x[i] = extremes[i];
+      std::vector<float> out(2 * n, 7);
+      Activate(activation, x.data(), 2, n, out.data());
+      for (int64_t i = 0; i < 2 * n; ++i) {
+        const double expected = Activated(activation, x[i]);
+        // Three roundings of half a unit each in the exponent.
+        const double relative = 1e-6 + (x[i] < 0 ? 1.8e-7 * Exponent(activation, x[i]) : 0);
+        EXPECT_NEAR(out[i], expected,
+                    relative * std::abs(expected) + 1e-34 * std::max(1.0, std::abs(double(x[i]))))
+            << "x " << x[i] << " n " << n << " activation " << int(activation);
+      }
     }
   }
 }

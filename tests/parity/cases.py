@@ -4,6 +4,7 @@ Weights are large enough that attention is far from uniform: a wrong rope change
 than a tenth of their range, which the negative controls of compare.py hold.
 """
 
+import dataclasses
 import json
 import pathlib
 
@@ -18,21 +19,85 @@ SIZES = dict(
 PAIRS = SIZES["head_dim"] // 2
 ORIGINAL = 32  # tokens "trained"
 
-# name -> (config class, model class, extra configuration, stored dtype, sharded)
+
+
+@dataclasses.dataclass
+class Family:
+    config: type
+    model: type
+    extra: dict  # of the configuration
+    dtype: torch.dtype = torch.bfloat16  # as stored
+    sharded: bool = False
+    llama: bool = True  # SIZES, rope_theta and the rope types are its keys
+    ropes: tuple = ()  # of a family that is not LLaMA's kind; "default" adds nothing
+    last_position: int = 1 << 30  # that it has numbers for
+    bare: bool = False  # saved without its head, so that names lack their first word
+
+
+# Names of the sizes in the three dialects.
+SMALL = dict(vocab_size=64, initializer_range=0.02, bos_token_id=0, eos_token_id=1)
+GPT = dict(SMALL, n_embd=32, n_head=4, n_layer=2, n_inner=48)
+NEOX = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
+            intermediate_size=48, max_position_embeddings=128)
+FALCON = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
+              ffn_hidden_size=48, max_position_embeddings=128, rope_theta=1000.0)
+
 FAMILIES = {
-    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM,
-              dict(tie_word_embeddings=False, attention_bias=True, mlp_bias=True),
-              torch.bfloat16, False),
-    "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM,
-                dict(tie_word_embeddings=True, sliding_window=24), torch.float16, False),
-    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM,
-              dict(tie_word_embeddings=True, use_sliding_window=True, sliding_window=20,
-                   max_window_layers=1), torch.float32, True),
-    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
-              dict(tie_word_embeddings=False, use_sliding_window=False), torch.bfloat16, False),
-    "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM,
-                dict(tie_word_embeddings=True, num_hidden_layers=4, pad_token_id=2),
-                torch.bfloat16, False),
+    "llama": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
+                    dict(tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "mistral": Family(transformers.MistralConfig, transformers.MistralForCausalLM,
+                      dict(tie_word_embeddings=True, sliding_window=24), torch.float16),
+    "qwen2": Family(transformers.Qwen2Config, transformers.Qwen2ForCausalLM,
+                    dict(tie_word_embeddings=True, use_sliding_window=True, sliding_window=20,
+                         max_window_layers=1), torch.float32, True),
+    "qwen3": Family(transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
+                    dict(tie_word_embeddings=False, use_sliding_window=False)),
+    "smollm3": Family(transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM,
+                      dict(tie_word_embeddings=True, num_hidden_layers=4, pad_token_id=2)),
+    # Learned positions: none beyond the table.
+    "gpt2": Family(transformers.GPT2Config, transformers.GPT2LMHeadModel,
+                   dict(GPT, n_positions=320), llama=False, last_position=319),
+    "gpt2_bare": Family(transformers.GPT2Config, transformers.GPT2LMHeadModel,
+                        dict(GPT, n_positions=320, n_inner=None, activation_function="gelu"),
+                        torch.float16, llama=False, last_position=319, bare=True),
+    "opt": Family(transformers.OPTConfig, transformers.OPTForCausalLM,
+                  dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
+                       ffn_dim=48, word_embed_proj_dim=32, max_position_embeddings=320),
+                  llama=False, last_position=319),
+    # One tensor for q, k and v, per head.
+    "gpt_neox": Family(transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM,
+                       dict(NEOX, rotary_pct=0.5, rotary_emb_base=1000), llama=False,
+                       ropes=("linear", "dynamic", "yarn")),
+    "gpt_neox_sequential": Family(
+        transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM,
+        dict(NEOX, rotary_pct=0.75, rotary_emb_base=1000, use_parallel_residual=False,
+             attention_bias=False, hidden_act="gelu_fast", tie_word_embeddings=True), llama=False),
+    # Its table of cos and sin ends at n_positions; its base is always 10000.
+    "gptj": Family(transformers.GPTJConfig, transformers.GPTJForCausalLM,
+                   dict(GPT, n_positions=1048640, rotary_dim=4), llama=False),
+    # 7B, 40B, 11B, and one that is neither parallel nor multi-query, as the RW models but for ALiBi.
+    "falcon": Family(transformers.FalconConfig, transformers.FalconForCausalLM, FALCON,
+                     llama=False, ropes=("yarn",)),
+    "falcon_new": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
+                         dict(FALCON, new_decoder_architecture=True, num_kv_heads=2,
+                              tie_word_embeddings=False), llama=False, ropes=("dynamic",)),
+    "falcon_one_norm": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
+                              dict(FALCON, new_decoder_architecture=True, num_kv_heads=1,
+                                   num_ln_in_parallel_attn=1), llama=False),
+    "falcon_sequential": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
+                                dict(FALCON, multi_query=False, parallel_attn=False, bias=True,
+                                     ffn_hidden_size=None), llama=False),
+    "phi": Family(transformers.PhiConfig, transformers.PhiForCausalLM,
+                  dict(NEOX, rope_theta=1000.0, num_key_value_heads=2), llama=False,
+                  ropes=("linear",)),
+    "stablelm": Family(transformers.StableLmConfig, transformers.StableLmForCausalLM,
+                       dict(NEOX, rope_theta=1000.0, num_key_value_heads=2, use_qkv_bias=True,
+                            partial_rotary_factor=0.5),
+                       llama=False, ropes=("linear",)),
+    "stablelm_parallel": Family(transformers.StableLmConfig, transformers.StableLmForCausalLM,
+                                dict(NEOX, rope_theta=1000.0, num_key_value_heads=4,
+                                     use_parallel_residual=True,
+                                     partial_rotary_factor=0.5), llama=False),
 }
 
 # name -> (max_position_embeddings, rope_scaling, extra top-level keys)
@@ -56,46 +121,57 @@ ROPE_TYPES = {
                  dict(original_max_position_embeddings=ORIGINAL)),
 }
 # smollm3 is here for its layers without rotation.
-CASES = [(f, r) for f in FAMILIES for r in ROPE_TYPES if f != "smollm3" or r in ("default", "yarn")]
+CASES = [(f, r) for f, family in FAMILIES.items() if family.llama for r in ROPE_TYPES
+         if f != "smollm3" or r in ("default", "yarn")]
+CASES += [(f, r) for f, family in FAMILIES.items() if not family.llama
+          for r in ("default", *family.ropes)]
 
 
-def config_of(family, rope):
-    config_class, _, extra, _, _ = FAMILIES[family]
+def config_of(name, rope):
+    family = FAMILIES[name]
     max_position, scaling, top = ROPE_TYPES[rope]
-    return config_class(**{**SIZES, **extra, **top}, rope_theta=1000.0,
-                        max_position_embeddings=max_position,
-                        rope_scaling=dict(scaling) if scaling else None)
+    if not family.llama:
+        rotary = {} if rope == "default" else dict(
+            top, rope_scaling=dict(scaling), max_position_embeddings=max_position)
+        return family.config(**{**family.extra, **rotary})
+    return family.config(**{**SIZES, **family.extra, **top}, rope_theta=1000.0,
+                         max_position_embeddings=max_position,
+                         rope_scaling=dict(scaling) if scaling else None)
 
 
-def random_model(family):
+def random_model(name):
     """The weights of a family, the same for every rope type, exact in the dtype they are stored in."""
-    _, model_class, _, dtype, _ = FAMILIES[family]
-    model = model_class(config_of(family, "default")).float().eval()
-    generator = torch.Generator().manual_seed(sum(map(ord, family)))
+    family = FAMILIES[name]
+    model = family.model(config_of(name, "default")).float().eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        for parameter, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
-            if "norm" in name:
+            if parameter.endswith("bias"):
+                value = 0.3 * noise
+            elif p.dim() == 1:  # of a norm
                 value = 1.2 + 0.3 * noise
-            elif p.dim() == 1:
+            elif any(n in parameter for n in ("q_proj", "k_proj", "c_attn", "query_key_value")):
                 value = 0.3 * noise
-            elif "q_proj" in name or "k_proj" in name:
-                value = 0.3 * noise
+            elif any(n in parameter for n in ("wpe", "embed_positions")):
+                value = 0.5 * noise
             else:
                 value = 0.2 * noise
-            p.copy_(value.to(dtype).float())
+            p.copy_(value.to(family.dtype).float())
     return model
 
 
-def write_weights(family, folder):
-    model = random_model(family)
-    _, _, _, dtype, sharded = FAMILIES[family]
-    model.to(dtype).save_pretrained(folder, max_shard_size="40KB" if sharded else "5GB")
+def write_weights(name, folder):
+    family = FAMILIES[name]
+    model = random_model(name).to(family.dtype)
+    if family.bare:
+        model = model.base_model
+    model.save_pretrained(folder, max_shard_size="40KB" if family.sharded else "5GB")
 
 
-def write_config(family, rope, path):
-    config = json.loads(config_of(family, rope).to_json_string(use_diff=False))
-    keep = {"architectures": FAMILIES[family][1].__name__}
+def write_config(name, rope, path):
+    family = FAMILIES[name]
+    config = json.loads(config_of(name, rope).to_json_string(use_diff=not family.llama))
     # The keys that a published config.json of the family has; to_json_string without a diff also
     # writes generation defaults.
     names = set(SIZES) | {
@@ -104,8 +180,8 @@ def write_config(family, rope, path):
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "no_rope_layers",
         "no_rope_layer_interval", "pad_token_id",
     }
-    keep = {"architectures": [FAMILIES[family][1].__name__]}
-    keep.update({k: v for k, v in config.items() if k in names})
+    keep = {"architectures": [family.model.__name__]}
+    keep.update({k: v for k, v in config.items() if not family.llama or k in names})
     pathlib.Path(path).write_text(json.dumps(keep, indent=1, sort_keys=True) + "\n")
 
 

@@ -61,6 +61,36 @@ TEST(Plan, WithScalingReplacesEveryRotation) {
   EXPECT_EQ(WithScaling(Mixed(), NoScaling{}).trained_length, 2048);
 }
 
+TEST(Plan, LearnedPositions) {
+  PositionPlan plan;
+  plan.layers.resize(3);
+  const std::string nope = Resolve(plan, 64).hash;
+  EXPECT_THAT(Describe(plan, 64), HasSubstr("NoPE"));
+  plan.learned = LearnedPositions{1024, 2};
+  const std::string hash = Resolve(plan, 64).hash;
+  EXPECT_EQ(Resolve(plan, 64).learned->positions, 1024);
+  EXPECT_THAT(Describe(plan, 64), HasSubstr("a learned vector for each of 1024 positions, from "
+                                            "row 2"));
+  EXPECT_THAT(Describe(plan, 64), HasSubstr("layers 0-2: no rotation"));
+  plan.learned->first_row = 0;
+  EXPECT_EQ((std::set<std::string>{nope, hash, Resolve(plan, 64).hash}).size(), 3u);
+  plan.learned->positions = 0;
+  EXPECT_THROW(Resolve(plan, 64), Error);
+}
+
+TEST(Plan, ScalingNeedsARotation) {
+  PositionPlan plan;
+  plan.layers.resize(2);
+  EXPECT_EQ(WithScaling(plan, NoScaling{}, 64).trained_length, 64);
+  try {
+    WithScaling(plan, LinearScaling{2});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(e.what(), HasSubstr("linear(factor 2) scales rotary frequencies"));
+  }
+}
+
 TEST(Plan, HashIsOfWhatIsComputed) {
   const std::string hash = Resolve(Mixed(), 4096).hash;
   std::set<std::string> hashes = {hash};

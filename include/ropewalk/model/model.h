@@ -20,6 +20,33 @@
 
 namespace ropewalk {
 
+namespace internal {
+struct TensorNames;
+}
+
+// How the layers of a decoder are built; what is said here is LLaMA's.
+struct BlockStyle {
+  enum class Norm : uint8_t {
+    kRms,   // x / rms(x) * weight
+    kLayer  // (x - mean) / deviation * weight + bias
+  };
+  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
+  // Where the file has the rows of q, k and v.
+  enum class Qkv : uint8_t {
+    kSplit,    // three tensors
+    kStacked,  // one tensor: all of q, then all of k, then all of v
+    kGrouped   // one tensor: for each key head the query heads that share it, itself, its values
+  };
+  Norm norm = Norm::kRms;
+  Activation activation = Activation::kSilu;
+  Qkv qkv = Qkv::kSplit;
+  bool gated = true;        // activation(gate x) * up x; otherwise activation(up x)
+  bool parallel = false;    // the feed-forward layer reads what attention reads, not its result
+  bool one_norm = false;    // ... through the same norm
+  bool transposed = false;  // matrices between layers are stored [in, out] (GPT-2's Conv1D)
+  bool head_bias = false;
+};
+
 struct ModelConfig {
   std::string format;        // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
   std::string architecture;  // "llama", "mistral", "qwen2", "gemma3_text", ...
@@ -28,9 +55,13 @@ struct ModelConfig {
   std::string not_runnable;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
           vocab = 0;
-  double rms_eps = 1e-5;
+  double norm_eps = 1e-5;
+  BlockStyle block;
   bool tied_head = false;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
+  // How the tensors are called; null: as LLaMA's are. Static.
+  const internal::TensorNames* tensor_names = nullptr;
+  bool bare_names = false;   // without their first word ("transformer."), as GPT-2 was published
   bool permuted_qk = false;  // rows of q and k lie in the file for the interleaved layout (GGUF
                              // "llama", llama2.c); they are put back for the half layout at load
   PositionPlan plan;
@@ -100,8 +131,9 @@ class Sequence {
   int64_t tokens_ = 0;
 };
 
-// Decoder of the LLaMA family. Weights packed once; immutable after Load. `compute` is the type of
-// the linear layers and of the head; norms, rotation, attention and what lies between are float32.
+// Decoder of the LLaMA family and of those whose layers BlockStyle can say. Weights packed once;
+// immutable after Load. `compute` is the type of the linear layers and of the head; norms,
+// rotation, attention and what lies between are float32.
 class Decoder {
  public:
   static std::unique_ptr<Decoder> Load(const ModelFiles& files,

@@ -37,14 +37,22 @@ struct LayerPlan {
   bool recurrent = false;
 };
 
+// A learned vector for each position, added to the token's embedding before the first layer.
+struct LearnedPositions {
+  int64_t positions = 0;  // 0 to positions - 1 have a vector, others none
+  int64_t first_row = 0;  // of position 0 in the table (OPT: 2)
+};
+
 struct PositionPlan {
   std::vector<LayerPlan> layers;
+  std::optional<LearnedPositions> learned = {};
   int64_t trained_length = 0;      // tokens the model was trained at (original, before extension)
   int64_t configured_length = 0;   // tokens the file claims to serve (after its own extension)
   std::vector<std::string> notes;  // what a reader should know: weights permuted at load, ...
 };
 
-// The plan with every rotation's scaling replaced. trained_length > 0 replaces the plan's.
+// The plan with every rotation's scaling replaced. trained_length > 0 replaces the plan's. Throws
+// Error where there is a scaling but no rotation that could take it.
 PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling,
                          int64_t trained_length = 0);
 
@@ -63,6 +71,7 @@ struct ResolvedPlan {
   int64_t length = 0;                       // declared final length of the sequence, tokens
   std::vector<ResolvedRotation> rotations;  // distinct ones
   std::vector<ResolvedLayer> layers;
+  std::optional<LearnedPositions> learned = {};
   std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, layer by layer;
                      // not over names or layouts
 };

@@ -98,7 +98,7 @@ Json ConfigJsonOf(const ModelConfig& c, std::optional<int32_t> bos_id,
     j["partial_rotary_factor"] =
         static_cast<double>(spec.rotary_dim) / static_cast<double>(spec.head_dim);
   }
-  j["rms_norm_eps"] = Shortest(c.rms_eps);
+  j["rms_norm_eps"] = Shortest(c.norm_eps);
   j["tie_word_embeddings"] = c.tied_head;
   const auto fail = [&](const char* what) {
     throw Error(

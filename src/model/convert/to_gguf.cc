@@ -76,7 +76,7 @@ std::map<std::string, GgufValue> SizeKeys(const ModelConfig& c, const std::strin
   integer("attention.value_length", c.head_dim);
   integer("vocab_size", c.vocab);
   keys[architecture + ".attention.layer_norm_rms_epsilon"] = {
-      static_cast<double>(static_cast<float>(c.rms_eps)), GgufType::kF32};
+      static_cast<double>(static_cast<float>(c.norm_eps)), GgufType::kF32};
   return keys;
 }
 
