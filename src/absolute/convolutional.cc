@@ -47,41 +47,35 @@ struct Kernel {
   const float* weight;  // [taps, group_channels, channels]
   const float* bias;    // [channels] or null
 
-  // lanes channels from c on of one token; all in one group, or depthwise.
-  template <bool kDepthwise>
-  void Lanes(const float* x, const Sources& sources, int64_t c, int64_t lanes, float* out) const {
-    float sum[kLanes] = {};
-    for (int64_t l = 0; bias != nullptr && l < lanes; ++l) sum[l] = bias[c + l];
+  // kCount channels from c on of one token; all in one group, or depthwise. The count is a constant
+  // so that the sums stay in registers.
+  template <bool kDepthwise, int64_t kCount>
+  void Lanes(const float* x, const Sources& sources, int64_t c, float* out) const {
+    float sum[kCount] = {};
+    for (int64_t l = 0; bias != nullptr && l < kCount; ++l) sum[l] = bias[c + l];
     const int64_t inputs = kDepthwise ? 1 : shape.group_channels;
     const int64_t first = kDepthwise ? c : c / inputs * inputs;
     for (const ConvolutionShape::Source& s : sources) {
       const float* from = x + s.token * channels + first;
       const float* w = weight + s.tap * inputs * channels + c;
-      if (lanes == kLanes) {
-        for (int64_t i = 0; i < inputs; ++i, w += channels) {
-          for (int64_t l = 0; l < kLanes; ++l) sum[l] += w[l] * from[kDepthwise ? l : i];
-        }
-      } else {
-        for (int64_t i = 0; i < inputs; ++i, w += channels) {
-          for (int64_t l = 0; l < lanes; ++l) sum[l] += w[l] * from[kDepthwise ? l : i];
-        }
+      for (int64_t i = 0; i < inputs; ++i, w += channels) {
+        for (int64_t l = 0; l < kCount; ++l) sum[l] += w[l] * from[kDepthwise ? l : i];
       }
     }
-    for (int64_t l = 0; l < lanes; ++l) out[c + l] = sum[l];
+    for (int64_t l = 0; l < kCount; ++l) out[c + l] = sum[l];
+  }
+
+  template <bool kDepthwise>
+  void Group(const float* x, const Sources& sources, int64_t c, int64_t end, float* out) const {
+    for (; c + kLanes <= end; c += kLanes) Lanes<kDepthwise, kLanes>(x, sources, c, out);
+    for (; c < end; ++c) Lanes<kDepthwise, 1>(x, sources, c, out);
   }
 
   // One token, x and out being those of its sequence.
   void Token(const float* x, const Sources& sources, float* out) const {
-    const int64_t whole = shape.group_channels == 1 ? channels : shape.group_channels;
-    for (int64_t group = 0; group < channels; group += whole) {
-      for (int64_t c = 0; c < whole; c += kLanes) {
-        const int64_t lanes = std::min(kLanes, whole - c);
-        if (shape.group_channels == 1) {
-          Lanes<true>(x, sources, group + c, lanes, out);
-        } else {
-          Lanes<false>(x, sources, group + c, lanes, out);
-        }
-      }
+    if (shape.group_channels == 1) return Group<true>(x, sources, 0, channels, out);
+    for (int64_t c = 0; c < channels; c += shape.group_channels) {
+      Group<false>(x, sources, c, c + shape.group_channels, out);
     }
   }
 };
