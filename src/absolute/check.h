@@ -2,6 +2,7 @@
 // says.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -49,12 +50,12 @@ inline void CheckFinite(const std::string& name, double value) {
 // first <= each position < end.
 inline void CheckPositions(const std::string& name, std::span<const int64_t> positions,
                            int64_t first, int64_t end, const std::string& advice) {
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] < first || positions[i] >= end) {
-      Refuse(name + ": expected " + std::to_string(first) + " to " + std::to_string(end - 1) +
-             ", got " + std::to_string(positions[i]) + " at " + std::to_string(i) + advice);
-    }
-  }
+  const auto bad = std::find_if(positions.begin(), positions.end(),
+                                [&](int64_t p) { return p < first || p >= end; });
+  if (bad == positions.end()) return;
+  Refuse(name + ": expected " + std::to_string(first) + " to " + std::to_string(end - 1) +
+         ", got " + std::to_string(*bad) + " at " + std::to_string(bad - positions.begin()) +
+         advice);
 }
 
 }  // namespace ropewalk::internal

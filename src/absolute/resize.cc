@@ -45,8 +45,9 @@ std::vector<Tap> WideTaps(ResizeKernel kernel, double centre, double step, int64
   const double width = std::max(step, 1.0);
   const double reach = (kernel == ResizeKernel::kLinear ? 1 : 2) * width;
   // Rows whose middle lies within reach of the centre; halves count as PyTorch rounds them.
-  const int64_t first = std::max<int64_t>(static_cast<int64_t>(centre - reach + 0.5), 0);
-  const int64_t end = std::min(static_cast<int64_t>(centre + reach + 0.5), from);
+  const int64_t first =
+      std::max<int64_t>(static_cast<int64_t>(std::floor(centre - reach + 0.5)), 0);
+  const int64_t end = std::min(static_cast<int64_t>(std::floor(centre + reach + 0.5)), from);
   std::vector<Tap> taps;
   double sum = 0;
   for (int64_t row = first; row < end; ++row) {
