@@ -677,7 +677,7 @@ class Cli(unittest.TestCase):
         self.assertEqual([(c["method"], c["length"]) for c in self.rows("a")[1:]],
                          [("none", 160), ("none", 320)])
         self.works("sweep", neox, "--ids", ids, "-o", self.folder / "b", "--anchors", 2,
-                   "--protocol", "aligned:64", "--lengths", "128,512", "--methods", "none,ntk")
+                   "--protocol", "aligned:32", "--lengths", "128,512", "--methods", "none,ntk")
         self.fails(1, "extend", gpt2, "--method", "linear", "--factor", 2, "-o",
                    self.folder / "c", says="no layer of this model rotates")
         self.fails(1, "convert", neox, "-o", self.folder / "d.gguf", says="gpt_neox")

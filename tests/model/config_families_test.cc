@@ -87,11 +87,17 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
 }
 
 TEST(Families, OnlyTheDecodersOwnRun) {
-  const std::set<std::string> run = {"smollm3",    "qwen 2.5 with yarn",
-                                     "gpt-j",      "gpt-j, whole heads",
-                                     "pythia",     "gpt-neox, transformers 5",
-                                     "stablelm 2", "falcon 7b",
-                                     "gpt2",       "opt"};
+  const std::set<std::string> run = {"smollm3",
+                                     "qwen 2.5 with yarn",
+                                     "gpt-j",
+                                     "gpt-j, whole heads",
+                                     "pythia",
+                                     "gpt-neox, transformers 5",
+                                     "stablelm 2",
+                                     "falcon 7b",
+                                     "gpt2",
+                                     "opt",
+                                     "phi-2, transformers"};
   std::size_t seen = 0;
   for (const test::FamilyRow& row : test::kFamilyRows) {
     const ModelConfig c = Parse(row.json);

@@ -77,7 +77,8 @@ double Activated(BlockStyle::Activation activation, double x) {
     case BlockStyle::Activation::kGelu:
       return x * std::erfc(-x / std::sqrt(2.0)) / 2;
     case BlockStyle::Activation::kGeluTanh:
-      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      // x / 2 (1 + tanh u), which has no digits left in double where tanh u is nearly -1.
+      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case BlockStyle::Activation::kRelu:
       return std::max(x, 0.0);
   }
