@@ -37,7 +37,8 @@ enum Rule : uint32_t {
   kLocalUnscaled = 1024,  // sliding layers: rope_theta, but rope_scaling is for full layers only
   kOnlySlidingRotate = 2048,  // full layers of a model that has sliding ones do not rotate
   kScaledByDefault = 4096,    // transformers scales where the file says nothing: refused
-  kMultiQuery = 8192          // one key head for all where `multi_query` is absent
+  kMultiQuery = 8192,         // one key head for all where `multi_query` is absent
+  kNeverScaled = 16384        // transformers turns it by sinusoids of its own: no scaling is read
 };
 
 struct Block;

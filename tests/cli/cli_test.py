@@ -654,7 +654,7 @@ class Cli(unittest.TestCase):
         golden = SOURCE / "tests/golden/hf_models"
         ids = self.folder / "ids.json"
         ids.write_text(json.dumps([(7 * i * i + i // 5) % 64 for i in range(700)]))
-        for family in ["gpt2", "gpt_neox"]:
+        for family in ["gpt2", "gpt_neox", "gptj"]:
             model = self.folder / family
             model.mkdir()
             for file in (golden / family).glob("model*"):
@@ -680,6 +680,9 @@ class Cli(unittest.TestCase):
                    "--protocol", "aligned:32", "--lengths", "128,512", "--methods", "none,ntk")
         self.fails(1, "extend", gpt2, "--method", "linear", "--factor", 2, "-o",
                    self.folder / "c", says="no layer of this model rotates")
+        self.fails(1, "extend", self.folder / "gptj", "--method", "yarn", "--factor", 2, "-o",
+                   self.folder / "e", says="reads no position scaling of a gptj model")
+        self.assertFalse((self.folder / "e").exists())
         self.fails(1, "convert", neox, "-o", self.folder / "d.gguf", says="gpt_neox")
 
     def test_killed_and_interrupted_sweeps_resume(self):

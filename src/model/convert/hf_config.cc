@@ -48,6 +48,16 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
                             const Json& setting, int64_t trained_length) {
   ParseJson(config_text, file);  // refuses what the lenient parser below would let pass
   Json config = Json::parse(config_text);
+  const auto type = config.find("model_type");
+  const Family* family = type != config.end() && type->is_string()
+                             ? FindFamily(type->get_ref<const std::string&>())
+                             : nullptr;
+  if (family != nullptr && family->Has(kNeverScaled)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: transformers reads no position scaling of a {} model: its code "
+                            "has sinusoids of its own, so that the setting would change nothing",
+                            file, family->name));
+  }
   const bool fresh = HasRopeParameters(config);
   Json rope = setting;
   if (fresh) {
