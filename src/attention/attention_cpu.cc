@@ -9,17 +9,22 @@
 #define HWY_TARGET_INCLUDE "src/attention/attention_cpu.cc"
 #include "hwy/foreach_target.h"  // before highway.h
 #include "hwy/highway.h"
-#include "src/attention/attention_cpu-inl.h"
+#include "src/attention/attention_backward-inl.h"
 
 #if HWY_ONCE
 namespace ropewalk::internal {
 namespace {
 HWY_EXPORT(AttendTileT);
+HWY_EXPORT(AttendBackwardT);
 std::atomic<int64_t> last_target{0};
 }  // namespace
 
 void AttendTile(const AttentionTile& tile) noexcept {
   last_target.store(HWY_DYNAMIC_DISPATCH(AttendTileT)(tile), std::memory_order_relaxed);
+}
+
+void AttendBackward(const BackwardTile& tile) noexcept {
+  last_target.store(HWY_DYNAMIC_DISPATCH(AttendBackwardT)(tile), std::memory_order_relaxed);
 }
 
 int64_t AttentionTargets() { return HWY_TARGETS; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ropewalk/attention/attention.h"
+#include "src/attention/attention_form.h"
 
 namespace ropewalk {
 
@@ -36,6 +37,7 @@ namespace internal {
 // one token; 192 of them (a multiple of the micro kernel's 6) make reading keys and values from
 // beyond the cache cheap enough (96: a tenth slower at 8 heads of 128). Scores of 192 x 256 stay in
 // the second level; a block of 64 keys or a slice of 128 values in the first.
+inline constexpr int kMicroRows = 6;
 inline constexpr int64_t kTileRows = 192;
 inline constexpr int64_t kTileKeys = 256;
 inline constexpr int64_t kScoreStride = kTileKeys + AttentionAccess::kMaxLanes;
@@ -49,15 +51,25 @@ struct AttentionTile {
   const float* values;  // of the key head: [capacity, value_stride]
   int64_t head_dim, value_stride, panel_width, capacity;
   int64_t tokens, group;       // rows = tokens * group, token-major
-  int64_t first_position;      // of token 0
-  int64_t window;              // at least 1
   int64_t key_begin, key_end;  // multiples of kTileKeys, or the number of keys
+  int64_t first_token, first_head;
+  const int64_t *seen_begin, *seen_end;  // [tokens], of QueryRanges
+  const FormRun* form;                   // null: no bias
+  float soft_cap;                        // 0: none
+  const float* temperatures;             // [tokens] or null
+  const float* sinks;                    // [group] or null
   float scale;
-  float* scratch;  // ScratchFloats(rows, head_dim)
+  float* log_sum_exp;  // [tokens, log_sum_exp_stride] or null
+  int64_t log_sum_exp_stride;
+  float* scratch;  // ScratchFloats(rows, head_dim) and FormScratchFloats
   // When not null, `out` is left alone and each row gives its value_stride unnormalised sums, its
   // maximum (of scores in units of log 2) and its sum of weights here.
   float* partial;  // [rows, value_stride + 2]
 };
+
+// Of the tokens from `token` on, against all keys and without scratch.
+AttentionTile MakeTile(const AttentionArgs& args, const QueryRanges& ranges, const FormRun& form,
+                       int64_t token, int64_t tokens, int64_t kv_head);
 
 constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim);
@@ -66,6 +78,25 @@ constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
   return (floats + AttentionAccess::kMaxLanes - 1) / AttentionAccess::kMaxLanes *
          AttentionAccess::kMaxLanes;
 }
+
+// The memory of a form. Distances of one tile of keys fit a band while those of its tokens to one
+// key differ by at most kBandSpread.
+inline constexpr int64_t kBandSpread = kTileRows;
+inline constexpr int64_t kBandStride = kBandSpread + kTileKeys + 2 * AttentionAccess::kMaxLanes;
+// Columns that a few tokens whose distances differ by at most kChunkSpread, or six keys of a block,
+// can meet.
+inline constexpr int64_t kChunkSpread = 16;
+inline constexpr int64_t kColumnStride = kTileKeys + 4 * AttentionAccess::kMaxLanes;
+inline constexpr int64_t kKeyColumns = kBandSpread + 4 * AttentionAccess::kMaxLanes;
+
+int64_t FormScratchFloats(const FormRun& form, int64_t rows, int64_t group, int64_t head_dim);
+
+// Any finite score is above; far enough from it that a difference stays a number.
+inline constexpr float kNoScore = -1.7e38f;
+
+// The end of a row's softmax from its maximum (in units of log 2) and its sum of weights: the
+// factor that normalises its sums. Adds the sink and writes the log-sum-exp.
+float FinishRow(const AttentionTile& tile, int64_t group_head, int64_t token, float max, float sum);
 
 void AttendTile(const AttentionTile& tile) noexcept;
 

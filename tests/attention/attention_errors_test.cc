@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,108 @@ TEST_F(AttentionErrors, NullData) {
 TEST_F(AttentionErrors, PartialOverlap) {
   args_.out.data = data_.data() + 64;
   Refused("overlaps");
+}
+
+TEST_F(AttentionErrors, SinksTemperaturesAndCap) {
+  const std::vector<float> three(3, 0.5f), four(4, 0.5f), bad{0.5f, NAN, 0.5f, 0.5f};
+  args_.sinks = three;
+  Refused("sinks: expected 4, one for each query head, got 3");
+  args_.sinks = bad;
+  Refused("sinks: expected finite numbers, got nan");
+  args_.sinks = four;
+  args_.temperatures = four;
+  Refused("temperatures: expected 3, one for each query, got 4");
+  args_.temperatures = three;
+  EXPECT_NO_THROW(Attention(args_));
+  args_.soft_cap = -1;
+  Refused("soft_cap");
+  args_.soft_cap = INFINITY;
+  Refused("soft_cap");
+}
+TEST_F(AttentionErrors, LogSumExpOfAnotherSize) {
+  std::vector<float> room(11);
+  args_.log_sum_exp = room;
+  Refused("log_sum_exp: expected room for 12 numbers, got 11");
+}
+TEST_F(AttentionErrors, PositionsThatFallOrAreTooFew) {
+  const std::vector<int64_t> three{4, 5, 6}, falls{0, 1, 2, 1, 5},
+      far{0, 1, 2, 3, int64_t{1} << 60};
+  args_.key_positions = three;
+  Refused("key_positions: expected 5, one for each key of the cache, got 3");
+  args_.key_positions = falls;
+  Refused(
+      "key_positions: expected positions within 2^52 that do not fall within a document, got 1");
+  const std::vector<int64_t> starts{0, 3};
+  args_.document_starts = starts;  // where they may start again
+  EXPECT_NO_THROW(Attention(args_));
+  args_.key_positions = far;
+  Refused("2^52");
+  args_.key_positions = {};
+  args_.query_positions = three;
+  Refused("query_document_starts: expected one for each document");
+  args_.document_starts = {};
+  EXPECT_NO_THROW(Attention(args_));
+  args_.query_positions = falls;
+  Refused("query_positions: expected 3");
+}
+TEST_F(AttentionErrors, DocumentStarts) {
+  const std::vector<int64_t> late{1, 3}, falls{0, 4, 3}, beyond{0, 6};
+  for (const auto* starts : {&late, &falls, &beyond}) {
+    args_.document_starts = *starts;
+    Refused("document_starts: expected starts from 0 on that never fall nor pass 5");
+  }
+}
+TEST_F(AttentionErrors, FormsThatDoNotFit) {
+  ScoreForm form = SlopeForm{{1, 2, 3}, {}};
+  args_.form = &form;
+  Refused("SlopeForm.behind: expected 4 numbers, got 3");
+  form = SlopeForm{{1, 2, 3, 4}, {}};
+  EXPECT_NO_THROW(Attention(args_));
+  args_.mask = AttentionMask::kBidirectional;
+  Refused("SlopeForm.ahead");
+  RunningForm gates;
+  gates.log_gates.assign(20, -0.1f);
+  form = gates;
+  Refused("mask: expected a causal one");
+  args_.mask = AttentionMask::kCausal;
+  EXPECT_NO_THROW(Attention(args_));
+  gates.log_gates.resize(12);
+  form = gates;
+  Refused("log_gates: expected 20 numbers, 5 keys times 4 heads, got 12");
+  const std::vector<int64_t> positions{4, 5, 6}, gaps{0, 1, 3, 4, 5};
+  gates.log_gates.resize(20);
+  form = gates;
+  args_.query_positions = positions;
+  Refused("query_positions: expected none");
+  args_.query_positions = {};
+  ContentForm rows;
+  rows.row_of = {0}, rows.rows = 1, rows.head_dim = 16;
+  rows.query_rows.assign(16, 0.5f);
+  form = rows;
+  EXPECT_NO_THROW(Attention(args_));
+  args_.key_positions = gaps;
+  Refused("key_positions: expected consecutive ones");
+}
+
+TEST_F(AttentionErrors, PositionsThatAPairFunctionDoesNotKnow) {
+  class Four : public PairFunction {
+    int64_t heads() const override { return 4; }
+    int64_t positions() const override { return 4; }
+    int64_t parameters() const override { return 0; }
+    void Evaluate(int64_t, std::span<const int64_t>, std::span<const int64_t>, float*,
+                  int64_t) const override {
+      throw Error(ErrorCode::kInvalidArgument, "asked");
+    }
+    void Backward(int64_t, std::span<const int64_t>, std::span<const int64_t>, const float*,
+                  int64_t, std::span<double>) const override {}
+  };
+  const ScoreForm form = PairForm{std::make_shared<Four>()};
+  args_.form = &form;
+  Refused("PairForm.function: knows positions 0 to 3, got a query at 4");
+  const std::vector<int64_t> behind{-1, 0, 1, 2, 3}, queries{0, 1, 2};
+  args_.key_positions = behind;
+  args_.query_positions = queries;
+  Refused("got a key at -1");
 }
 
 TEST_F(AttentionErrors, CacheFull) {

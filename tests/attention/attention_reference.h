@@ -1,4 +1,4 @@
-// Attention in double, one score at a time: obviously right, and what the tests compare with.
+// Plain causal attention: random problems, the reference and the library.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "reference/attention.h"
 #include "ropewalk/attention/attention.h"
 
 namespace ropewalk {
@@ -46,33 +47,13 @@ struct AttentionProblem {
 
 // out [queries, heads, head_dim]; the queries are the last of the keys' tokens.
 inline std::vector<double> ReferenceAttention(const AttentionProblem& p) {
-  std::vector<double> out(p.q.size());
-  std::vector<double> scores(static_cast<size_t>(p.keys));
-  for (int64_t t = 0; t < p.queries; ++t) {
-    const int64_t position = p.keys - p.queries + t;
-    const int64_t first = p.window == 0 ? 0 : std::max<int64_t>(0, position - p.window + 1);
-    for (int64_t h = 0; h < p.heads; ++h) {
-      const int64_t kv = h / (p.heads / p.kv_heads);
-      const float* q = p.q.data() + (t * p.heads + h) * p.head_dim;
-      double* row = out.data() + (t * p.heads + h) * p.head_dim;
-      double max = -INFINITY, sum = 0;
-      for (int64_t j = first; j <= position; ++j) {
-        const float* k = p.k.data() + (j * p.kv_heads + kv) * p.head_dim;
-        double score = 0;
-        for (int64_t i = 0; i < p.head_dim; ++i) score += double{q[i]} * double{k[i]};
-        scores[j] = score * double{p.scale};
-        max = std::max(max, scores[j]);
-      }
-      for (int64_t j = first; j <= position; ++j) {
-        const double weight = std::exp(scores[j] - max);
-        const float* v = p.v.data() + (j * p.kv_heads + kv) * p.head_dim;
-        sum += weight;
-        for (int64_t i = 0; i < p.head_dim; ++i) row[i] += weight * v[i];
-      }
-      for (int64_t i = 0; i < p.head_dim; ++i) row[i] /= sum;
-    }
-  }
-  return out;
+  reference::AttentionCase c;
+  c.queries = p.queries, c.keys = p.keys, c.heads = p.heads, c.kv_heads = p.kv_heads;
+  c.head_dim = p.head_dim;
+  c.q = p.q, c.k = p.k, c.v = p.v;
+  c.scale = p.scale;
+  c.window = p.window;
+  return reference::Attention(c).out;
 }
 
 // Appends all keys and runs the queries in one call.

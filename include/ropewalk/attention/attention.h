@@ -1,11 +1,18 @@
-// Causal attention with online softmax in tiles (Milakov & Gimelshein 2018, arXiv 1805.02867; Dao
-// et al. 2022, arXiv 2205.14135): memory linear in tokens, no N x N matrix.
+// Attention with online softmax in tiles (Milakov & Gimelshein 2018, arXiv 1805.02867; Dao et al.
+// 2022, arXiv 2205.14135): memory linear in tokens, no N x N matrix.
+//
+//   score(i, j) = scale_i q_i . k_j + bias(i, j)        scale_i = scale temperatures[i]
+//   score       = cap tanh(score / cap)                 soft cap, before the mask (Gemma 2)
+//   out_i       = sum over seen j of weight(i, j) v_j,
+//   weight      = exp(score) / (exp(sink) + sum over seen j of exp(score))
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/tensor_view.h"
+#include "ropewalk/relative/forms.h"
 #include "ropewalk/rotary/rotate.h"
 
 namespace ropewalk {
@@ -34,17 +41,42 @@ class KvCache {
   AlignedBuffer<float> keys_, values_;
 };
 
+enum class AttentionMask : uint8_t { kCausal, kBidirectional };
+
+// Where a query stands and what it sees. Distance is the position of the query less that of the
+// key. Without anything the queries are the last tokens of the cache and positions count from 0.
 struct AttentionArgs {
   TensorView q;    // float32 [tokens, heads, head_dim], rotated; heads a multiple of kv_heads
   TensorView out;  // float32 [tokens, heads, head_dim]; may be q
   const KvCache* cache = nullptr;  // already holds the keys of q: q[t] stands at
                                    // cache->tokens() - tokens + t
   float scale = 0;                 // 1 / sqrt(head_dim) times the softmax multiplier
-  int64_t window_tokens = 0;       // token p attends to p - window + 1 .. p; 0: all
+  int64_t window_tokens = 0;  // only distances below it, on both sides if bidirectional; 0: all
+
+  AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance
+  const ScoreForm* form = nullptr;              // the bias; null: none
+  float soft_cap = 0;                           // on score and bias together; 0: none
+  std::span<const float> sinks = {};                 // [heads] logits that only the denominator has
+  std::span<const float> temperatures = {};          // [tokens] factors of the scale
+
+  // Cross attention, or positions that are no count: the position of each query (then queries need
+  // not be tokens of the cache) and of each key. Within a document neither may fall.
+  std::span<const int64_t> query_positions = {};  // [tokens]
+  std::span<const int64_t> key_positions = {};    // [cache->tokens()]
+
+  // Packed sequences: index of the first key of each, from 0 on; a query sees its own document
+  // alone. Queries that are not the cache's last tokens need as many starts of their own.
+  std::span<const int64_t> document_starts = {};
+  std::span<const int64_t> query_document_starts = {};
+
+  // [tokens, heads] natural logarithms of the denominators, for AttentionBackward; empty: none.
+  std::span<float> log_sum_exp = {};
 };
 
-// Numbers do not depend on how a sequence was cut into calls beyond rounding; equal threads, equal
-// bits.
+// A query that sees no key gives zeros (and -infinity as log_sum_exp, or its sink). Numbers do not
+// depend on how a sequence was cut into calls beyond rounding; equal threads, equal bits.
+// Content forms need consecutive key positions, running forms queries that are tokens of the cache
+// and a causal mask.
 void Attention(const AttentionArgs& args);
 
 }  // namespace ropewalk

@@ -1,0 +1,182 @@
+// Attention in double, one score at a time, N x N: every form of a bias and every mask, typed from
+// the formulas of ropewalk/attention/attention.h and ropewalk/relative/forms.h.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "ropewalk/relative/forms.h"
+
+namespace ropewalk::reference {
+
+struct AttentionCase {
+  int64_t queries = 0, keys = 0, heads = 1, kv_heads = 1, head_dim = 1;
+  std::vector<float> q, k, v;  // [queries, heads, head_dim], [keys, kv_heads, head_dim] twice
+  double scale = 1;
+  bool causal = true;
+  int64_t window = 0;  // distances below it; 0: all
+  double soft_cap = 0;
+  std::vector<float> sinks;                             // [heads] or none
+  std::vector<float> temperatures;                      // [queries] or none
+  std::vector<int64_t> query_positions, key_positions;  // empty: counted
+  std::vector<int64_t> query_documents, key_documents;  // the document of each; empty: one
+  std::optional<ScoreForm> form;
+
+  int64_t KeyPosition(int64_t j) const { return key_positions.empty() ? j : key_positions[j]; }
+  int64_t QueryPosition(int64_t i) const {
+    return query_positions.empty() ? KeyPosition(keys - queries + i) : query_positions[i];
+  }
+  int64_t Distance(int64_t i, int64_t j) const { return QueryPosition(i) - KeyPosition(j); }
+  bool Sees(int64_t i, int64_t j) const {
+    const int64_t d = Distance(i, j);
+    if (!key_documents.empty() && query_documents[i] != key_documents[j]) return false;
+    return (!causal || d >= 0) && (window == 0 || std::abs(d) < window);
+  }
+  double Scale(int64_t i) const {
+    return scale * (temperatures.empty() ? 1.0 : double{temperatures[i]});
+  }
+};
+
+struct AttentionResult {
+  std::vector<double> out;          // [queries, heads, head_dim]
+  std::vector<double> log_sum_exp;  // [queries, heads]
+};
+
+namespace attention_detail {
+
+inline double Dot(const float* a, const float* b, int64_t n, const float* added = nullptr) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += (double{a[i]} + (added == nullptr ? 0.0 : double{added[i]})) * double{b[i]};
+  }
+  return sum;
+}
+
+struct Pair {
+  const AttentionCase& c;
+  int64_t i, j, h;
+  const double* sums = nullptr;  // of a RunningForm: RunningSums
+  const float* q() const { return c.q.data() + (i * c.heads + h) * c.head_dim; }
+  const float* k(int64_t l) const {
+    return c.k.data() + (l * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
+  }
+  int64_t Row(const ContentForm& f) const {
+    const auto last = static_cast<int64_t>(f.row_of.size()) - 1;
+    return f.row_of[std::clamp<int64_t>(c.Distance(i, j) - f.first, 0, last)];
+  }
+  static const float* Table(const std::vector<float>& rows, int64_t table_heads, int64_t count,
+                            int64_t h, int64_t row, int64_t dim) {
+    return rows.data() + ((table_heads == 1 ? 0 : h) * count + row) * dim;
+  }
+
+  double operator()(const SlopeForm& f) const {
+    const int64_t d = c.Distance(i, j);
+    return -double{d >= 0 ? f.behind[h] : f.ahead[h]} * std::abs(static_cast<double>(d));
+  }
+  double operator()(const DistanceForm& f) const {
+    return f
+        .values[h * f.columns + std::clamp<int64_t>(c.Distance(i, j) - f.first, 0, f.columns - 1)];
+  }
+  double operator()(const ContentForm& f) const {
+    const int64_t row = Row(f), dim = c.head_dim;
+    double bias = 0;
+    if (!f.query_rows.empty()) {
+      bias += Dot(q(), Table(f.query_rows, f.table_heads, f.rows, h, row, dim), dim,
+                  f.query_bias.empty() ? nullptr : f.query_bias.data() + h * dim);
+    }
+    if (!f.key_rows.empty()) {
+      bias += Dot(k(j), Table(f.key_rows, f.table_heads, f.rows, h, row, dim), dim);
+    }
+    if (!f.key_bias.empty()) bias += Dot(f.key_bias.data() + h * dim, k(j), dim);
+    return bias * c.Scale(i);
+  }
+  double operator()(const PairForm& f) const {
+    const int64_t at = c.QueryPosition(i), key = c.KeyPosition(j);
+    float bias = 0;
+    f.function->Evaluate(h, {&at, 1}, {&key, 1}, &bias, 1);
+    return bias;
+  }
+  double operator()(const RunningForm& f) const {
+    const double sum = sums[j];
+    if (f.kind == RunningForm::Kind::kGates) return sum;
+    const double position = std::min(sum, static_cast<double>(f.rows - 1));
+    const auto below = static_cast<int64_t>(position);
+    const int64_t above = std::min(below + 1, f.rows - 1);
+    const auto product = [&](int64_t row) {
+      return Dot(q(), Table(f.position_rows, f.table_heads, f.rows, h, row, c.head_dim),
+                 c.head_dim);
+    };
+    const double part = position - static_cast<double>(below);
+    return (1 - part) * product(below) + part * product(above);
+  }
+};
+
+// For query i: sums[j] of the gates of the tokens after j (kGates) or from j on (kContextual), up
+// to the query.
+inline std::vector<double> RunningSums(const AttentionCase& c, const RunningForm& f, int64_t i,
+                                       int64_t h) {
+  std::vector<double> sums(static_cast<size_t>(c.keys));
+  double sum = 0;
+  for (int64_t j = c.keys - c.queries + i; j >= 0; --j) {
+    if (f.kind == RunningForm::Kind::kGates) {
+      sums[j] = sum;
+      sum += f.log_gates[j * c.heads + h];
+    } else {
+      const Pair pair{c, i, j, h};
+      sum += 1 / (1 + std::exp(-c.Scale(i) * Dot(pair.q(), pair.k(j), c.head_dim)));
+      sums[j] = sum;
+    }
+  }
+  return sums;
+}
+
+}  // namespace attention_detail
+
+inline AttentionResult Attention(const AttentionCase& c) {
+  using attention_detail::Pair;
+  AttentionResult result{std::vector<double>(c.q.size()),
+                         std::vector<double>(static_cast<size_t>(c.queries * c.heads))};
+  std::vector<double> scores(static_cast<size_t>(c.keys));
+  for (int64_t i = 0; i < c.queries; ++i) {
+    for (int64_t h = 0; h < c.heads; ++h) {
+      double* out = result.out.data() + (i * c.heads + h) * c.head_dim;
+      const auto* running = c.form ? std::get_if<RunningForm>(&*c.form) : nullptr;
+      const std::vector<double> sums = running == nullptr
+                                           ? std::vector<double>()
+                                           : attention_detail::RunningSums(c, *running, i, h);
+      double max = c.sinks.empty() ? -INFINITY : double{c.sinks[h]};
+      for (int64_t j = 0; j < c.keys; ++j) {
+        if (!c.Sees(i, j)) continue;
+        const Pair pair{c, i, j, h, sums.data()};
+        double score = c.Scale(i) * attention_detail::Dot(pair.q(), pair.k(j), c.head_dim);
+        if (c.form) score += std::visit(pair, *c.form);
+        if (c.soft_cap != 0) score = c.soft_cap * std::tanh(score / c.soft_cap);
+        scores[j] = score;
+        max = std::max(max, score);
+      }
+      double sum = c.sinks.empty() ? 0 : std::exp(c.sinks[h] - max);
+      for (int64_t j = 0; j < c.keys; ++j) {
+        if (c.Sees(i, j)) sum += std::exp(scores[j] - max);
+      }
+      result.log_sum_exp[i * c.heads + h] = sum == 0 ? -INFINITY : max + std::log(sum);
+      const auto* content = c.form ? std::get_if<ContentForm>(&*c.form) : nullptr;
+      for (int64_t j = 0; j < c.keys; ++j) {
+        if (!c.Sees(i, j)) continue;
+        const double weight = std::exp(scores[j] - max) / sum;
+        const float* v = c.v.data() + (j * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
+        for (int64_t x = 0; x < c.head_dim; ++x) out[x] += weight * v[x];
+        if (content == nullptr || content->value_rows.empty()) continue;
+        const float* row = Pair::Table(content->value_rows, content->table_heads, content->rows, h,
+                                       Pair{c, i, j, h}.Row(*content), c.head_dim);
+        for (int64_t x = 0; x < c.head_dim; ++x) out[x] += weight * row[x];
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace ropewalk::reference

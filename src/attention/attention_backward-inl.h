@@ -1,0 +1,192 @@
+// The backward pass of a tile of queries: scores are computed again, weights follow from the stored
+// log-sum-exp; once a target.
+#if defined(ROPEWALK_ATTENTION_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_BACKWARD_INL_H_
+#undef ROPEWALK_ATTENTION_BACKWARD_INL_H_
+#else
+#define ROPEWALK_ATTENTION_BACKWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "src/attention/attention_gradients-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ropewalk::internal {
+namespace HWY_NAMESPACE {
+
+class TileBackward : public TileGradients {
+ public:
+  explicit TileBackward(const BackwardTile& b) : TileGradients(b) {}
+
+  void Backward() {
+    Begin();
+    LoadGradients();
+    const int64_t first = t_.seen_begin[0] / kTileKeys * kTileKeys;
+    const int64_t end = t_.seen_end[t_.tokens - 1];
+    if (contextual_ != nullptr) BeginContextual(first, end);
+    for (int64_t k = first; k < end; k += kTileKeys) {
+      tile_begin_ = k;
+      tile_end_ = std::min(k + kTileKeys, end);
+      if (contextual_ != nullptr) BeginContextualTile(first);
+      Scores();
+      Products(d_out_, b_.packed_values, d_scores_);
+      if (HasValueRows()) {
+        ForChunks([this](int64_t h, const Chunk& c) {
+          AddRows(h, c, d_out_, b_.tables->packed_value_rows, d_scores_);
+        });
+      }
+      Weights();
+      if (contextual_ != nullptr) AddContextualGradients(first, d_scores_);
+      AddKeyGradients();
+      AddQueryGradients();
+      if (t_.form != nullptr) AddFormGradients();
+    }
+    if (contextual_ != nullptr) AddPositionRows();
+    WriteGradients();
+  }
+
+ private:
+  bool HasValueRows() const { return content_ != nullptr && columns_->value_rows.size() != 0; }
+
+  void LoadGradients() {
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t token = Token(r), h = r % t_.group;
+      const float* from = b_.d_out + token * b_.d_out_token_stride + h * b_.d_out_head_stride;
+      const float* out = t_.out + token * t_.out_token_stride + h * t_.out_head_stride;
+      double sum = 0;
+      for (int64_t i = 0; i < t_.head_dim; ++i) {
+        d_out_[r * t_.value_stride + i] = from[i];
+        sum += double{from[i]} * double{out[i]};
+      }
+      delta_[r] = static_cast<float>(sum);
+      if (b_.d_sinks != nullptr) {
+        const double log_sum = t_.log_sum_exp[token * t_.log_sum_exp_stride + h];
+        b_.d_sinks[h] -= std::exp(t_.sinks[h] - log_sum) * sum;
+      }
+    }
+    std::memset(d_q_, 0, sizeof(float) * rows_ * t_.value_stride);
+    std::memset(d_relative_, 0, sizeof(float) * rows_ * t_.value_stride);
+  }
+
+  // scores_ becomes weights, d_scores_ the gradient of scores and biases; 0 where a row sees
+  // nothing.
+  void Weights() {
+    const int64_t all = Up(tile_end_ - tile_begin_);
+    for (int64_t row = 0; row < rows_; row += kRows) {
+      const RowGroup g = Group(row);
+      const bool none = g.begin >= g.end;
+      const int64_t begin = none ? all : Down(g.begin) - tile_begin_;
+      const int64_t end = none ? all : Up(g.end) - tile_begin_;
+      for (int64_t r = row; r < row + g.rows; ++r) {
+        for (float* line : {scores_ + r * kScoreStride, d_scores_ + r * kScoreStride}) {
+          std::fill_n(line, begin, 0.0f);
+          std::fill_n(line + end, all - end, 0.0f);
+        }
+        if (!none) WeightLine(r, begin, end);
+      }
+    }
+  }
+
+  void WeightLine(int64_t r, int64_t begin, int64_t end) {
+    const D d;
+    if (t_.soft_cap != 0) {
+      CapRow(r, begin, end);
+    } else if (HasBias()) {
+      const RowBias bias = Bias(r, begin, end);
+      const V constant = hn::Set(d, bias.constant);
+      for (int64_t k = begin; k < end; k += kLanes) {
+        Biased<true>(scores_ + r * kScoreStride, bias, constant, k);
+      }
+    }
+    Mask(r, begin, end);
+    const float log_sum = t_.log_sum_exp[Token(r) * t_.log_sum_exp_stride + r % t_.group];
+    // Without a single key, weights of 0.
+    const V log_sum2 = hn::Set(d, log_sum == -std::numeric_limits<float>::infinity()
+                                      ? -kNoScore
+                                      : static_cast<float>(log_sum * kLog2EDouble));
+    const V delta = hn::Set(d, delta_[r]), one = hn::Set(d, 1.0f);
+    const V inverse = hn::Set(d, t_.soft_cap == 0 ? 0.0f : 1.0f / (t_.soft_cap * kLog2E));
+    float* scores = scores_ + r * kScoreStride;
+    float* d_scores = d_scores_ + r * kScoreStride;
+    for (int64_t k = begin; k < end; k += kLanes) {
+      const V score = hn::Load(d, scores + k);
+      V weight = hn::Sub(score, log_sum2);
+      Exp2<1>(&weight);
+      V gradient = hn::Mul(weight, hn::Sub(hn::Load(d, d_scores + k), delta));
+      if (t_.soft_cap != 0) {
+        const V bent = hn::Mul(score, inverse);  // tanh; -infinity where masked
+        gradient = hn::Mul(gradient, hn::Max(hn::Zero(d), hn::NegMulAdd(bent, bent, one)));
+      }
+      hn::Store(weight, d, scores + k);
+      hn::Store(gradient, d, d_scores + k);
+    }
+  }
+
+  // d_v += weights^T d_out, d_k += d_scores^T q.
+  void AddKeyGradients() {
+    constexpr int64_t kBlock = AttentionAccess::kBlock;
+    for (int64_t block = tile_begin_; block < tile_end_; block += kBlock) {
+      const int64_t keys = std::min(kBlock, tile_end_ - block);
+      const auto [first, last] = TokensThatSee(block, block + keys);
+      for (int64_t row = first * t_.group; row < last * t_.group; row += kBackwardSlice) {
+        const int64_t rows = std::min(kBackwardSlice, last * t_.group - row);
+        const int64_t at = row * kScoreStride + block - tile_begin_;
+        MultiplyTransposed(scores_ + at, kScoreStride, keys, d_out_ + row * t_.value_stride, rows,
+                           t_.value_stride, b_.d_values + block * t_.value_stride, t_.value_stride);
+        MultiplyTransposed(d_scores_ + at, kScoreStride, keys, q_ + row * t_.value_stride, rows,
+                           t_.value_stride, b_.d_keys + block * t_.value_stride, t_.value_stride);
+      }
+    }
+  }
+
+  // d_q += d_scores k
+  void AddQueryGradients() {
+    for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
+      const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
+      for (int64_t slice = tile_begin_; slice < tile_end_; slice += kBackwardSlice) {
+        for (int64_t row = 0; row < rows_; row += kRows) {
+          const RowGroup g = Group(row);
+          const int64_t begin = std::max(g.begin, slice);
+          const int64_t end = std::min(g.end, slice + kBackwardSlice);
+          if (begin >= end) continue;
+          Multiply(g.rows, width, d_scores_ + row * kScoreStride + begin - tile_begin_,
+                   kScoreStride, b_.key_rows + begin * t_.value_stride + x, t_.value_stride,
+                   end - begin, /*accumulate=*/true, d_q_ + row * t_.value_stride + x,
+                   t_.value_stride);
+        }
+      }
+    }
+  }
+
+  void WriteGradients() {
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t token = Token(r), h = r % t_.group;
+      const float scale = t_.scale * (t_.temperatures == nullptr ? 1.0f : t_.temperatures[token]);
+      float* to = b_.d_q + token * b_.d_q_token_stride + h * b_.d_q_head_stride;
+      const float* keys = d_q_ + r * t_.value_stride;
+      const float* rows = d_relative_ + r * t_.value_stride;
+      // Contextual positions' rows are not scaled.
+      const float row_scale = contextual_ != nullptr ? 1.0f : scale;
+      for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = scale * keys[i] + row_scale * rows[i];
+      if (content_ == nullptr) continue;
+      for (int64_t i = 0; i < t_.head_dim; ++i) {
+        b_.sums->query_bias[h * t_.head_dim + i] += double{scale} * rows[i];
+        b_.sums->key_bias[h * t_.head_dim + i] += double{scale} * keys[i];
+      }
+    }
+  }
+};
+
+int64_t AttendBackwardT(const BackwardTile& tile) {
+  TileBackward(tile).Backward();
+  return HWY_TARGET;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ropewalk::internal
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,303 @@
+#include "src/attention/attention_backward.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ropewalk/attention/backward.h"
+#include "ropewalk/base/error.h"
+#include "src/base/parallel.h"
+
+namespace ropewalk {
+namespace {
+
+using internal::BackwardTables;
+using internal::BackwardTile;
+using internal::ContentColumns;
+using internal::FormRun;
+using internal::FormSums;
+using internal::kTileRows;
+using internal::QueryRanges;
+
+constexpr int64_t kBlock = AttentionAccess::kBlock;
+constexpr float kLn2 = 0.693147181f;
+
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, "AttentionBackward: " + message);
+}
+
+void CheckView(const char* name, const TensorView& view, int64_t tokens, int64_t heads,
+               int64_t head_dim) {
+  if (view.dtype != DType::kF32 || view.device != Device::kCpu || view.rank != 3 ||
+      view.shape[0] != tokens || view.shape[1] != heads || view.shape[2] != head_dim ||
+      (head_dim > 1 && view.strides[2] != 1) || (view.data == nullptr && tokens > 0)) {
+    Refuse(std::string(name) + ": expected float32 [" + std::to_string(tokens) + ", " +
+           std::to_string(heads) + ", " + std::to_string(head_dim) +
+           "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
+           (view.data == nullptr ? " without data" : ""));
+  }
+}
+
+void Check(const AttentionBackwardArgs& args) {
+  if (args.forward == nullptr) Refuse("forward: expected the arguments of the call, got null");
+  const AttentionArgs& f = *args.forward;
+  internal::CheckAttention(f);
+  const int64_t tokens = f.q.shape[0], heads = f.q.shape[1], head_dim = f.q.shape[2];
+  if (tokens > 0 && f.log_sum_exp.empty()) {
+    Refuse("forward.log_sum_exp: expected what Attention wrote; give it room there");
+  }
+  if (tokens > 0 && f.q.data == f.out.data) {
+    Refuse("forward.out: expected memory of its own, because q is needed again");
+  }
+  CheckView("d_out", args.d_out, tokens, heads, head_dim);
+  CheckView("d_q", args.d_q, tokens, heads, head_dim);
+  CheckView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), head_dim);
+  CheckView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), head_dim);
+  if (!args.d_sinks.empty() && args.d_sinks.size() != f.sinks.size()) {
+    Refuse("d_sinks: expected as many as forward.sinks, " + std::to_string(f.sinks.size()) +
+           ", got " + std::to_string(args.d_sinks.size()));
+  }
+}
+
+// A key head's keys and values in the layouts that the gradients read, and the sums that they get.
+struct HeadMemory {
+  AlignedBuffer<float> packed_values, key_rows, d_keys, d_values;
+
+  HeadMemory(const KvCache& cache, int64_t kv_head) {
+    const int64_t keys = cache.tokens(), dim = cache.head_dim(), capacity = cache.capacity_tokens();
+    const int64_t stride = AttentionAccess::ValueStride(dim);
+    const int64_t panel = AttentionAccess::PanelWidth(dim);
+    const auto floats = static_cast<size_t>(keys * stride);
+    packed_values = AlignedBuffer<float>(
+        static_cast<size_t>((keys + kBlock - 1) / kBlock * kBlock * dim), 0.0f);
+    key_rows = AlignedBuffer<float>(floats, 0.0f);
+    d_keys = AlignedBuffer<float>(floats, 0.0f);
+    d_values = AlignedBuffer<float>(floats, 0.0f);
+    const float* packed_keys = AttentionAccess::Keys(cache, kv_head);
+    const float* values = AttentionAccess::Values(cache, kv_head);
+    for (int64_t j = 0; j < keys; ++j) {
+      const int64_t block = j / kBlock * kBlock * dim + j % kBlock;
+      for (int64_t i = 0; i < dim; ++i) {
+        const int64_t first = i / panel * panel, width = std::min(panel, stride - first);
+        key_rows[j * stride + i] = packed_keys[block + i * kBlock];
+        packed_values[block + i * kBlock] = values[first * capacity + j * width + i - first];
+      }
+    }
+  }
+};
+
+FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
+  FormSums s;
+  const auto count = [](int64_t n) { return static_cast<size_t>(n); };
+  const ContentColumns& c = run.content;
+  const int64_t tables = c.table_heads == 1 ? 1 : group;
+  if (std::holds_alternative<SlopeForm>(*run.form)) {
+    s.behind.resize(count(group));
+    s.ahead.resize(count(group));
+  } else if (const auto* table = std::get_if<DistanceForm>(run.form)) {
+    s.values.resize(count(group * table->columns));
+  } else if (const auto* pair = std::get_if<PairForm>(run.form)) {
+    s.pair.resize(count(pair->function->parameters()));
+  } else if (c.columns > 0) {  // ContentForm, and RunningForm with rows
+    const auto make = [&](const AlignedBuffer<float>& rows) {
+      if (rows.size() == 0) return AlignedBuffer<float>();
+      return AlignedBuffer<float>(
+          count(tables * c.columns * AttentionAccess::ValueStride(head_dim)), 0.0f);
+    };
+    s.query_rows = make(c.query_rows);
+    s.key_rows = make(c.key_rows);
+    s.value_rows = make(c.value_rows);
+    s.query_bias.resize(count(group * head_dim));
+    s.key_bias.resize(count(group * head_dim));
+  } else {
+    s.gates.resize(count(group * run.gate_stride));
+  }
+  return s;
+}
+
+// One call's; jobs read it.
+struct Call {
+  const AttentionBackwardArgs& args;
+  const AttentionArgs& forward;
+  QueryRanges ranges;
+  FormRun form;
+  BackwardTables tables;
+  int64_t group, tile_tokens;
+};
+
+BackwardTile MakeTile(const Call& call, const HeadMemory& memory, int64_t token, int64_t kv_head) {
+  const AttentionArgs& f = call.forward;
+  BackwardTile b;
+  const int64_t tokens = std::min(call.tile_tokens, f.q.shape[0] - token);
+  b.forward = internal::MakeTile(f, call.ranges, call.form, token, tokens, kv_head);
+  const int64_t head = kv_head * call.group;
+  const auto at = [&](const TensorView& view) {
+    return static_cast<float*>(view.data) + token * view.strides[0] + head * view.strides[1];
+  };
+  b.d_out = at(call.args.d_out);
+  b.d_out_token_stride = call.args.d_out.strides[0];
+  b.d_out_head_stride = call.args.d_out.strides[1];
+  b.d_q = at(call.args.d_q);
+  b.d_q_token_stride = call.args.d_q.strides[0];
+  b.d_q_head_stride = call.args.d_q.strides[1];
+  b.packed_values = memory.packed_values.data();
+  b.key_rows = memory.key_rows.data();
+  b.d_keys = const_cast<float*>(memory.d_keys.data());
+  b.d_values = const_cast<float*>(memory.d_values.data());
+  b.tables = &call.tables;
+  return b;
+}
+
+void WriteRows(const AlignedBuffer<float>& from, float factor, const TensorView& to, int64_t head) {
+  const int64_t dim = to.shape[2], stride = AttentionAccess::ValueStride(dim);
+  for (int64_t j = 0; j < to.shape[0]; ++j) {
+    float* row = static_cast<float*>(to.data) + j * to.strides[0] + head * to.strides[1];
+    for (int64_t i = 0; i < dim; ++i) row[i] = factor * from[j * stride + i];
+  }
+}
+
+void RunHead(const Call& call, int64_t kv_head, FormSums* sums, double* d_sinks) {
+  const AttentionArgs& f = call.forward;
+  HeadMemory memory(*f.cache, kv_head);
+  const int64_t dim = f.q.shape[2], rows = call.tile_tokens * call.group;
+  const int64_t forward_floats =
+      internal::ScratchFloats(rows, dim) +
+      (f.form == nullptr ? 0 : internal::FormScratchFloats(call.form, rows, call.group, dim));
+  AlignedBuffer<float> scratch(static_cast<size_t>((forward_floats + 15) / 16 * 16 +
+                                                   internal::BackwardScratchFloats(rows, dim)),
+                               0.0f);
+  const bool contextual = f.form != nullptr && std::holds_alternative<RunningForm>(*f.form) &&
+                          call.form.content.columns > 0;
+  AlignedBuffer<float> contextual_scratch(static_cast<size_t>(
+      !contextual ? 0
+                  : internal::ContextualScratchFloats(rows, call.form.content.PaddedColumns(),
+                                                      f.cache->tokens())));
+  for (int64_t token = 0; token < f.q.shape[0]; token += call.tile_tokens) {
+    BackwardTile b = MakeTile(call, memory, token, kv_head);
+    b.forward.scratch = scratch.data();
+    b.scratch = scratch.data() + (forward_floats + 15) / 16 * 16;
+    b.contextual = contextual_scratch.data();
+    b.sums = sums;
+    b.d_sinks = d_sinks == nullptr ? nullptr : d_sinks + kv_head * call.group;
+    internal::AttendBackward(b);
+  }
+  WriteRows(memory.d_keys, kLn2, call.args.d_k, kv_head);
+  WriteRows(memory.d_values, 1.0f, call.args.d_v, kv_head);
+}
+
+// The rows' gradients, in the order of the form, from those of the columns.
+std::vector<float> GatherRows(int64_t table_rows, int64_t dim, const ContentColumns& c,
+                              float factor, const std::vector<FormSums>& sums,
+                              AlignedBuffer<float> FormSums::*member) {
+  if ((sums[0].*member).size() == 0) return {};
+  const int64_t stride = AttentionAccess::ValueStride(dim);
+  std::vector<double> total(static_cast<size_t>(c.table_heads * table_rows * dim));
+  for (size_t kv = 0; kv < sums.size(); ++kv) {
+    const AlignedBuffer<float>& from = sums[kv].*member;
+    const int64_t tables = static_cast<int64_t>(from.size()) / (c.columns * stride);
+    for (int64_t t = 0; t < tables; ++t) {
+      const int64_t head = c.table_heads == 1 ? 0 : static_cast<int64_t>(kv) * tables + t;
+      for (int64_t x = 0; x < c.columns; ++x) {
+        for (int64_t i = 0; i < dim; ++i) {
+          total[(head * table_rows + c.row_of[x]) * dim + i] +=
+              from[(t * c.columns + x) * stride + i];
+        }
+      }
+    }
+  }
+  std::vector<float> out(total.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(factor * total[i]);
+  return out;
+}
+
+std::vector<float> Join(const std::vector<FormSums>& sums, std::vector<double> FormSums::*member) {
+  std::vector<float> out;
+  for (const FormSums& s : sums) {
+    for (const double x : s.*member) out.push_back(static_cast<float>(x));
+  }
+  return out;
+}
+
+// log_gates[l] is part of every sum after it.
+std::vector<float> GateGradient(const std::vector<FormSums>& sums, int64_t heads, int64_t keys) {
+  std::vector<float> out(static_cast<size_t>(keys * heads));
+  const int64_t group = heads / static_cast<int64_t>(sums.size());
+  for (int64_t h = 0; h < heads; ++h) {
+    const double* from = sums[static_cast<size_t>(h / group)].gates.data() + h % group * (keys + 1);
+    double sum = 0;
+    for (int64_t l = keys - 1; l >= 0; --l) {
+      sum += from[l + 1];
+      out[static_cast<size_t>(l * heads + h)] = static_cast<float>(sum);
+    }
+  }
+  return out;
+}
+
+FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
+  FormGradient g;
+  const ScoreForm& form = *call.forward.form;
+  g.behind = Join(sums, &FormSums::behind);
+  g.ahead = Join(sums, &FormSums::ahead);
+  if (const auto* slope = std::get_if<SlopeForm>(&form); slope && slope->ahead.empty()) {
+    g.ahead.clear();
+  }
+  g.values = Join(sums, &FormSums::values);
+  g.parameters = sums[0].pair;
+  for (size_t kv = 1; kv < sums.size(); ++kv) {
+    for (size_t i = 0; i < g.parameters.size(); ++i) g.parameters[i] += sums[kv].pair[i];
+  }
+  if (const auto* content = std::get_if<ContentForm>(&form)) {
+    const ContentColumns& c = call.form.content;
+    g.query_rows =
+        GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::query_rows);
+    g.key_rows = GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::key_rows);
+    g.value_rows =
+        GatherRows(content->rows, content->head_dim, c, 1.0f, sums, &FormSums::value_rows);
+    if (!content->query_bias.empty()) g.query_bias = Join(sums, &FormSums::query_bias);
+    if (!content->key_bias.empty()) g.key_bias = Join(sums, &FormSums::key_bias);
+  }
+  if (const auto* running = std::get_if<RunningForm>(&form)) {
+    if (running->kind == RunningForm::Kind::kContextual) {
+      g.position_rows = GatherRows(running->rows, running->head_dim, call.form.content, kLn2, sums,
+                                   &FormSums::query_rows);
+    } else {
+      g.log_gates = GateGradient(sums, call.forward.q.shape[1], call.forward.cache->tokens());
+    }
+  }
+  return g;
+}
+
+}  // namespace
+
+void AttentionBackward(const AttentionBackwardArgs& args) {
+  Check(args);
+  const AttentionArgs& f = *args.forward;
+  const int64_t heads = f.q.shape[1], kv_heads = f.cache->kv_heads(), group = heads / kv_heads;
+  Call call{
+      args, f, internal::FindRanges(f), {}, {}, group, std::max<int64_t>(1, kTileRows / group)};
+  call.tile_tokens = std::clamp<int64_t>(f.q.shape[0], 1, call.tile_tokens);
+  std::vector<FormSums> sums;
+  if (f.form != nullptr) {
+    call.form = internal::PrepareForm(f, call.ranges);
+    call.tables = internal::MakeBackwardTables(*f.form, call.form.content);
+    for (int64_t h = 0; h < kv_heads; ++h) {
+      sums.push_back(MakeSums(call.form, group, f.q.shape[2]));
+    }
+  }
+  std::vector<double> d_sinks(args.d_sinks.size());
+  // Five products of two operations for each pair of tokens.
+  const int64_t work_ns = f.q.shape[0] * heads * f.cache->tokens() * f.q.shape[2] / 10;
+  const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), kv_heads));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t h = 0; h < kv_heads; ++h) {
+    RunHead(call, h, sums.empty() ? nullptr : &sums[static_cast<size_t>(h)],
+            d_sinks.empty() ? nullptr : d_sinks.data());
+  }
+  std::copy(d_sinks.begin(), d_sinks.end(), args.d_sinks.begin());
+  if (args.d_form != nullptr) {
+    *args.d_form = f.form == nullptr ? FormGradient() : Finish(call, sums);
+  }
+}
+
+}  // namespace ropewalk

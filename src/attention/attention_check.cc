@@ -1,0 +1,103 @@
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "ropewalk/base/error.h"
+#include "src/attention/attention_form.h"
+
+namespace ropewalk::internal {
+namespace {
+
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, "Attention: " + message);
+}
+
+void CheckView(const char* name, const TensorView& view, int64_t head_dim) {
+  if (view.dtype != DType::kF32 || view.device != Device::kCpu || view.rank != 3 ||
+      view.shape[2] != head_dim || (head_dim > 1 && view.strides[2] != 1)) {
+    Refuse(std::string(name) + ": expected float32 [tokens, heads, " + std::to_string(head_dim) +
+           "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString());
+  }
+}
+
+// First and last byte that the view can touch.
+std::pair<uintptr_t, uintptr_t> Extent(const TensorView& view) {
+  int64_t low = 0, high = 0;
+  for (int i = 0; i < view.rank; ++i) {
+    const int64_t reach = (view.shape[i] - 1) * view.strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto base = reinterpret_cast<uintptr_t>(view.data);
+  return {base + low * sizeof(float), base + high * sizeof(float) + sizeof(float) - 1};
+}
+
+void CheckSpan(const char* name, std::span<const float> values, int64_t expected, const char* of) {
+  if (values.empty()) return;
+  if (static_cast<int64_t>(values.size()) != expected) {
+    Refuse(std::string(name) + ": expected " + std::to_string(expected) + ", one for each " + of +
+           ", got " + std::to_string(values.size()));
+  }
+  for (const float x : values) {
+    if (!std::isfinite(x)) {
+      Refuse(std::string(name) + ": expected finite numbers, got " + std::to_string(x));
+    }
+  }
+}
+
+void CheckNumbers(const AttentionArgs& args, int64_t tokens, int64_t heads) {
+  if (!(args.soft_cap >= 0) || !std::isfinite(args.soft_cap)) {
+    Refuse("soft_cap: expected 0 (none) or more, got " + std::to_string(args.soft_cap));
+  }
+  CheckSpan("sinks", args.sinks, heads, "query head");
+  CheckSpan("temperatures", args.temperatures, tokens, "query");
+  if (!args.log_sum_exp.empty() &&
+      static_cast<int64_t>(args.log_sum_exp.size()) != tokens * heads) {
+    Refuse("log_sum_exp: expected room for " + std::to_string(tokens * heads) + " numbers, got " +
+           std::to_string(args.log_sum_exp.size()));
+  }
+}
+
+}  // namespace
+
+void CheckAttention(const AttentionArgs& args) {
+  if (args.cache == nullptr) Refuse("cache: expected a KvCache, got null");
+  const KvCache& cache = *args.cache;
+  CheckView("q", args.q, cache.head_dim());
+  CheckView("out", args.out, cache.head_dim());
+  const int64_t tokens = args.q.shape[0], heads = args.q.shape[1];
+  if (args.out.shape[0] != tokens || args.out.shape[1] != heads) {
+    Refuse("out: expected the shape of q, " + args.q.ShapeString() + ", got " +
+           args.out.ShapeString());
+  }
+  if (heads < 1 || heads % cache.kv_heads() != 0) {
+    Refuse("q: expected a multiple of the cache's " + std::to_string(cache.kv_heads()) +
+           " key heads, got " + std::to_string(heads) + " heads");
+  }
+  if (tokens < 0 || (tokens > cache.tokens() && args.query_positions.empty())) {
+    Refuse("q: has " + std::to_string(tokens) + " tokens but the cache holds " +
+           std::to_string(cache.tokens()) +
+           "; append their keys and values first, or "
+           "give query_positions");
+  }
+  if (!std::isfinite(args.scale)) {
+    Refuse("scale: expected a finite number, got " + std::to_string(args.scale));
+  }
+  if (args.window_tokens < 0) {
+    Refuse("window_tokens: expected 0 (all) or more, got " + std::to_string(args.window_tokens));
+  }
+  CheckNumbers(args, tokens, heads);
+  if (tokens == 0) return;
+  if (args.form != nullptr) CheckForm(*args.form, heads, cache.head_dim());
+  if (args.q.data == nullptr || args.out.data == nullptr)
+    Refuse("q and out: expected data, got null");
+  const auto [q_begin, q_end] = Extent(args.q);
+  const auto [out_begin, out_end] = Extent(args.out);
+  const bool same = args.q.data == args.out.data && args.q.strides[0] == args.out.strides[0] &&
+                    args.q.strides[1] == args.out.strides[1];
+  if (!same && q_begin <= out_end && out_begin <= q_end) {
+    Refuse("out: overlaps q without being q; give it the same strides or memory of its own");
+  }
+}
+
+}  // namespace ropewalk::internal

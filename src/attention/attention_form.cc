@@ -1,0 +1,164 @@
+#include "src/attention/attention_form.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "ropewalk/base/error.h"
+#include "src/attention/attention_backward.h"
+
+namespace ropewalk::internal {
+namespace {
+
+constexpr int64_t kBlock = AttentionAccess::kBlock;
+
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, "Attention: " + message);
+}
+
+ContentColumns OrderColumns(const ContentForm& f) {
+  ContentColumns c;
+  c.first = f.first;
+  c.table_heads = f.table_heads;
+  c.column_of.resize(f.row_of.size());
+  for (size_t x = f.row_of.size(); x-- > 0;) {
+    if (c.row_of.empty() || c.row_of.back() != f.row_of[x]) c.row_of.push_back(f.row_of[x]);
+    c.column_of[x] = static_cast<int32_t>(c.row_of.size()) - 1;
+  }
+  c.columns = static_cast<int64_t>(c.row_of.size());
+  return c;
+}
+
+// rows [table_heads, table_rows, head_dim] -> [table_heads, blocks, head_dim, 64]
+AlignedBuffer<float> PackRows(const ContentColumns& c, int64_t table_rows, int64_t head_dim,
+                              const std::vector<float>& rows) {
+  if (rows.empty()) return {};
+  const int64_t padded = c.PaddedColumns();
+  AlignedBuffer<float> packed(static_cast<size_t>(c.table_heads * padded * head_dim), 0.0f);
+  for (int64_t h = 0; h < c.table_heads; ++h) {
+    for (int64_t x = 0; x < c.columns; ++x) {
+      const float* from = rows.data() + (h * table_rows + c.row_of[x]) * head_dim;
+      float* to = packed.data() + (h * padded + x / kBlock * kBlock) * head_dim + x % kBlock;
+      for (int64_t i = 0; i < head_dim; ++i) to[i * kBlock] = from[i];
+    }
+  }
+  return packed;
+}
+
+AlignedBuffer<float> PadRows(const ContentColumns& c, int64_t table_rows, int64_t head_dim,
+                             const std::vector<float>& rows) {
+  if (rows.empty()) return {};
+  const int64_t stride = AttentionAccess::ValueStride(head_dim);
+  AlignedBuffer<float> padded(static_cast<size_t>(c.table_heads * c.columns * stride), 0.0f);
+  for (int64_t h = 0; h < c.table_heads; ++h) {
+    for (int64_t x = 0; x < c.columns; ++x) {
+      std::copy_n(rows.data() + (h * table_rows + c.row_of[x]) * head_dim, head_dim,
+                  padded.data() + (h * c.columns + x) * stride);
+    }
+  }
+  return padded;
+}
+
+struct Preparer {
+  const AttentionArgs& args;
+  const QueryRanges& ranges;
+  FormRun& run;
+
+  void operator()(const SlopeForm& f) const {
+    if (args.mask == AttentionMask::kBidirectional && f.ahead.empty()) {
+      Refuse("SlopeForm.ahead: expected a slope for each head as attention is bidirectional");
+    }
+  }
+  void operator()(const DistanceForm&) const {}
+  void operator()(const PairForm& f) const {
+    const int64_t known = f.function->positions();
+    for (const auto& [name, positions] :
+         {std::pair{"query", &ranges.query_positions}, std::pair{"key", &ranges.key_positions}}) {
+      for (const int64_t position : *positions) {
+        if (position >= 0 && position < known) continue;
+        Refuse("PairForm.function: knows positions 0 to " + std::to_string(known - 1) + ", got a " +
+               name + " at " + std::to_string(position));
+      }
+    }
+  }
+  void operator()(const ContentForm& f) const {
+    if (!ranges.consecutive) {
+      Refuse("key_positions: expected consecutive ones within a document, for a ContentForm");
+    }
+    run.content = OrderColumns(f);
+    run.content.query_rows = PackRows(run.content, f.rows, f.head_dim, f.query_rows);
+    run.content.key_rows = PackRows(run.content, f.rows, f.head_dim, f.key_rows);
+    run.content.value_rows = PadRows(run.content, f.rows, f.head_dim, f.value_rows);
+  }
+  void operator()(const RunningForm& f) const {
+    if (args.mask != AttentionMask::kCausal) {
+      Refuse("mask: expected a causal one for a RunningForm, which sums over the tokens between");
+    }
+    if (!args.query_positions.empty()) {
+      Refuse("query_positions: expected none for a RunningForm, whose queries are the last keys");
+    }
+    const int64_t keys = args.cache->tokens(), heads = args.q.shape[1];
+    if (f.kind == RunningForm::Kind::kContextual) {
+      run.content.columns = std::min(f.rows, keys + 1);
+      run.content.table_heads = f.table_heads;
+      run.content.row_of.resize(static_cast<size_t>(run.content.columns));
+      std::iota(run.content.row_of.begin(), run.content.row_of.end(), 0);
+      run.content.query_rows = PackRows(run.content, f.rows, f.head_dim, f.position_rows);
+      return;
+    }
+    if (static_cast<int64_t>(f.log_gates.size()) != keys * heads) {
+      Refuse("RunningForm.log_gates: expected " + std::to_string(keys * heads) + " numbers, " +
+             std::to_string(keys) + " keys times " + std::to_string(heads) + " heads, got " +
+             std::to_string(f.log_gates.size()));
+    }
+    run.gate_stride = keys + 1;
+    run.gate_sums.resize(static_cast<size_t>(heads * (keys + 1)));
+    for (int64_t h = 0; h < heads; ++h) {
+      double* sums = run.gate_sums.data() + h * (keys + 1);
+      sums[0] = 0;
+      for (int64_t l = 0; l < keys; ++l) {
+        sums[l + 1] = sums[l] + f.log_gates[static_cast<size_t>(l * heads + h)];
+      }
+    }
+  }
+};
+
+}  // namespace
+
+FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges) {
+  FormRun run;
+  run.form = args.form;
+  run.ranges = &ranges;
+  run.first_index = args.cache->tokens() - args.q.shape[0];
+  std::visit(Preparer{args, ranges, run}, *args.form);
+  return run;
+}
+
+BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns& c) {
+  if (const auto* f = std::get_if<ContentForm>(&form)) {
+    return {PadRows(c, f->rows, f->head_dim, f->query_rows),
+            PadRows(c, f->rows, f->head_dim, f->key_rows),
+            PackRows(c, f->rows, f->head_dim, f->value_rows)};
+  }
+  if (const auto* f = std::get_if<RunningForm>(&form); f != nullptr && c.columns > 0) {
+    return {PadRows(c, f->rows, f->head_dim, f->position_rows), {}, {}};
+  }
+  return {};
+}
+
+int64_t FormScratchFloats(const FormRun& run, int64_t rows, int64_t group, int64_t head_dim) {
+  const int64_t stride = AttentionAccess::ValueStride(head_dim);
+  if (std::holds_alternative<PairForm>(*run.form)) return rows * kScoreStride;
+  if (std::holds_alternative<ContentForm>(*run.form)) {
+    return rows * stride + kMicroRows * kColumnStride + kScoreStride +
+           kBlock * (stride + kKeyColumns);
+  }
+  if (const auto* running = std::get_if<RunningForm>(run.form);
+      running != nullptr && running->kind == RunningForm::Kind::kContextual) {
+    return rows * (stride + run.content.PaddedColumns() + 16) + kScoreStride;
+  }
+  return group * kBandStride;
+}
+
+}  // namespace ropewalk::internal

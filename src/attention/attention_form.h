@@ -1,0 +1,62 @@
+// What is made once a call from positions, documents and a score form, for the kernel to read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ropewalk/attention/attention.h"
+#include "ropewalk/base/buffer.h"
+
+namespace ropewalk::internal {
+
+// The keys that each query sees: one interval, because neither positions within a document nor
+// documents ever fall. Both ends rise from query to query.
+struct QueryRanges {
+  std::vector<int64_t> begin, end;  // [queries]
+  // Where key positions are consecutive within documents: the distance of query t and key j is
+  // base[t] - j.
+  bool consecutive = true;
+  std::vector<int64_t> base;  // [queries]
+  // [queries], [keys]; filled where a form asks for positions and not for distances.
+  std::vector<int64_t> query_positions, key_positions;
+};
+
+// Throw Error that names the argument.
+void CheckAttention(const AttentionArgs& args);
+QueryRanges FindRanges(const AttentionArgs& args);
+
+// A content form with the rows of its tables in the order in which a row of scores meets them:
+// column 0 is that of the largest distance, and from one distance to the next the column stays or
+// grows by one. Where row_of does otherwise, rows are repeated.
+struct ContentColumns {
+  std::vector<int32_t> column_of;  // [distance - first], the nearest beyond the ends
+  std::vector<int32_t> row_of;     // [columns]
+  int64_t first = 0, columns = 0, table_heads = 1;
+  AlignedBuffer<float> query_rows, key_rows;  // [table_heads, blocks, head_dim, 64], as keys are
+  AlignedBuffer<float> value_rows;            // [table_heads, columns, value_stride]
+
+  int64_t PaddedColumns() const { return (columns + 63) / 64 * 64; }
+  // Of a head's packed rows.
+  int64_t Table(int64_t head, int64_t head_dim) const {
+    return table_heads == 1 ? 0 : head * PaddedColumns() * head_dim;
+  }
+  int64_t Column(int64_t distance) const {
+    const int64_t last = static_cast<int64_t>(column_of.size()) - 1;
+    const int64_t at = distance < first ? 0 : distance - first;
+    return column_of[static_cast<size_t>(at > last ? last : at)];
+  }
+};
+
+struct FormRun {
+  const ScoreForm* form = nullptr;
+  const QueryRanges* ranges = nullptr;
+  ContentColumns content;         // ContentForm; kContextual: query_rows, a column a row
+  std::vector<double> gate_sums;  // kGates: [heads, keys + 1], the sum before each key
+  int64_t gate_stride = 0;        // keys + 1
+  int64_t first_index = 0;        // of query 0 among the keys
+};
+
+// `head_dim` of q. Throws Error that says what does not fit.
+FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges);
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,178 @@
+// What the bodies of attention are made of: the micro kernel, 2^x and tanh; once a target.
+#if defined(ROPEWALK_ATTENTION_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_GEMM_INL_H_
+#undef ROPEWALK_ATTENTION_GEMM_INL_H_
+#else
+#define ROPEWALK_ATTENTION_GEMM_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "src/attention/attention_cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ropewalk::internal {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+// The micro kernel holds kRows x kVecs sums in registers: 24 of 32, or 12 of 16.
+constexpr int kRows = kMicroRows;
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+constexpr int kVecs = 2;
+#else
+constexpr int kVecs = 4;
+#endif
+// 2^f on [-0.5, 0.5]: least maximum relative error with a constant term of 1, each coefficient
+// rounded to float32 before the next was fitted. In float32 arithmetic off by at most 1.6e-7, 1.3
+// ULP.
+constexpr float kExp2[] = {1.0f,          0.693147004f,   0.240222469f,
+                           0.0555071123f, 0.00967129413f, 0.00132694072f};
+// (tanh(x) / x - 1) / x^2 in powers of x^2 for |x| below kTanhSmall, by the same kind of fit: with
+// rounding 1.4 x 2^-24.
+constexpr float kTanh[] = {-0.333332807f, 0.133314416f, -0.0537397154f, 0.0206390880f,
+                           -0.00570498686f};
+constexpr float kTanhSmall = 0.625f;
+constexpr float kLog2E = 1.44269504f;
+constexpr float kLn2 = 0.693147181f;
+
+// c [rows, vecs * lanes] (+)= a [rows, depth] b [depth, vecs * lanes]. Each element sums over depth
+// in order, so its bits do not depend on rows or vecs. A transposed a is [depth, rows] in memory.
+template <int rows, int vecs, bool transposed>
+HWY_INLINE void MultiplyPanel(const float* HWY_RESTRICT a, int64_t a_stride,
+                              const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
+                              bool accumulate, float* HWY_RESTRICT c, int64_t c_stride) {
+  const D d;
+  constexpr int64_t kLanes = hn::MaxLanes(D());
+  V sums[rows][vecs];
+  HWY_UNROLL(8)
+  for (int r = 0; r < rows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < vecs; ++v) {
+      sums[r][v] = accumulate ? hn::Load(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+    }
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    V rhs[vecs];
+    HWY_UNROLL(8)
+    for (int v = 0; v < vecs; ++v) rhs[v] = hn::Load(d, b + k * b_stride + v * kLanes);
+    HWY_UNROLL(8)
+    for (int r = 0; r < rows; ++r) {
+      const V lhs = hn::Set(d, transposed ? a[k * a_stride + r] : a[r * a_stride + k]);
+      HWY_UNROLL(8)
+      for (int v = 0; v < vecs; ++v) sums[r][v] = hn::MulAdd(lhs, rhs[v], sums[r][v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int r = 0; r < rows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < vecs; ++v) hn::Store(sums[r][v], d, c + r * c_stride + v * kLanes);
+  }
+}
+
+template <int vecs, bool transposed>
+HWY_NOINLINE void MultiplyRows(int64_t rows, const float* a, int64_t a_stride, const float* b,
+                               int64_t b_stride, int64_t depth, bool accumulate, float* c,
+                               int64_t c_stride) {
+  switch (rows) {
+    case 1:
+      return MultiplyPanel<1, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+    case 2:
+      return MultiplyPanel<2, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+    case 3:
+      return MultiplyPanel<3, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+    case 4:
+      return MultiplyPanel<4, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+    case 5:
+      return MultiplyPanel<5, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+    default:
+      return MultiplyPanel<6, vecs, transposed>(a, a_stride, b, b_stride, depth, accumulate, c,
+                                                c_stride);
+  }
+}
+
+// The same for any width, a multiple of the lanes.
+template <bool transposed = false>
+HWY_INLINE void Multiply(int64_t rows, int64_t width, const float* a, int64_t a_stride,
+                         const float* b, int64_t b_stride, int64_t depth, bool accumulate, float* c,
+                         int64_t c_stride) {
+  constexpr int64_t kLanes = hn::MaxLanes(D());
+  for (int64_t x = 0; x < width; x += kVecs * kLanes) {
+    const int64_t vecs = std::min<int64_t>(kVecs, (width - x) / kLanes);
+    switch (vecs) {
+      case 1:
+        MultiplyRows<1, transposed>(rows, a, a_stride, b + x, b_stride, depth, accumulate, c + x,
+                                    c_stride);
+        break;
+      case 2:
+        MultiplyRows<2, transposed>(rows, a, a_stride, b + x, b_stride, depth, accumulate, c + x,
+                                    c_stride);
+        break;
+      case 3:
+        MultiplyRows<kVecs == 4 ? 3 : 1, transposed>(rows, a, a_stride, b + x, b_stride, depth,
+                                                     accumulate, c + x, c_stride);
+        break;
+      default:
+        MultiplyRows<kVecs, transposed>(rows, a, a_stride, b + x, b_stride, depth, accumulate,
+                                        c + x, c_stride);
+    }
+  }
+}
+
+// x = 2^x for count vectors at once (one alone waits for its own latencies), x <= 0, within 2 ULP;
+// 0 below -126 and at -infinity; NaN stays NaN.
+template <int count>
+HWY_INLINE void Exp2(V* HWY_RESTRICT x) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  const V round = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the sum's low bits are the integer
+  V shifted[count], f[count], p[count];
+  HWY_UNROLL(4)
+  for (int i = 0; i < count; ++i) {
+    shifted[i] = hn::Add(x[i], round);
+    f[i] = hn::Sub(x[i], hn::Sub(shifted[i], round));
+    p[i] = hn::Set(d, kExp2[5]);
+  }
+  HWY_UNROLL(5)
+  for (int k = 4; k >= 0; --k) {
+    const V term = hn::Set(d, kExp2[k]);
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], term);
+  }
+  HWY_UNROLL(4)
+  for (int i = 0; i < count; ++i) {
+    const auto exponent = hn::ShiftLeft<23>(hn::BitCast(du, shifted[i]));
+    const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p[i]), exponent));
+    x[i] = hn::IfThenZeroElse(hn::Lt(x[i], hn::Set(d, -126.0f)), y);
+  }
+}
+
+// Within 3 ULP: a polynomial near 0, (1 - e) / (1 + e) with e = exp(-2 |x|) beyond.
+HWY_INLINE V Tanh(V x) {
+  const D d;
+  const V a = hn::Abs(x), z = hn::Mul(x, x);
+  V p = hn::Set(d, kTanh[4]);
+  HWY_UNROLL(4)
+  for (int k = 3; k >= 0; --k) p = hn::MulAdd(p, z, hn::Set(d, kTanh[k]));
+  const V near = hn::MulAdd(hn::Mul(x, z), p, x);
+  V e = hn::Mul(a, hn::Set(d, -2 * kLog2E));
+  Exp2<1>(&e);
+  const V one = hn::Set(d, 1.0f);
+  const V far = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
+  return hn::IfThenElse(hn::Lt(a, hn::Set(d, kTanhSmall)), near, far);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ropewalk::internal
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
