@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -25,6 +26,12 @@ struct AttentionCase {
   std::vector<int64_t> query_positions, key_positions;  // empty: counted
   std::vector<int64_t> query_documents, key_documents;  // the document of each; empty: one
   std::optional<ScoreForm> form;
+  // What rotation on load does: the products of q and R(-relative(i, j)) k, where i and j count
+  // from the first key; NaN: not seen. The pair p of a head is (pairs[2p], pairs[2p + 1]).
+  std::function<double(int64_t, int64_t)> relative;
+  std::vector<int64_t> pairs;
+  std::vector<double> frequencies;  // radians
+  double amplitude = 1;
 
   int64_t KeyPosition(int64_t j) const { return key_positions.empty() ? j : key_positions[j]; }
   int64_t QueryPosition(int64_t i) const {
@@ -33,6 +40,7 @@ struct AttentionCase {
   int64_t Distance(int64_t i, int64_t j) const { return QueryPosition(i) - KeyPosition(j); }
   bool Sees(int64_t i, int64_t j) const {
     const int64_t d = Distance(i, j);
+    if (relative && std::isnan(relative(keys - queries + i, j))) return false;
     if (!key_documents.empty() && query_documents[i] != key_documents[j]) return false;
     return (!causal || d >= 0) && (window == 0 || std::abs(d) < window);
   }
@@ -71,6 +79,22 @@ struct Pair {
   static const float* Table(const std::vector<float>& rows, int64_t table_heads, int64_t count,
                             int64_t h, int64_t row, int64_t dim) {
     return rows.data() + ((table_heads == 1 ? 0 : h) * count + row) * dim;
+  }
+
+  double Product() const {
+    if (!c.relative) return Dot(q(), k(j), c.head_dim);
+    const double distance = c.relative(c.keys - c.queries + i, j);
+    std::vector<double> turned(k(j), k(j) + c.head_dim);
+    for (size_t p = 0; p < c.frequencies.size(); ++p) {
+      const double angle = -distance * c.frequencies[p];
+      const double x = k(j)[c.pairs[2 * p]], y = k(j)[c.pairs[2 * p + 1]];
+      const double a2 = c.amplitude * c.amplitude;  // queries and keys have it once each
+      turned[c.pairs[2 * p]] = a2 * (x * std::cos(angle) - y * std::sin(angle));
+      turned[c.pairs[2 * p + 1]] = a2 * (y * std::cos(angle) + x * std::sin(angle));
+    }
+    double sum = 0;
+    for (int64_t x = 0; x < c.head_dim; ++x) sum += q()[x] * turned[x];
+    return sum;
   }
 
   double operator()(const SlopeForm& f) const {
@@ -152,7 +176,7 @@ inline AttentionResult Attention(const AttentionCase& c) {
       for (int64_t j = 0; j < c.keys; ++j) {
         if (!c.Sees(i, j)) continue;
         const Pair pair{c, i, j, h, sums.data()};
-        double score = c.Scale(i) * attention_detail::Dot(pair.q(), pair.k(j), c.head_dim);
+        double score = c.Scale(i) * pair.Product();
         if (c.form) score += std::visit(pair, *c.form);
         if (c.soft_cap != 0) score = c.soft_cap * std::tanh(score / c.soft_cap);
         scores[j] = score;

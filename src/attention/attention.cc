@@ -59,17 +59,11 @@ Schedule Plan(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys, int
   return s;
 }
 
-// One call's.
-struct Run {
-  internal::QueryRanges ranges;
-  internal::FormRun form;
-};
-
-AttentionTile MakeTile(const AttentionArgs& args, const Run& run, const Schedule& s, int64_t tile,
-                       int64_t kv_head, int64_t span) {
+AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& run,
+                       const Schedule& s, int64_t tile, int64_t kv_head, int64_t span) {
   const int64_t token = tile * s.tile_tokens;
   const int64_t tokens = std::min(s.tile_tokens, args.q.shape[0] - token);
-  AttentionTile t = internal::MakeTile(args, run.ranges, run.form, token, tokens, kv_head);
+  AttentionTile t = internal::MakeTile(args, run, token, tokens, kv_head);
   t.key_begin = span * s.span_keys;
   t.key_end = std::min(t.key_end, t.key_begin + s.span_keys);
   return t;
@@ -108,9 +102,32 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 
 }  // namespace
 
-AttentionTile internal::MakeTile(const AttentionArgs& args, const QueryRanges& ranges,
-                                 const FormRun& form, int64_t token, int64_t tokens,
-                                 int64_t kv_head) {
+void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
+  run.ranges = FindRanges(args);
+  if (args.form != nullptr) run.form = PrepareForm(args, run.ranges);
+  if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
+}
+
+int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
+                                    int64_t head_dim) {
+  int64_t floats = ScratchFloats(rows, head_dim);
+  if (run.form.form != nullptr) floats += FormScratchFloats(run.form, rows, group, head_dim);
+  floats = (floats + 15) / 16 * 16;
+  if (run.rotation.rotation == nullptr) return floats;
+  return floats + RotationScratchFloats(run.rotation.views, rows,
+                                        AttentionAccess::ValueStride(head_dim), head_dim);
+}
+
+void internal::SetScratch(AttentionTile& t, const AttentionRun& run, float* scratch) {
+  t.scratch = scratch;
+  if (run.rotation.rotation == nullptr) return;
+  const int64_t rows = t.tokens * t.group;
+  t.rotation_scratch = scratch + TileScratchFloats(run, rows, t.group, t.head_dim) -
+                       RotationScratchFloats(run.rotation.views, rows, t.value_stride, t.head_dim);
+}
+
+AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& run, int64_t token,
+                                 int64_t tokens, int64_t kv_head) {
   const KvCache& cache = *args.cache;
   const int64_t group = args.q.shape[1] / cache.kv_heads(), head = kv_head * group;
   AttentionTile t;
@@ -131,9 +148,10 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const QueryRanges& r
   t.group = group;
   t.first_token = token;
   t.first_head = head;
-  t.seen_begin = ranges.begin.data() + token;
-  t.seen_end = ranges.end.data() + token;
-  t.form = args.form == nullptr ? nullptr : &form;
+  t.seen_begin = run.ranges.begin.data() + token;
+  t.seen_end = run.ranges.end.data() + token;
+  t.form = args.form == nullptr ? nullptr : &run.form;
+  t.rotation = args.rotation == nullptr ? nullptr : &run.rotation;
   t.soft_cap = args.soft_cap;
   t.temperatures = args.temperatures.empty() ? nullptr : args.temperatures.data() + token;
   t.sinks = args.sinks.empty() ? nullptr : args.sinks.data() + head;
@@ -145,6 +163,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const QueryRanges& r
   t.key_end = cache.tokens();
   t.scale = args.scale;
   t.scratch = nullptr;
+  t.rotation_scratch = nullptr;
   t.partial = nullptr;
   return t;
 }
@@ -174,8 +193,8 @@ void Attention(const AttentionArgs& args) {
   internal::CheckAttention(args);
   const int64_t tokens = args.q.shape[0];
   if (tokens == 0) return;
-  Run run{internal::FindRanges(args), {}};
-  if (args.form != nullptr) run.form = internal::PrepareForm(args, run.ranges);
+  internal::AttentionRun run;
+  internal::Prepare(args, run);
   const KvCache& cache = *args.cache;
   const int64_t kv_heads = cache.kv_heads(), group = args.q.shape[1] / kv_heads;
   const Schedule s = Plan(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
@@ -185,10 +204,8 @@ void Attention(const AttentionArgs& args) {
   // Two multiplications for each, at some 50 a nanosecond.
   const int64_t work_ns = max_rows * s.tiles * kv_heads * cache.tokens() * cache.head_dim() / 25;
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), s.jobs));
-  int64_t scratch_floats = internal::ScratchFloats(max_rows, cache.head_dim());
-  if (args.form != nullptr) {
-    scratch_floats += internal::FormScratchFloats(run.form, max_rows, group, cache.head_dim());
-  }
+  const int64_t scratch_floats =
+      internal::TileScratchFloats(run, max_rows, group, cache.head_dim());
   AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
   AlignedBuffer<float> partials(static_cast<size_t>(s.spans > 1 ? s.jobs * max_rows * record : 0));
 
@@ -199,7 +216,7 @@ void Attention(const AttentionArgs& args) {
     const int64_t span = job % s.spans, kv_head = job / s.spans % kv_heads;
     const int64_t tile = s.tiles - 1 - job / s.spans / kv_heads;
     AttentionTile t = MakeTile(args, run, s, tile, kv_head, span);
-    t.scratch = scratch.data() + omp_get_thread_num() * scratch_floats;
+    internal::SetScratch(t, run, scratch.data() + omp_get_thread_num() * scratch_floats);
     if (s.spans > 1) {
       const int64_t rows = t.tokens * t.group;
       t.partial = partials.data() + (job - span) * max_rows * record + span * rows * record;

@@ -30,6 +30,7 @@ class TileBackward : public TileGradients {
     for (int64_t k = first; k < end; k += kTileKeys) {
       tile_begin_ = k;
       tile_end_ = std::min(k + kTileKeys, end);
+      if (InHole(tile_begin_, tile_end_)) continue;
       if (contextual_ != nullptr) BeginContextualTile(first);
       Scores();
       Products(d_out_, b_.packed_values, d_scores_);
@@ -40,8 +41,8 @@ class TileBackward : public TileGradients {
       }
       Weights();
       if (contextual_ != nullptr) AddContextualGradients(first, d_scores_);
-      AddKeyGradients();
-      AddQueryGradients();
+      AddValueGradients();
+      for (int v = 0; v < views_; ++v) AddViewGradients(v);
       if (t_.form != nullptr) AddFormGradients();
     }
     if (contextual_ != nullptr) AddPositionRows();
@@ -67,7 +68,7 @@ class TileBackward : public TileGradients {
         b_.d_sinks[h] -= std::exp(t_.sinks[h] - log_sum) * sum;
       }
     }
-    std::memset(d_q_, 0, sizeof(float) * rows_ * t_.value_stride);
+    std::memset(d_q_, 0, sizeof(float) * views_ * rows_ * t_.value_stride);
     std::memset(d_relative_, 0, sizeof(float) * rows_ * t_.value_stride);
   }
 
@@ -125,25 +126,53 @@ class TileBackward : public TileGradients {
     }
   }
 
-  // d_v += weights^T d_out, d_k += d_scores^T q.
-  void AddKeyGradients() {
+  // c [keys, value_stride] += a^T b for the keys of the tile; a is by row and key, b by row.
+  void AddByKey(const float* a, const float* b, float* c) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     for (int64_t block = tile_begin_; block < tile_end_; block += kBlock) {
       const int64_t keys = std::min(kBlock, tile_end_ - block);
       const auto [first, last] = TokensThatSee(block, block + keys);
       for (int64_t row = first * t_.group; row < last * t_.group; row += kBackwardSlice) {
         const int64_t rows = std::min(kBackwardSlice, last * t_.group - row);
-        const int64_t at = row * kScoreStride + block - tile_begin_;
-        MultiplyTransposed(scores_ + at, kScoreStride, keys, d_out_ + row * t_.value_stride, rows,
-                           t_.value_stride, b_.d_values + block * t_.value_stride, t_.value_stride);
-        MultiplyTransposed(d_scores_ + at, kScoreStride, keys, q_ + row * t_.value_stride, rows,
-                           t_.value_stride, b_.d_keys + block * t_.value_stride, t_.value_stride);
+        MultiplyTransposed(a + row * kScoreStride + block - tile_begin_, kScoreStride, keys,
+                           b + row * t_.value_stride, rows, t_.value_stride,
+                           c + block * t_.value_stride, t_.value_stride);
       }
     }
   }
 
-  // d_q += d_scores k
-  void AddQueryGradients() {
+  // d_v += weights^T d_out
+  void AddValueGradients() { AddByKey(scores_, d_out_, b_.d_values); }
+
+  // d_k += d_scores^T q, d_q += d_scores k, both as turned in the view.
+  void AddViewGradients(int view) {
+    const float* d_scores = d_scores_;
+    if (views_ > 1) {
+      const Reach reach = ReachOf(view, 0, rows_);
+      if (reach.end <= tile_begin_ || reach.begin >= tile_end_) return;
+      if (!reach.CoversAll(tile_begin_, tile_end_)) d_scores = OfView(view);
+    }
+    AddByKey(d_scores, Queries(view), b_.d_keys + view * b_.view_stride);
+    AddQueryGradients(d_scores, b_.key_rows + view * b_.view_stride,
+                      d_q_ + view * rows_ * t_.value_stride);
+  }
+
+  // d_scores where the view scores, 0 elsewhere.
+  const float* OfView(int view) {
+    const int64_t all = Up(tile_end_ - tile_begin_);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t token = Token(r);
+      const int64_t begin = std::clamp<int64_t>(ViewBegin(view, token) - tile_begin_, 0, all);
+      const int64_t end = std::clamp<int64_t>(ViewEnd(view, token) - tile_begin_, begin, all);
+      float* to = d_view_ + r * kScoreStride;
+      std::fill_n(to, begin, 0.0f);
+      std::copy_n(d_scores_ + r * kScoreStride + begin, end - begin, to + begin);
+      std::fill_n(to + end, all - end, 0.0f);
+    }
+    return d_view_;
+  }
+
+  void AddQueryGradients(const float* d_scores, const float* key_rows, float* d_q) {
     for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
       const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
       for (int64_t slice = tile_begin_; slice < tile_end_; slice += kBackwardSlice) {
@@ -152,16 +181,29 @@ class TileBackward : public TileGradients {
           const int64_t begin = std::max(g.begin, slice);
           const int64_t end = std::min(g.end, slice + kBackwardSlice);
           if (begin >= end) continue;
-          Multiply(g.rows, width, d_scores_ + row * kScoreStride + begin - tile_begin_,
-                   kScoreStride, b_.key_rows + begin * t_.value_stride + x, t_.value_stride,
-                   end - begin, /*accumulate=*/true, d_q_ + row * t_.value_stride + x,
-                   t_.value_stride);
+          Multiply(g.rows, width, d_scores + row * kScoreStride + begin - tile_begin_, kScoreStride,
+                   key_rows + begin * t_.value_stride + x, t_.value_stride, end - begin,
+                   /*accumulate=*/true, d_q + row * t_.value_stride + x, t_.value_stride);
         }
       }
     }
   }
 
+  // The sum over views of what turns back, in the first.
+  void TurnQueryGradientsBack() {
+    for (int v = 0; v < views_; ++v) {
+      for (int64_t r = 0; r < rows_; ++r) {
+        float* first = d_q_ + r * t_.value_stride;
+        float* own = first + v * rows_ * t_.value_stride;
+        TurnRow(*rotation_, QueryRow(v, r), /*back=*/true, own);
+        if (v == 0) continue;
+        for (int64_t i = 0; i < t_.head_dim; ++i) first[i] += own[i];
+      }
+    }
+  }
+
   void WriteGradients() {
+    if (rotation_ != nullptr) TurnQueryGradientsBack();
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t token = Token(r), h = r % t_.group;
       const float scale = t_.scale * (t_.temperatures == nullptr ? 1.0f : t_.temperatures[token]);

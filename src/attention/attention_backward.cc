@@ -18,7 +18,7 @@ using internal::ContentColumns;
 using internal::FormRun;
 using internal::FormSums;
 using internal::kTileRows;
-using internal::QueryRanges;
+using internal::RotationRun;
 
 constexpr int64_t kBlock = AttentionAccess::kBlock;
 constexpr float kLn2 = 0.693147181f;
@@ -63,16 +63,19 @@ void Check(const AttentionBackwardArgs& args) {
 // A key head's keys and values in the layouts that the gradients read, and the sums that they get.
 struct HeadMemory {
   AlignedBuffer<float> packed_values, key_rows, d_keys, d_values;
+  int64_t view_stride = 0;  // of key_rows and d_keys, which each view has
 
-  HeadMemory(const KvCache& cache, int64_t kv_head) {
+  HeadMemory(const KvCache& cache, int64_t kv_head, const RotationRun& rotation) {
     const int64_t keys = cache.tokens(), dim = cache.head_dim(), capacity = cache.capacity_tokens();
     const int64_t stride = AttentionAccess::ValueStride(dim);
     const int64_t panel = AttentionAccess::PanelWidth(dim);
     const auto floats = static_cast<size_t>(keys * stride);
+    const int views = std::max(1, rotation.views);
+    view_stride = keys * stride;
     packed_values = AlignedBuffer<float>(
         static_cast<size_t>((keys + kBlock - 1) / kBlock * kBlock * dim), 0.0f);
-    key_rows = AlignedBuffer<float>(floats, 0.0f);
-    d_keys = AlignedBuffer<float>(floats, 0.0f);
+    key_rows = AlignedBuffer<float>(views * floats, 0.0f);
+    d_keys = AlignedBuffer<float>(views * floats, 0.0f);
     d_values = AlignedBuffer<float>(floats, 0.0f);
     const float* packed_keys = AttentionAccess::Keys(cache, kv_head);
     const float* values = AttentionAccess::Values(cache, kv_head);
@@ -82,6 +85,37 @@ struct HeadMemory {
         const int64_t first = i / panel * panel, width = std::min(panel, stride - first);
         key_rows[j * stride + i] = packed_keys[block + i * kBlock];
         packed_values[block + i * kBlock] = values[first * capacity + j * width + i - first];
+      }
+    }
+    for (int v = views - 1; v >= 0 && rotation.rotation != nullptr; --v) {
+      if (v > 0) std::copy_n(key_rows.data(), view_stride, key_rows.data() + v * view_stride);
+      Turn(rotation, v, keys, stride, /*back=*/false, key_rows.data() + v * view_stride);
+    }
+  }
+
+  // The gradients of the keys before they were turned, in those of the first view.
+  void TurnBack(const RotationRun& rotation, int64_t keys, int64_t stride) {
+    for (int v = 0; v < rotation.views; ++v) {
+      float* own = d_keys.data() + v * view_stride;
+      Turn(rotation, v, keys, stride, /*back=*/true, own);
+      for (int64_t i = 0; v > 0 && i < view_stride; ++i) d_keys[i] += own[i];
+    }
+  }
+
+  // rows [keys, stride], in place
+  static void Turn(const RotationRun& run, int view, int64_t keys, int64_t stride, bool back,
+                   float* rows) {
+    for (int64_t j = 0; j < keys; ++j) {
+      const float* cos = LoadRotationAccess::KeyBlock(*run.rotation, view, j / kBlock);
+      if (cos == nullptr) return;
+      cos += j % kBlock;
+      const float* sin = cos + run.pairs * kBlock;
+      float* x = rows + j * stride;
+      for (int64_t p = 0; p < run.pairs; ++p) {
+        const float c = cos[p * kBlock], s = back ? -sin[p * kBlock] : sin[p * kBlock];
+        const float a = x[run.dims[2 * p]], b = x[run.dims[2 * p + 1]];
+        x[run.dims[2 * p]] = a * c - b * s;
+        x[run.dims[2 * p + 1]] = b * c + a * s;
       }
     }
   }
@@ -120,17 +154,16 @@ FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
 struct Call {
   const AttentionBackwardArgs& args;
   const AttentionArgs& forward;
-  QueryRanges ranges;
-  FormRun form;
   BackwardTables tables;
   int64_t group, tile_tokens;
+  internal::AttentionRun run;
 };
 
 BackwardTile MakeTile(const Call& call, const HeadMemory& memory, int64_t token, int64_t kv_head) {
   const AttentionArgs& f = call.forward;
   BackwardTile b;
   const int64_t tokens = std::min(call.tile_tokens, f.q.shape[0] - token);
-  b.forward = internal::MakeTile(f, call.ranges, call.form, token, tokens, kv_head);
+  b.forward = internal::MakeTile(f, call.run, token, tokens, kv_head);
   const int64_t head = kv_head * call.group;
   const auto at = [&](const TensorView& view) {
     return static_cast<float*>(view.data) + token * view.strides[0] + head * view.strides[1];
@@ -144,6 +177,7 @@ BackwardTile MakeTile(const Call& call, const HeadMemory& memory, int64_t token,
   b.packed_values = memory.packed_values.data();
   b.key_rows = memory.key_rows.data();
   b.d_keys = const_cast<float*>(memory.d_keys.data());
+  b.view_stride = memory.view_stride;
   b.d_values = const_cast<float*>(memory.d_values.data());
   b.tables = &call.tables;
   return b;
@@ -159,29 +193,29 @@ void WriteRows(const AlignedBuffer<float>& from, float factor, const TensorView&
 
 void RunHead(const Call& call, int64_t kv_head, FormSums* sums, double* d_sinks) {
   const AttentionArgs& f = call.forward;
-  HeadMemory memory(*f.cache, kv_head);
+  HeadMemory memory(*f.cache, kv_head, call.run.rotation);
   const int64_t dim = f.q.shape[2], rows = call.tile_tokens * call.group;
-  const int64_t forward_floats =
-      internal::ScratchFloats(rows, dim) +
-      (f.form == nullptr ? 0 : internal::FormScratchFloats(call.form, rows, call.group, dim));
-  AlignedBuffer<float> scratch(static_cast<size_t>((forward_floats + 15) / 16 * 16 +
-                                                   internal::BackwardScratchFloats(rows, dim)),
-                               0.0f);
+  const int64_t forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
+  const int views = std::max(1, call.run.rotation.views);
+  AlignedBuffer<float> scratch(
+      static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)),
+      0.0f);
   const bool contextual = f.form != nullptr && std::holds_alternative<RunningForm>(*f.form) &&
-                          call.form.content.columns > 0;
+                          call.run.form.content.columns > 0;
   AlignedBuffer<float> contextual_scratch(static_cast<size_t>(
       !contextual ? 0
-                  : internal::ContextualScratchFloats(rows, call.form.content.PaddedColumns(),
+                  : internal::ContextualScratchFloats(rows, call.run.form.content.PaddedColumns(),
                                                       f.cache->tokens())));
   for (int64_t token = 0; token < f.q.shape[0]; token += call.tile_tokens) {
     BackwardTile b = MakeTile(call, memory, token, kv_head);
-    b.forward.scratch = scratch.data();
-    b.scratch = scratch.data() + (forward_floats + 15) / 16 * 16;
+    internal::SetScratch(b.forward, call.run, scratch.data());
+    b.scratch = scratch.data() + forward_floats;
     b.contextual = contextual_scratch.data();
     b.sums = sums;
     b.d_sinks = d_sinks == nullptr ? nullptr : d_sinks + kv_head * call.group;
     internal::AttendBackward(b);
   }
+  memory.TurnBack(call.run.rotation, f.cache->tokens(), AttentionAccess::ValueStride(dim));
   WriteRows(memory.d_keys, kLn2, call.args.d_k, kv_head);
   WriteRows(memory.d_values, 1.0f, call.args.d_v, kv_head);
 }
@@ -248,7 +282,7 @@ FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
     for (size_t i = 0; i < g.parameters.size(); ++i) g.parameters[i] += sums[kv].pair[i];
   }
   if (const auto* content = std::get_if<ContentForm>(&form)) {
-    const ContentColumns& c = call.form.content;
+    const ContentColumns& c = call.run.form.content;
     g.query_rows =
         GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::query_rows);
     g.key_rows = GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::key_rows);
@@ -259,8 +293,8 @@ FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
   }
   if (const auto* running = std::get_if<RunningForm>(&form)) {
     if (running->kind == RunningForm::Kind::kContextual) {
-      g.position_rows = GatherRows(running->rows, running->head_dim, call.form.content, kLn2, sums,
-                                   &FormSums::query_rows);
+      g.position_rows = GatherRows(running->rows, running->head_dim, call.run.form.content, kLn2,
+                                   sums, &FormSums::query_rows);
     } else {
       g.log_gates = GateGradient(sums, call.forward.q.shape[1], call.forward.cache->tokens());
     }
@@ -274,15 +308,14 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   Check(args);
   const AttentionArgs& f = *args.forward;
   const int64_t heads = f.q.shape[1], kv_heads = f.cache->kv_heads(), group = heads / kv_heads;
-  Call call{
-      args, f, internal::FindRanges(f), {}, {}, group, std::max<int64_t>(1, kTileRows / group)};
+  Call call{args, f, {}, group, std::max<int64_t>(1, kTileRows / group), {}};
+  internal::Prepare(f, call.run);
   call.tile_tokens = std::clamp<int64_t>(f.q.shape[0], 1, call.tile_tokens);
   std::vector<FormSums> sums;
   if (f.form != nullptr) {
-    call.form = internal::PrepareForm(f, call.ranges);
-    call.tables = internal::MakeBackwardTables(*f.form, call.form.content);
+    call.tables = internal::MakeBackwardTables(*f.form, call.run.form.content);
     for (int64_t h = 0; h < kv_heads; ++h) {
-      sums.push_back(MakeSums(call.form, group, f.q.shape[2]));
+      sums.push_back(MakeSums(call.run.form, group, f.q.shape[2]));
     }
   }
   std::vector<double> d_sinks(args.d_sinks.size());

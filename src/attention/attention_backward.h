@@ -35,8 +35,9 @@ struct BackwardTile {
   float* d_q;
   int64_t d_q_token_stride, d_q_head_stride;
   const float* packed_values;  // of the key head, as keys are
-  const float* key_rows;       // [keys, value_stride], padded with zeros
-  float* d_keys;               // [keys, value_stride], in units of ln 2
+  const float* key_rows;       // [views, keys, value_stride], turned, padded with zeros
+  float* d_keys;               // [views, keys, value_stride], turned, in units of ln 2
+  int64_t view_stride;         // of those two
   float* d_values;             // [keys, value_stride]
   const BackwardTables* tables;
   FormSums* sums;
@@ -45,8 +46,9 @@ struct BackwardTile {
   float* contextual;  // ContextualScratchFloats
 };
 
-constexpr int64_t BackwardScratchFloats(int64_t rows, int64_t head_dim) {
-  const int64_t floats = rows * (kScoreStride + 3 * AttentionAccess::ValueStride(head_dim) + 1);
+constexpr int64_t BackwardScratchFloats(int64_t rows, int64_t head_dim, int64_t views) {
+  const int64_t stride = AttentionAccess::ValueStride(head_dim);
+  const int64_t floats = rows * ((views > 1 ? 2 : 1) * kScoreStride + (2 + views) * stride + 1);
   return (floats + 15) / 16 * 16;
 }
 

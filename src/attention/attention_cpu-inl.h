@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "src/attention/attention_content-inl.h"
+#include "src/attention/attention_views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
@@ -19,9 +19,9 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kValueSlice = 128;  // keys: 32 KiB of values at 64 dims
 
-class TileRun : public TileContent {
+class TileRun : public TileViews {
  public:
-  explicit TileRun(const AttentionTile& t) : TileContent(t) {}
+  explicit TileRun(const AttentionTile& t) : TileViews(t) {}
 
   void Run() {
     Begin();
@@ -32,6 +32,7 @@ class TileRun : public TileContent {
     for (int64_t i = 0; i < tiles; ++i) {
       tile_begin_ = begin + (Descends() ? tiles - 1 - i : i) * kTileKeys;
       tile_end_ = std::min(tile_begin_ + kTileKeys, end);
+      if (InHole(tile_begin_, tile_end_)) continue;
       Scores();
       Softmax();
       Values();
@@ -65,33 +66,15 @@ class TileRun : public TileContent {
       }
     }
     if (HasContent()) BeginContent();
+    if (rotation_ != nullptr) TurnQueries();
     std::memset(sums_, 0, sizeof(float) * rows_ * t_.value_stride);
     std::memset(weights_, 0, sizeof(float) * rows_ * AttentionAccess::kMaxLanes);
   }
 
-  // Whatever is added by row is left to what follows.
   void Scores() {
-    Products(q_, t_.keys, scores_);
+    QueryKeyProducts();
     if (HasBias()) BeginBias();
     if (HasContent()) AddContent();
-  }
-
-  // to [rows, kScoreStride] = a [rows, value_stride] times what is packed as keys are.
-  void Products(const float* a, const float* packed, float* to) {
-    constexpr int64_t kBlock = AttentionAccess::kBlock;
-    for (int64_t block = tile_begin_; block < tile_end_; block += kBlock) {
-      const float* keys = packed + block * t_.head_dim;
-      for (int64_t row = 0; row < rows_; row += kRows) {
-        const RowGroup g = Group(row);
-        const int64_t begin = std::max(g.begin / kLanes * kLanes, block);
-        const int64_t end = std::min(g.end, block + kBlock);
-        if (begin >= end) continue;
-        const int64_t width = (end - begin + kLanes - 1) / kLanes * kLanes;
-        Multiply(g.rows, width, a + row * t_.value_stride, t_.value_stride, keys + begin - block,
-                 kBlock, t_.head_dim, /*accumulate=*/false,
-                 to + row * kScoreStride + begin - tile_begin_, kScoreStride);
-      }
-    }
   }
 
   void Softmax() {
@@ -119,6 +102,10 @@ class TileRun : public TileContent {
     const int64_t seen_end = t_.seen_end[Token(r)] - tile_begin_;
     for (int64_t k = begin; k < std::min(end, seen_begin); ++k) scores[k] = kMasked;
     for (int64_t k = std::max(begin, seen_end); k < end; ++k) scores[k] = kMasked;
+    if (!HasHoles()) return;
+    const int64_t hole_begin = ViewEnd(1, Token(r)) - tile_begin_;
+    const int64_t hole_end = std::min(end, ViewBegin(0, Token(r)) - tile_begin_);
+    for (int64_t k = std::max(begin, hole_begin); k < hole_end; ++k) scores[k] = kMasked;
   }
 
   // score = cap tanh((score + bias) / cap), in units of log 2.

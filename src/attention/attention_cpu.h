@@ -6,6 +6,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "src/attention/attention_form.h"
+#include "src/attention/attention_rotation.h"
 
 namespace ropewalk {
 
@@ -55,21 +56,39 @@ struct AttentionTile {
   int64_t first_token, first_head;
   const int64_t *seen_begin, *seen_end;  // [tokens], of QueryRanges
   const FormRun* form;                   // null: no bias
+  const RotationRun* rotation;           // null: queries and keys are turned already
   float soft_cap;                        // 0: none
   const float* temperatures;             // [tokens] or null
   const float* sinks;                    // [group] or null
   float scale;
   float* log_sum_exp;  // [tokens, log_sum_exp_stride] or null
   int64_t log_sum_exp_stride;
-  float* scratch;  // ScratchFloats(rows, head_dim) and FormScratchFloats
+  float* scratch;           // ScratchFloats(rows, head_dim) and FormScratchFloats
+  float* rotation_scratch;  // RotationScratchFloats
   // When not null, `out` is left alone and each row gives its value_stride unnormalised sums, its
   // maximum (of scores in units of log 2) and its sum of weights here.
   float* partial;  // [rows, value_stride + 2]
 };
 
+// What is made once a call, before its tiles.
+struct AttentionRun {
+  QueryRanges ranges;
+  FormRun form;
+  RotationRun rotation;
+
+  AttentionRun() = default;
+  AttentionRun(const AttentionRun&) = delete;  // `form` points into it
+  AttentionRun& operator=(const AttentionRun&) = delete;
+};
+void Prepare(const AttentionArgs& args, AttentionRun& run);
+
 // Of the tokens from `token` on, against all keys and without scratch.
-AttentionTile MakeTile(const AttentionArgs& args, const QueryRanges& ranges, const FormRun& form,
-                       int64_t token, int64_t tokens, int64_t kv_head);
+AttentionTile MakeTile(const AttentionArgs& args, const AttentionRun& run, int64_t token,
+                       int64_t tokens, int64_t kv_head);
+// Gives the tile its `scratch`.
+void SetScratch(AttentionTile& tile, const AttentionRun& run, float* scratch);
+// For tiles of up to `rows` rows.
+int64_t TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group, int64_t head_dim);
 
 constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim);

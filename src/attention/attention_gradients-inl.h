@@ -27,8 +27,9 @@ class TileGradients : public TileContextual {
         d_scores_(b.scratch),
         d_out_(d_scores_ + rows_ * kScoreStride),
         d_q_(d_out_ + rows_ * t_.value_stride),
-        d_relative_(d_q_ + rows_ * t_.value_stride),
-        delta_(d_relative_ + rows_ * t_.value_stride) {}
+        d_relative_(d_q_ + views_ * rows_ * t_.value_stride),
+        d_view_(d_relative_ + rows_ * t_.value_stride),
+        delta_(d_view_ + (views_ > 1 ? rows_ * kScoreStride : 0)) {}
 
   // Tokens first .. last see some of the keys begin .. end.
   std::pair<int64_t, int64_t> TokensThatSee(int64_t begin, int64_t end) const {
@@ -234,8 +235,9 @@ class TileGradients : public TileContextual {
   const BackwardTile& b_;
   float* const d_scores_;    // [rows, kScoreStride], of weights at first
   float* const d_out_;       // [rows, value_stride]
-  float* const d_q_;         // [rows, value_stride], by way of the keys, before the scale
+  float* const d_q_;         // [views, rows, value_stride], by way of the keys, before the scale
   float* const d_relative_;  // [rows, value_stride], by way of query_rows
+  float* const d_view_;      // [rows, kScoreStride], the scores' gradients of one of several views
   float* const delta_;       // [rows], d_out . out
 };
 

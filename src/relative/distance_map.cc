@@ -108,6 +108,29 @@ struct Tile {
   }
 };
 
+struct Keys {
+  int view;
+  int64_t query;
+
+  KeyInterval operator()(const Rerope& m) const { return ByDistance(m.window); }
+  KeyInterval operator()(const LeakyRerope& m) const { return ByDistance(m.window); }
+  KeyInterval operator()(const SelfExtend& m) const { return ByDistance(m.window); }
+  KeyInterval operator()(const DualChunk& m) const {
+    const int64_t own = query / m.chunk * m.chunk, before = std::max<int64_t>(0, own - m.chunk);
+    if (view == 0) return {own, query + 1};
+    return view == 1 ? KeyInterval{before, own} : KeyInterval{0, before};
+  }
+  KeyInterval operator()(const AttentionSinks& m) const {
+    if (view == 1) return {0, std::min(m.sinks, query + 1)};
+    return {std::max(m.sinks, query - m.window + 1), query + 1};
+  }
+
+  KeyInterval ByDistance(int64_t window) const {
+    const int64_t near = std::max<int64_t>(0, query - window + 1);
+    return view == 0 ? KeyInterval{near, query + 1} : KeyInterval{0, near};
+  }
+};
+
 struct Largest {
   int64_t length;
 
@@ -186,6 +209,10 @@ int ViewOf(const DistanceMap& map, int64_t query, int64_t key) {
     default:
       return -1;
   }
+}
+
+KeyInterval KeysOfView(const DistanceMap& map, int view, int64_t query) {
+  return std::visit(Keys{view, query}, map);
 }
 
 double RelativePosition(const DistanceMap& map, int64_t query, int64_t key) {

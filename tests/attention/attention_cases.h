@@ -151,7 +151,7 @@ inline std::vector<NamedForm> EveryForm(const AttentionCase& c, bool running) {
 }
 
 struct CaseMemory {
-  explicit CaseMemory(const AttentionCase& c)
+  explicit CaseMemory(const AttentionCase& c, const LoadRotation* rotation = nullptr)
       : cache(c.kv_heads, c.head_dim, c.keys),
         out(c.q.size(), NAN),
         log_sum_exp(static_cast<size_t>(c.queries * c.heads), NAN) {
@@ -164,6 +164,7 @@ struct CaseMemory {
     args.window_tokens = c.window;
     args.mask = c.causal ? AttentionMask::kCausal : AttentionMask::kBidirectional;
     args.form = c.form ? &*c.form : nullptr;
+    args.rotation = rotation;
     args.soft_cap = static_cast<float>(c.soft_cap);
     args.sinks = c.sinks;
     args.temperatures = c.temperatures;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/tensor_view.h"
 #include "ropewalk/relative/forms.h"
@@ -17,8 +18,8 @@
 
 namespace ropewalk {
 
-// Keys (rotated) and values of one layer, float32, in the layout that the kernel reads: keys packed
-// in blocks with tokens along the vector, values by rows.
+// Keys (rotated, unless attention turns them on load) and values of one layer, float32, in the
+// layout that the kernel reads: keys packed in blocks with tokens along the vector, values by rows.
 class KvCache {
  public:
   KvCache() = default;
@@ -46,7 +47,8 @@ enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 // Where a query stands and what it sees. Distance is the position of the query less that of the
 // key. Without anything the queries are the last tokens of the cache and positions count from 0.
 struct AttentionArgs {
-  TensorView q;    // float32 [tokens, heads, head_dim], rotated; heads a multiple of kv_heads
+  TensorView q;    // float32 [tokens, heads, head_dim], rotated unless `rotation` is given; heads a
+                   // multiple of kv_heads
   TensorView out;  // float32 [tokens, heads, head_dim]; may be q
   const KvCache* cache = nullptr;  // already holds the keys of q: q[t] stands at
                                    // cache->tokens() - tokens + t
@@ -55,9 +57,13 @@ struct AttentionArgs {
 
   AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance
   const ScoreForm* form = nullptr;              // the bias; null: none
-  float soft_cap = 0;                           // on score and bias together; 0: none
-  std::span<const float> sinks = {};                 // [heads] logits that only the denominator has
-  std::span<const float> temperatures = {};          // [tokens] factors of the scale
+  // Null: q and the cache's keys are rotated. Else they are not, and are as they are read: keys of
+  // a cache can then be seen at other frequencies, or at the distances of a map. Then key j stands
+  // at position j, and ContentForm and kContextual are refused.
+  const LoadRotation* rotation = nullptr;
+  float soft_cap = 0;                        // on score and bias together; 0: none
+  std::span<const float> sinks = {};         // [heads] logits that only the denominator has
+  std::span<const float> temperatures = {};  // [tokens] factors of the scale
 
   // Cross attention, or positions that are no count: the position of each query (then queries need
   // not be tokens of the cache) and of each key. Within a document neither may fall.

@@ -25,7 +25,7 @@ struct AttentionBackwardArgs {
   TensorView d_q;                          // [tokens, heads, head_dim]
   TensorView d_k, d_v;                     // [cache->tokens(), kv_heads, head_dim]
   FormGradient* d_form = nullptr;          // null: not wanted
-  std::span<float> d_sinks = {};                // [heads]; empty: not wanted
+  std::span<float> d_sinks = {};           // [heads]; empty: not wanted
 };
 
 // Writes d_q, d_k, d_v and what else is given, in float32. The threads take a key head each, in

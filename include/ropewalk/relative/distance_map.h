@@ -76,6 +76,13 @@ std::vector<DistanceView> Views(const DistanceMap& map);
 // The view of a pair, or -1: not seen (a key ahead of its query, or dropped by AttentionSinks).
 int ViewOf(const DistanceMap& map, int64_t query, int64_t key);
 
+// The keys first .. end - 1 that view v scores for a query: one interval, whose ends never fall
+// from a query to the next; empty where first >= end. A key is in one interval at most.
+struct KeyInterval {
+  int64_t first = 0, end = 0;
+};
+KeyInterval KeysOfView(const DistanceMap& map, int view, int64_t query);
+
 // Which views the pairs of a tile need, both ends included: bit v for view v, bit 3 for pairs that
 // are not seen. Exact: a tile with one bit needs no test within.
 uint32_t ViewsOfTile(const DistanceMap& map, int64_t first_query, int64_t last_query,

@@ -1,0 +1,57 @@
+// Rotation on load: queries and cached keys come unrotated and attention turns them as it reads
+// them. With a distance map it turns them once for each view of the map, which keys that were
+// turned before they were cached cannot be.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ropewalk/base/buffer.h"
+#include "ropewalk/relative/distance_map.h"
+#include "ropewalk/rotary/frequencies.h"
+#include "ropewalk/rotary/table.h"
+
+namespace ropewalk {
+
+// What one rotation needs for the keys of a cache; layers and sequences that rotate alike share it.
+// Key j stands at position j, and so does the query of that token.
+class LoadRotation {
+ public:
+  // `frequencies` are those of `spec`. Throws Error(kUnsupported) for several axes, xPos and heads
+  // that do not all rotate, and what CheckComposition throws.
+  LoadRotation(const RotarySpec& spec, const Frequencies& frequencies, AnglePrecision precision,
+               const std::optional<DistanceMap>& map = std::nullopt);
+
+  // Makes room for `tokens` keys; what is there keeps its bits. Throws Error past 2^31 positions.
+  void Grow(int64_t tokens);
+
+  int64_t tokens() const { return tokens_; }
+  int64_t head_dim() const { return spec_.head_dim; }
+  const std::optional<DistanceMap>& map() const { return map_; }
+  int64_t bytes() const;
+
+ private:
+  friend struct LoadRotationAccess;
+  // cos and sin of the keys at one map of positions.
+  struct KeyTable {
+    PositionMap map;
+    int64_t divisor = 1;
+    Frequencies frequencies;                  // over the divisor
+    std::vector<AlignedBuffer<float>> parts;  // each [blocks, 2, pairs, 64]
+  };
+  struct View {
+    PositionMap query;
+    Frequencies frequencies;
+    int table = -1;  // of its keys, -1: they stand at position 0 and stay as they are
+  };
+
+  RotarySpec spec_;
+  AnglePrecision precision_;
+  std::optional<DistanceMap> map_;
+  int64_t tokens_ = 0;
+  std::vector<KeyTable> tables_;
+  std::vector<View> views_;
+};
+
+}  // namespace ropewalk

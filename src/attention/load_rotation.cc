@@ -1,0 +1,199 @@
+#include "ropewalk/attention/load_rotation.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "ropewalk/attention/attention.h"
+#include "ropewalk/base/error.h"
+#include "src/attention/attention_cpu.h"
+#include "src/attention/attention_rotation.h"
+#include "src/rotary/double_double.h"
+
+namespace ropewalk {
+namespace {
+
+constexpr int64_t kBlock = AttentionAccess::kBlock;
+constexpr int64_t kMostTokens = int64_t{1} << 30;
+
+[[noreturn]] void Unsupported(const std::string& why) {
+  throw Error(ErrorCode::kUnsupported, "LoadRotation: " + why);
+}
+
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+bool Same(const PositionMap& a, const PositionMap& b) {
+  return a.modulus == b.modulus && a.divisor == b.divisor && a.slope == b.slope &&
+         a.offset == b.offset && a.limit == b.limit;
+}
+
+Frequencies Divided(Frequencies f, int64_t divisor) {
+  if (divisor == 1) return f;
+  const auto d = static_cast<double>(divisor);
+  for (DoubleDouble& x : f.inv_freq) x = internal::operator/(x, DoubleDouble{d, 0});
+  for (float& x : f.inv_freq_f32) x /= static_cast<float>(divisor);
+  return f;
+}
+
+// rows [count, 2, pairs] -> [2, pairs, 64], one token a column
+void PackBlock(const float* rows, int64_t pairs, float* block) {
+  for (int64_t t = 0; t < kBlock; ++t) {
+    for (int64_t i = 0; i < 2 * pairs; ++i) block[i * kBlock + t] = rows[t * 2 * pairs + i];
+  }
+}
+
+}  // namespace
+
+LoadRotation::LoadRotation(const RotarySpec& spec, const Frequencies& frequencies,
+                           AnglePrecision precision, const std::optional<DistanceMap>& map)
+    : spec_(spec), precision_(precision), map_(map) {
+  if (map) CheckComposition(*map, spec);
+  if (frequencies.axes > 1) Unsupported("expected positions on one axis");
+  if (!frequencies.log_decay.empty()) {
+    Unsupported("expected no xPos; turn queries and keys before they are cached");
+  }
+  if (spec.rotated_heads > 0) {
+    Unsupported("expected all heads to rotate; turn queries and keys before they are cached");
+  }
+  const auto pairs = static_cast<int64_t>(frequencies.inv_freq.size());
+  if (2 * pairs != spec.rotary_dim || spec.first_dim < 0 ||
+      spec.first_dim + spec.rotary_dim > spec.head_dim) {
+    Refuse("LoadRotation: frequencies: expected those of the spec, " +
+           std::to_string(spec.rotary_dim / 2) + " pairs within a head of " +
+           std::to_string(spec.head_dim) + ", got " + std::to_string(pairs));
+  }
+  const std::vector<DistanceView> views =
+      map ? Views(*map) : std::vector<DistanceView>{DistanceView{}};
+  for (const DistanceView& v : views) {
+    View view{v.query, Divided(frequencies, v.frequency_divisor), -1};
+    if (v.key.slope == 0 && v.key.offset == 0) {
+      // Keys at position 0 would only grow by the amplitude; the queries take it.
+      view.frequencies.amplitude *= frequencies.amplitude;
+      views_.push_back(std::move(view));
+      continue;
+    }
+    const auto known = std::find_if(tables_.begin(), tables_.end(), [&](const KeyTable& t) {
+      return Same(t.map, v.key) && t.divisor == v.frequency_divisor;
+    });
+    view.table = static_cast<int>(known - tables_.begin());
+    if (known == tables_.end()) {
+      tables_.push_back({v.key, v.frequency_divisor, view.frequencies, {}});
+    }
+    views_.push_back(std::move(view));
+  }
+}
+
+void LoadRotation::Grow(int64_t tokens) {
+  if (tokens > kMostTokens) {
+    Refuse("LoadRotation.Grow: tokens: expected at most 2^30, got " + std::to_string(tokens));
+  }
+  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kBlock;
+  const int64_t pairs = LoadRotationAccess::Pairs(*this);
+  std::vector<int64_t> positions(kBlock);
+  AlignedBuffer<float> rows(static_cast<size_t>(kBlock * 2 * pairs));
+  for (; tokens_ < tokens; tokens_ += kBlock) {
+    for (KeyTable& table : tables_) {
+      if (tokens_ / kPart == static_cast<int64_t>(table.parts.size())) {
+        table.parts.emplace_back(static_cast<size_t>(kPart * 2 * pairs));
+      }
+      for (int64_t t = 0; t < kBlock; ++t) positions[t] = table.map(tokens_ + t);
+      FillCosSin(table.frequencies, positions, precision_, rows.data());
+      PackBlock(rows.data(), pairs, table.parts.back().data() + tokens_ % kPart * 2 * pairs);
+    }
+  }
+}
+
+int64_t LoadRotation::bytes() const {
+  size_t floats = 0;
+  for (const KeyTable& table : tables_) {
+    for (const auto& part : table.parts) floats += part.size();
+  }
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
+void LoadRotationAccess::FillQueries(const LoadRotation& r, int view, int64_t first, int64_t count,
+                                     float* out) {
+  const LoadRotation::View& v = r.views_[static_cast<size_t>(view)];
+  std::vector<int64_t> positions(static_cast<size_t>(count));
+  for (int64_t t = 0; t < count; ++t) positions[t] = v.query(first + t);
+  FillCosSin(v.frequencies, positions, r.precision_, out);
+}
+
+namespace internal {
+namespace {
+
+void CheckRotation(const AttentionArgs& args) {
+  const LoadRotation& r = *args.rotation;
+  const std::string name = "Attention: rotation: ";
+  if (r.head_dim() != args.cache->head_dim()) {
+    Refuse(name + "expected one of heads of " + std::to_string(args.cache->head_dim()) +
+           ", got one of " + std::to_string(r.head_dim()));
+  }
+  if (r.tokens() < args.cache->tokens()) {
+    Refuse(name + "knows " + std::to_string(r.tokens()) + " tokens but the cache holds " +
+           std::to_string(args.cache->tokens()) + "; call Grow first");
+  }
+  if (!args.query_positions.empty() || !args.key_positions.empty()) {
+    Refuse(name +
+           "expected no query_positions and no key_positions: key j stands at position j; turn "
+           "queries and keys before they are cached");
+  }
+  const auto* running = args.form == nullptr ? nullptr : std::get_if<RunningForm>(args.form);
+  const bool contextual = running != nullptr && running->kind == RunningForm::Kind::kContextual;
+  if (contextual || (args.form != nullptr && std::holds_alternative<ContentForm>(*args.form))) {
+    Refuse(name +
+           "expected a form without products of queries and keys, which would be unrotated ones; "
+           "turn queries and keys before they are cached");
+  }
+  if (!r.map()) return;
+  if (args.mask != AttentionMask::kCausal) {
+    Refuse(name + Describe(*r.map()) + " expects a causal mask");
+  }
+  if (args.document_starts.size() > 1) {
+    Refuse(name + Describe(*r.map()) +
+           " expects one document, because its windows and chunks count from the first token");
+  }
+}
+
+}  // namespace
+
+RotationRun PrepareRotation(const AttentionArgs& args) {
+  CheckRotation(args);
+  const LoadRotation& r = *args.rotation;
+  const RotarySpec& spec = LoadRotationAccess::Spec(r);
+  RotationRun run;
+  run.rotation = &r;
+  run.views = LoadRotationAccess::Views(r);
+  run.pairs = LoadRotationAccess::Pairs(r);
+  run.queries = args.q.shape[0];
+  const int64_t first = args.cache->tokens() - run.queries;
+  for (int64_t p = 0; p < run.pairs; ++p) {
+    const bool half = spec.layout == PairLayout::kHalf;
+    const int64_t a = spec.first_dim + (half ? p : 2 * p);
+    run.dims.push_back(static_cast<int32_t>(a));
+    run.dims.push_back(static_cast<int32_t>(half ? a + run.pairs : a + 1));
+  }
+  for (int64_t i = 0; i < spec.head_dim; ++i) {
+    if (i < spec.first_dim || i >= spec.first_dim + spec.rotary_dim) {
+      run.still.push_back(static_cast<int32_t>(i));
+    }
+  }
+  run.query_rows =
+      AlignedBuffer<float>(static_cast<size_t>(run.views * run.queries * 2 * run.pairs));
+  for (int v = 0; v < run.views; ++v) {
+    LoadRotationAccess::FillQueries(r, v, first, run.queries,
+                                    run.query_rows.data() + v * run.queries * 2 * run.pairs);
+    if (run.views == 1) break;
+    for (int64_t t = 0; t < run.queries; ++t) {
+      const KeyInterval keys = KeysOfView(*r.map(), v, first + t);
+      run.begin.push_back(keys.first);
+      run.end.push_back(keys.end);
+    }
+  }
+  return run;
+}
+
+}  // namespace internal
+}  // namespace ropewalk
