@@ -1,8 +1,13 @@
-// Attention with every form of a bias against attention without, and the backward pass against the
-// forward one, in interleaved rounds.
+// Attention with every form of a bias, and every distance map, against attention without, and the
+// backward pass against the forward one, in interleaved rounds.
 //   attention_forms_bench [--rounds N] [--tokens N] [--threads N] [--json FILE]
+//   attention_forms_bench --memory TOKENS [--json FILE]
 // 8 heads of 128, float32, causal. Ratios are medians over rounds of time over that of "none" in
 // the same round; JSON lines are appended.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,6 +15,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +24,7 @@
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/relative/fire.h"
 
 namespace {
 
@@ -43,45 +50,35 @@ std::vector<float> Random(int64_t count, float size = 1) {
   return out;
 }
 
-// A table of 1025 values over log(1 + distance) / log(1 + query), interpolated: what an MLP of one
-// number (FIRE) can be tabulated to.
-class TabulatedPair : public PairFunction {
- public:
-  explicit TabulatedPair(int64_t tokens) : table_(Random(1026)), logs_(tokens + 1) {
-    for (size_t i = 0; i < logs_.size(); ++i) logs_[i] = std::log1p(static_cast<float>(i));
-  }
-  int64_t heads() const override { return kHeads; }
-  int64_t parameters() const override { return 0; }
-  void Evaluate(int64_t, std::span<const int64_t> queries, std::span<const int64_t> keys,
-                float* out, int64_t stride) const override {
-    for (size_t r = 0; r < queries.size(); ++r) {
-      const float factor = 1024 / std::max(logs_[queries[r]], 1.0f);
-      float* row = out + static_cast<int64_t>(r) * stride;
-      for (size_t c = 0; c < keys.size(); ++c) {
-        const int64_t d = std::max<int64_t>(0, queries[r] - keys[c]);
-        const float x = logs_[d] * factor;
-        const int at = static_cast<int>(x);
-        row[c] = table_[at] + (x - static_cast<float>(at)) * (table_[at + 1] - table_[at]);
-      }
-    }
-  }
-  void Backward(int64_t, std::span<const int64_t>, std::span<const int64_t>, const float*, int64_t,
-                std::span<double>) const override {}
+ScoreForm Fire(int64_t tokens, int64_t heads) {
+  constexpr int64_t kWidth = 32;
+  return FireBias{
+      .w1 = Random(kWidth), .b1 = Random(kWidth), .w2 = Random(heads * kWidth), .b2 = Random(heads)}
+      .Lower(heads, tokens);
+}
 
- private:
-  std::vector<float> table_, logs_;
-};
+std::unique_ptr<LoadRotation> OnLoad(int64_t tokens, int64_t dim,
+                                     const std::optional<DistanceMap>& map) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = dim;
+  auto rotation =
+      std::make_unique<LoadRotation>(spec, Resolve(spec, tokens), AnglePrecision::kExact, map);
+  rotation->Grow(tokens);
+  return rotation;
+}
 
 struct Variant {
   std::string name;
   double target;  // of the ratio; 0: none
   std::unique_ptr<ScoreForm> form;
+  std::unique_ptr<LoadRotation> rotation;
   std::vector<double> forward_ms, backward_ms;
 };
 
-std::unique_ptr<ScoreForm> Rows(int64_t reach, int64_t tokens, bool buckets, const char* terms) {
+std::unique_ptr<ScoreForm> Rows(int64_t reach, int64_t tokens, int64_t heads, int64_t dim,
+                                bool buckets, const char* terms) {
   ContentForm f;
-  f.head_dim = kDim;
+  f.head_dim = dim;
   f.first = -std::min(reach, tokens);
   const auto row = [&](int64_t d) {
     if (!buckets || std::abs(d) < reach / 4) return std::clamp(d, -reach, reach);
@@ -93,87 +90,151 @@ std::unique_ptr<ScoreForm> Rows(int64_t reach, int64_t tokens, bool buckets, con
     f.row_of.push_back(static_cast<int32_t>(row(d) - row(f.first)));
   }
   f.rows = f.row_of.back() + 1;
-  f.table_heads = buckets ? kHeads : 1;
-  const int64_t table = f.table_heads * f.rows * kDim;
+  f.table_heads = buckets ? heads : 1;
+  const int64_t table = f.table_heads * f.rows * dim;
   for (const char* t = terms; *t != 0; ++t) {
     if (*t == 'q') f.query_rows = Random(table);
     if (*t == 'k') f.key_rows = Random(table);
     if (*t == 'v') f.value_rows = Random(table);
-    if (*t == 'b') f.query_bias = Random(kHeads * kDim), f.key_bias = Random(kHeads * kDim);
+    if (*t == 'b') f.query_bias = Random(heads * dim), f.key_bias = Random(heads * dim);
   }
   return std::make_unique<ScoreForm>(f);
 }
 
-std::vector<Variant> Variants(int64_t tokens) {
+std::vector<Variant> Variants(int64_t tokens, int64_t heads, int64_t dim) {
   std::vector<Variant> v;
-  const auto add = [&](const char* name, double target, ScoreForm form) {
-    v.push_back({name, target, std::make_unique<ScoreForm>(std::move(form)), {}, {}});
+  const auto push = [&](const char* name, double target, std::unique_ptr<ScoreForm> form,
+                        std::unique_ptr<LoadRotation> rotation = nullptr) {
+    v.push_back({name, target, std::move(form), std::move(rotation), {}, {}});
   };
-  v.push_back({"none", 0, nullptr, {}, {}});
-  add("slope (ALiBi)", 1.05, SlopeForm{std::vector<float>(kHeads, 0.1f), {}});
-  add("table of 128 (T5)", 1.10, DistanceForm{0, 128, Random(kHeads * 128)});
-  add("table of all (KERPLE)", 1.10, DistanceForm{0, tokens, Random(kHeads * tokens)});
-  add("pair, tabulated (FIRE)", 1.10, PairForm{std::make_shared<TabulatedPair>(tokens)});
-  v.push_back({"rows, values, clip 16 (Shaw)", 1.6, Rows(16, tokens, false, "qv"), {}, {}});
-  v.push_back(
-      {"a row a distance (Transformer-XL)", 2.1, Rows(tokens, tokens, false, "qb"), {}, {}});
-  v.push_back({"buckets, both ways (DeBERTa)", 3.1, Rows(512, tokens, true, "qk"), {}, {}});
+  const auto add = [&](const char* name, double target, ScoreForm form) {
+    push(name, target, std::make_unique<ScoreForm>(std::move(form)));
+  };
+  push("none", 0, nullptr);
+  add("slope (ALiBi)", 1.05, SlopeForm{std::vector<float>(heads, 0.1f), {}});
+  add("table of 128 (T5)", 1.10, DistanceForm{0, 128, Random(heads * 128)});
+  add("table of all (KERPLE)", 1.10, DistanceForm{0, tokens, Random(heads * tokens)});
+  add("pair (FIRE)", 1.10, Fire(tokens, heads));
+  push("rows, values, clip 16 (Shaw)", 1.6, Rows(16, tokens, heads, dim, false, "qv"));
+  push("a row a distance (Transformer-XL)", 2.1, Rows(tokens, tokens, heads, dim, false, "qb"));
+  push("buckets, both ways (DeBERTa)", 3.1, Rows(512, tokens, heads, dim, true, "qk"));
   RunningForm gates;
-  gates.log_gates = Random(tokens * kHeads, 0.05f);
+  gates.log_gates = Random(tokens * heads, 0.05f);
   for (float& x : gates.log_gates) x = -std::abs(x);
   add("gates", 0, gates);
   RunningForm contextual;
   contextual.kind = RunningForm::Kind::kContextual;
-  contextual.rows = 64, contextual.head_dim = kDim;
-  contextual.position_rows = Random(64 * kDim);
+  contextual.rows = 64, contextual.head_dim = dim;
+  contextual.position_rows = Random(64 * dim);
   add("contextual (CoPE)", 0, contextual);
+  const auto turn = [&](const char* name, double target, const std::optional<DistanceMap>& map) {
+    push(name, target, nullptr, OnLoad(tokens, dim, map));
+  };
+  const int64_t window = std::max<int64_t>(1, tokens / 8);
+  turn("rotation on load", 0, std::nullopt);
+  turn("ReRoPE", 1.5, Rerope{window});
+  turn("leaky ReRoPE", 1.5, LeakyRerope{window, 8});
+  turn("Self-Extend", 1.5, SelfExtend{window, 8});
+  turn("dual chunk", 1.5, DualChunk{window, 4 * window / 3});
   return v;
+}
+
+struct Problem {
+  Problem(int64_t tokens, int64_t heads, int64_t dim)
+      : shape{tokens, heads, dim}, cache(heads, dim, tokens) {
+    for (std::vector<float>* x : {&q, &k, &values, &d_out}) *x = Random(tokens * heads * dim);
+    for (std::vector<float>* x : {&out, &d_q, &d_k, &d_v}) x->resize(q.size());
+    log_sum_exp.resize(static_cast<size_t>(tokens * heads));
+    cache.Append(View(k), View(values));
+    args.q = View(q), args.out = View(out);
+    args.cache = &cache;
+    args.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+    args.log_sum_exp = log_sum_exp;
+  }
+  TensorView View(const std::vector<float>& x) const {
+    return TensorView::Of(x.data(), {shape[0], shape[1], shape[2]});
+  }
+  void Forward(const Variant& v) {
+    args.form = v.form.get();
+    args.rotation = v.rotation.get();
+    Attention(args);
+  }
+  void Backward(const Variant& v) {
+    args.form = v.form.get();
+    args.rotation = v.rotation.get();
+    FormGradient d_form;
+    AttentionBackward({&args, View(d_out), View(d_q), View(d_k), View(d_v), &d_form, {}});
+  }
+
+  const int64_t shape[3];
+  KvCache cache;
+  std::vector<float> q, k, values, d_out, out, d_q, d_k, d_v, log_sum_exp;
+  AttentionArgs args;
+};
+
+// One head of 64, so that 32768 tokens take seconds: peak memory of a process that runs forward and
+// backward, beside a matrix of all pairs.
+int Memory(int64_t tokens, FILE* file) {
+  const double pairs_mib = static_cast<double>(tokens * tokens) * sizeof(float) / (1 << 20);
+  std::printf("1 head of 64, %d tokens, causal: a float32 matrix of all pairs has %.0f MiB\n",
+              static_cast<int>(tokens), pairs_mib);
+  std::printf("%-34s %22s\n", "form", "peak, both passes, MiB");
+  const size_t count = Variants(8, 1, 64).size();
+  for (size_t n = 0; n < count; ++n) {
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::vector<Variant> variants = Variants(tokens, 1, 64);
+      Problem problem(tokens, 1, 64);
+      problem.Forward(variants[n]);
+      problem.Backward(variants[n]);
+      _exit(0);
+    }
+    int status = 0;
+    rusage usage{};
+    if (child < 0 || wait4(child, &status, 0, &usage) != child || status != 0) return 1;
+    const std::string name = Variants(8, 1, 64)[n].name;
+    const double mib = static_cast<double>(usage.ru_maxrss) / 1024;
+    std::printf("%-34s %22.0f\n", name.c_str(), mib);
+    if (file != nullptr) {
+      std::fprintf(file,
+                   "{\"bench\":\"attention_memory\",\"form\":\"%s\",\"tokens\":%d,"
+                   "\"heads\":1,\"head_dim\":64,\"peak_mib\":%.0f,\"pairs_mib\":%.0f}\n",
+                   name.c_str(), static_cast<int>(tokens), mib, pairs_mib);
+    }
+  }
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   int rounds = 7, threads = 1;
-  int64_t tokens = 4096;
+  int64_t tokens = 4096, memory = 0;
   std::string json;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--tokens") tokens = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--threads") threads = std::max(1, std::atoi(argv[i + 1]));
+    if (option == "--memory") memory = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--json") json = argv[i + 1];
-  }
-  SetNumThreads(threads);
-  const std::vector<float> q = Random(tokens * kHeads * kDim), k = Random(tokens * kHeads * kDim),
-                           values = Random(tokens * kHeads * kDim),
-                           d_out = Random(tokens * kHeads * kDim);
-  KvCache cache(kHeads, kDim, tokens);
-  const auto view = [&](const std::vector<float>& x) {
-    return TensorView::Of(x.data(), {tokens, kHeads, kDim});
-  };
-  cache.Append(view(k), view(values));
-  std::vector<float> out(q.size()), d_q(q.size()), d_k(q.size()), d_v(q.size());
-  std::vector<float> log_sum_exp(static_cast<size_t>(tokens * kHeads));
-  std::vector<Variant> variants = Variants(tokens);
-  for (int r = 0; r < rounds; ++r) {
-    for (Variant& v : variants) {
-      AttentionArgs args;
-      args.q = view(q), args.out = view(out);
-      args.cache = &cache;
-      args.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
-      args.form = v.form.get();
-      args.log_sum_exp = log_sum_exp;
-      if (r == 0) Attention(args);
-      v.forward_ms.push_back(1e3 * Seconds([&] { Attention(args); }));
-      FormGradient d_form;
-      AttentionBackwardArgs back{&args, view(d_out), view(d_q), view(d_k), view(d_v), &d_form, {}};
-      v.backward_ms.push_back(1e3 * Seconds([&] { AttentionBackward(back); }));
-    }
   }
   FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "a");
   if (!json.empty() && file == nullptr) {
     std::fprintf(stderr, "attention_forms_bench: cannot write %s\n", json.c_str());
     return 1;
+  }
+  SetNumThreads(threads);
+  if (memory > 0) return Memory(memory, file);
+  Problem problem(tokens, kHeads, kDim);
+  std::vector<Variant> variants = Variants(tokens, kHeads, kDim);
+  for (int r = 0; r < rounds; ++r) {
+    for (Variant& v : variants) {
+      if (r == 0) problem.Forward(v);
+      v.forward_ms.push_back(1e3 * Seconds([&] { problem.Forward(v); }));
+      v.backward_ms.push_back(1e3 * Seconds([&] { problem.Backward(v); }));
+    }
   }
   std::printf("8 heads of 128, %d tokens, causal, %d threads, %d rounds\n",
               static_cast<int>(tokens), threads, rounds);

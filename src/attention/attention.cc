@@ -104,7 +104,7 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 
 void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   run.ranges = FindRanges(args);
-  if (args.form != nullptr) run.form = PrepareForm(args, run.ranges);
+  if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
   if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
 }
 
@@ -150,7 +150,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.first_head = head;
   t.seen_begin = run.ranges.begin.data() + token;
   t.seen_end = run.ranges.end.data() + token;
-  t.form = args.form == nullptr ? nullptr : &run.form;
+  t.form = run.form.form == nullptr ? nullptr : &run.form;
   t.rotation = args.rotation == nullptr ? nullptr : &run.rotation;
   t.soft_cap = args.soft_cap;
   t.temperatures = args.temperatures.empty() ? nullptr : args.temperatures.data() + token;
@@ -198,7 +198,7 @@ void Attention(const AttentionArgs& args) {
   const KvCache& cache = *args.cache;
   const int64_t kv_heads = cache.kv_heads(), group = args.q.shape[1] / kv_heads;
   const Schedule s = Plan(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
-                          NumThreads(), Contextual(args.form));
+                          NumThreads(), Contextual(run.form.form));
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
   const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + 2;
   // Two multiplications for each, at some 50 a nanosecond.

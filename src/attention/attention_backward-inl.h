@@ -116,6 +116,8 @@ class TileBackward : public TileGradients {
       const V score = hn::Load(d, scores + k);
       V weight = hn::Sub(score, log_sum2);
       Exp2<1>(&weight);
+      // Far keys of a steep slope: subnormal gradients, which cost a hundred times as much.
+      weight = hn::IfThenZeroElse(hn::Lt(weight, hn::Set(d, 0x1p-90f)), weight);
       V gradient = hn::Mul(weight, hn::Sub(hn::Load(d, d_scores + k), delta));
       if (t_.soft_cap != 0) {
         const V bent = hn::Mul(score, inverse);  // tanh; -infinity where masked
@@ -126,12 +128,17 @@ class TileBackward : public TileGradients {
     }
   }
 
-  // c [keys, value_stride] += a^T b for the keys of the tile; a is by row and key, b by row.
-  void AddByKey(const float* a, const float* b, float* c) {
+  // c [keys, value_stride] += a^T b for the keys of the tile; a is by row and key, b by row. Of a
+  // view, or -1: all.
+  void AddByKey(int view, const float* a, const float* b, float* c) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     for (int64_t block = tile_begin_; block < tile_end_; block += kBlock) {
       const int64_t keys = std::min(kBlock, tile_end_ - block);
-      const auto [first, last] = TokensThatSee(block, block + keys);
+      auto [first, last] = TokensThatSee(block, block + keys);
+      if (view >= 0) {
+        while (first < last && ViewEnd(view, first) <= block) ++first;
+        while (last > first && ViewBegin(view, last - 1) >= block + keys) --last;
+      }
       for (int64_t row = first * t_.group; row < last * t_.group; row += kBackwardSlice) {
         const int64_t rows = std::min(kBackwardSlice, last * t_.group - row);
         MultiplyTransposed(a + row * kScoreStride + block - tile_begin_, kScoreStride, keys,
@@ -142,7 +149,7 @@ class TileBackward : public TileGradients {
   }
 
   // d_v += weights^T d_out
-  void AddValueGradients() { AddByKey(scores_, d_out_, b_.d_values); }
+  void AddValueGradients() { AddByKey(-1, scores_, d_out_, b_.d_values); }
 
   // d_k += d_scores^T q, d_q += d_scores k, both as turned in the view.
   void AddViewGradients(int view) {
@@ -152,8 +159,9 @@ class TileBackward : public TileGradients {
       if (reach.end <= tile_begin_ || reach.begin >= tile_end_) return;
       if (!reach.CoversAll(tile_begin_, tile_end_)) d_scores = OfView(view);
     }
-    AddByKey(d_scores, Queries(view), b_.d_keys + view * b_.view_stride);
-    AddQueryGradients(d_scores, b_.key_rows + view * b_.view_stride,
+    const int some = views_ > 1 ? view : -1;
+    AddByKey(some, d_scores, Queries(view), b_.d_keys + view * b_.view_stride);
+    AddQueryGradients(some, d_scores, b_.key_rows + view * b_.view_stride,
                       d_q_ + view * rows_ * t_.value_stride);
   }
 
@@ -172,14 +180,18 @@ class TileBackward : public TileGradients {
     return d_view_;
   }
 
-  void AddQueryGradients(const float* d_scores, const float* key_rows, float* d_q) {
+  void AddQueryGradients(int view, const float* d_scores, const float* key_rows, float* d_q) {
     for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
       const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
       for (int64_t slice = tile_begin_; slice < tile_end_; slice += kBackwardSlice) {
         for (int64_t row = 0; row < rows_; row += kRows) {
           const RowGroup g = Group(row);
-          const int64_t begin = std::max(g.begin, slice);
-          const int64_t end = std::min(g.end, slice + kBackwardSlice);
+          int64_t begin = std::max(g.begin, slice);
+          int64_t end = std::min(g.end, slice + kBackwardSlice);
+          if (view >= 0) {
+            const Reach reach = ReachOf(view, row, g.rows);
+            begin = std::max(begin, reach.begin), end = std::min(end, reach.end);
+          }
           if (begin >= end) continue;
           Multiply(g.rows, width, d_scores + row * kScoreStride + begin - tile_begin_, kScoreStride,
                    key_rows + begin * t_.value_stride + x, t_.value_stride, end - begin,

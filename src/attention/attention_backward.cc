@@ -124,8 +124,6 @@ struct HeadMemory {
 FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
   FormSums s;
   const auto count = [](int64_t n) { return static_cast<size_t>(n); };
-  const ContentColumns& c = run.content;
-  const int64_t tables = c.table_heads == 1 ? 1 : group;
   if (std::holds_alternative<SlopeForm>(*run.form)) {
     s.behind.resize(count(group));
     s.ahead.resize(count(group));
@@ -133,7 +131,9 @@ FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
     s.values.resize(count(group * table->columns));
   } else if (const auto* pair = std::get_if<PairForm>(run.form)) {
     s.pair.resize(count(pair->function->parameters()));
-  } else if (c.columns > 0) {  // ContentForm, and RunningForm with rows
+  } else if (run.content != nullptr) {  // ContentForm, and RunningForm with rows
+    const ContentColumns& c = *run.content;
+    const int64_t tables = c.table_heads == 1 ? 1 : group;
     const auto make = [&](const AlignedBuffer<float>& rows) {
       if (rows.size() == 0) return AlignedBuffer<float>();
       return AlignedBuffer<float>(
@@ -200,11 +200,12 @@ void RunHead(const Call& call, int64_t kv_head, FormSums* sums, double* d_sinks)
   AlignedBuffer<float> scratch(
       static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)),
       0.0f);
-  const bool contextual = f.form != nullptr && std::holds_alternative<RunningForm>(*f.form) &&
-                          call.run.form.content.columns > 0;
+  const FormRun& form = call.run.form;
+  const bool contextual = form.form != nullptr && form.content != nullptr &&
+                          std::holds_alternative<RunningForm>(*form.form);
   AlignedBuffer<float> contextual_scratch(static_cast<size_t>(
       !contextual ? 0
-                  : internal::ContextualScratchFloats(rows, call.run.form.content.PaddedColumns(),
+                  : internal::ContextualScratchFloats(rows, form.content->PaddedColumns(),
                                                       f.cache->tokens())));
   for (int64_t token = 0; token < f.q.shape[0]; token += call.tile_tokens) {
     BackwardTile b = MakeTile(call, memory, token, kv_head);
@@ -270,7 +271,7 @@ std::vector<float> GateGradient(const std::vector<FormSums>& sums, int64_t heads
 
 FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
   FormGradient g;
-  const ScoreForm& form = *call.forward.form;
+  const ScoreForm& form = *call.run.form.form;
   g.behind = Join(sums, &FormSums::behind);
   g.ahead = Join(sums, &FormSums::ahead);
   if (const auto* slope = std::get_if<SlopeForm>(&form); slope && slope->ahead.empty()) {
@@ -282,7 +283,7 @@ FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
     for (size_t i = 0; i < g.parameters.size(); ++i) g.parameters[i] += sums[kv].pair[i];
   }
   if (const auto* content = std::get_if<ContentForm>(&form)) {
-    const ContentColumns& c = call.run.form.content;
+    const ContentColumns& c = *call.run.form.content;
     g.query_rows =
         GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::query_rows);
     g.key_rows = GatherRows(content->rows, content->head_dim, c, kLn2, sums, &FormSums::key_rows);
@@ -293,7 +294,7 @@ FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
   }
   if (const auto* running = std::get_if<RunningForm>(&form)) {
     if (running->kind == RunningForm::Kind::kContextual) {
-      g.position_rows = GatherRows(running->rows, running->head_dim, call.run.form.content, kLn2,
+      g.position_rows = GatherRows(running->rows, running->head_dim, *call.run.form.content, kLn2,
                                    sums, &FormSums::query_rows);
     } else {
       g.log_gates = GateGradient(sums, call.forward.q.shape[1], call.forward.cache->tokens());
@@ -312,8 +313,8 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   internal::Prepare(f, call.run);
   call.tile_tokens = std::clamp<int64_t>(f.q.shape[0], 1, call.tile_tokens);
   std::vector<FormSums> sums;
-  if (f.form != nullptr) {
-    call.tables = internal::MakeBackwardTables(*f.form, call.run.form.content);
+  if (call.run.form.form != nullptr) {
+    call.tables = internal::MakeBackwardTables(*call.run.form.form, call.run.form.content);
     for (int64_t h = 0; h < kv_heads; ++h) {
       sums.push_back(MakeSums(call.run.form, group, f.q.shape[2]));
     }
@@ -329,7 +330,7 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   }
   std::copy(d_sinks.begin(), d_sinks.end(), args.d_sinks.begin());
   if (args.d_form != nullptr) {
-    *args.d_form = f.form == nullptr ? FormGradient() : Finish(call, sums);
+    *args.d_form = call.run.form.form == nullptr ? FormGradient() : Finish(call, sums);
   }
 }
 

@@ -26,7 +26,7 @@ struct BackwardTables {
   AlignedBuffer<float> packed_value_rows;     // [table_heads, blocks, head_dim, 64]
 };
 
-BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns& columns);
+BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns* columns);
 
 struct BackwardTile {
   AttentionTile forward;  // its out and log_sum_exp are those that it wrote

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "src/attention/attention_gemm-inl.h"
 
@@ -187,23 +189,41 @@ class TileBias : public TileBase {
     }
   }
 
-  void EvaluatePairs() {
-    constexpr int64_t kKeys = AttentionAccess::kBlock;
+  // Tokens first .. last see some of the keys begin .. end.
+  std::pair<int64_t, int64_t> TokensThatSee(int64_t begin, int64_t end) const {
+    int64_t first = 0, last = t_.tokens;
+    while (first < last && t_.seen_end[first] <= begin) ++first;
+    while (last > first && t_.seen_begin[last - 1] >= end) --last;
+    return {first, last};
+  }
+
+  // Calls work(head, queries, keys, first row, first key of the tile) for the pairs that may be
+  // seen: a tile at once where every token sees all of it, else a block at a time.
+  template <class F>
+  void ForPairs(const F& work) const {
     const QueryRanges& r = *t_.form->ranges;
-    for (int64_t block = tile_begin_; block < tile_end_; block += kKeys) {
-      const int64_t keys = std::min(kKeys, tile_end_ - block);
-      int64_t first = 0, last = t_.tokens;
-      while (first < last && t_.seen_end[first] <= block) ++first;
-      while (last > first && t_.seen_begin[last - 1] >= block + keys) --last;
+    const bool all = t_.seen_begin[t_.tokens - 1] <= tile_begin_ && t_.seen_end[0] >= tile_end_;
+    const int64_t step = all ? kTileKeys : AttentionAccess::kBlock;
+    for (int64_t at = tile_begin_; at < tile_end_; at += step) {
+      const int64_t keys = std::min(step, tile_end_ - at);
+      const auto [first, last] = TokensThatSee(at, at + keys);
       if (first == last) continue;
       for (int64_t h = 0; h < t_.group; ++h) {
-        pair_->Evaluate(
-            t_.first_head + h,
-            {r.query_positions.data() + t_.first_token + first, static_cast<size_t>(last - first)},
-            {r.key_positions.data() + block, static_cast<size_t>(keys)},
-            PairRow(first * t_.group + h) + block - tile_begin_, t_.group * kScoreStride);
+        work(h,
+             std::span(r.query_positions.data() + t_.first_token + first,
+                       static_cast<size_t>(last - first)),
+             std::span(r.key_positions.data() + at, static_cast<size_t>(keys)),
+             first * t_.group + h, at - tile_begin_);
       }
     }
+  }
+
+  void EvaluatePairs() {
+    ForPairs([this](int64_t h, std::span<const int64_t> queries, std::span<const int64_t> keys,
+                    int64_t row, int64_t key) {
+      pair_->Evaluate(t_.first_head + h, queries, keys, PairRow(row) + key,
+                      t_.group * kScoreStride);
+    });
   }
 
   const SlopeForm* slope_ = nullptr;

@@ -88,7 +88,17 @@ void CheckAttention(const AttentionArgs& args) {
   }
   CheckNumbers(args, tokens, heads);
   if (tokens == 0) return;
-  if (args.form != nullptr) CheckForm(*args.form, heads, cache.head_dim());
+  if (args.prepared != nullptr) {
+    const PreparedForm& f = *args.prepared;
+    if (args.form != nullptr) Refuse("form and prepared: expected one of the two");
+    if (f.heads() != heads || f.head_dim() != cache.head_dim()) {
+      Refuse("prepared: expected a form for " + std::to_string(heads) + " heads of " +
+             std::to_string(cache.head_dim()) + ", got one for " + std::to_string(f.heads()) +
+             " of " + std::to_string(f.head_dim()));
+    }
+  } else if (args.form != nullptr) {
+    CheckForm(*args.form, heads, cache.head_dim());
+  }
   if (args.q.data == nullptr || args.out.data == nullptr)
     Refuse("q and out: expected data, got null");
   const auto [q_begin, q_end] = Extent(args.q);

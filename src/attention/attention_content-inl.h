@@ -33,12 +33,13 @@ class TileContent : public TileBias {
         running != nullptr && running->kind == RunningForm::Kind::kContextual) {
       contextual_ = running;
     }
-    columns_ = &t.form->content;
+    columns_ = t.form->content;
+    if (columns_ == nullptr) return;
     relative_q_ = bands_;
     products_ = relative_q_ + rows_ * t.value_stride;
     if (content_ != nullptr) {
-      line_ = reinterpret_cast<int32_t*>(products_ + kRows * kColumnStride);
-      key_rows_ = products_ + kRows * kColumnStride + kScoreStride;
+      line_ = reinterpret_cast<int32_t*>(products_ + kChunkTokens * kColumnStride);
+      key_rows_ = products_ + kChunkTokens * kColumnStride + kScoreStride;
       key_products_ = key_rows_ + AttentionAccess::kBlock * t.value_stride;
     } else {
       gates_line_ = products_ + rows_ * columns_->PaddedColumns();
@@ -131,11 +132,11 @@ class TileContent : public TileBias {
   }
 
   template <class F>
-  void ForChunks(const F& work) {
+  void ForChunks(const F& work, int64_t most_tokens = kRows) {
     for (int64_t h = 0; h < t_.group; ++h) {
       for (int64_t token = 0; token < t_.tokens;) {
         Chunk c{token, 1, base()[token], base()[token], 0, 0};
-        for (; c.tokens < kRows && token + c.tokens < t_.tokens; ++c.tokens) {
+        for (; c.tokens < most_tokens && token + c.tokens < t_.tokens; ++c.tokens) {
           const int64_t next = base()[token + c.tokens];
           const int64_t low = std::min(c.base_low, next), high = std::max(c.base_high, next);
           if (high - low > kChunkSpread) break;
@@ -306,10 +307,13 @@ class TileContent : public TileBias {
   void MultiplySums(int64_t h, const Chunk& c, const Columns& x, const AlignedBuffer<float>& rows,
                     float* to) const {
     const int64_t head = columns_->table_heads == 1 ? 0 : t_.first_head + h;
-    Multiply(c.tokens, t_.value_stride, products_, kColumnStride,
-             rows.data() + (head * columns_->columns + x.origin) * t_.value_stride, t_.value_stride,
-             x.count, /*accumulate=*/true, to + (c.token * t_.group + h) * t_.value_stride,
-             t_.group * t_.value_stride);
+    const float* table = rows.data() + (head * columns_->columns + x.origin) * t_.value_stride;
+    for (int64_t i = 0; i < c.tokens; i += kRows) {
+      Multiply(std::min<int64_t>(kRows, c.tokens - i), t_.value_stride,
+               products_ + i * kColumnStride, kColumnStride, table, t_.value_stride, x.count,
+               /*accumulate=*/true, to + ((c.token + i) * t_.group + h) * t_.value_stride,
+               t_.group * t_.value_stride);
+    }
   }
 
   // Positions are sums of sigmoids from the query back to the key.

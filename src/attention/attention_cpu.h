@@ -24,6 +24,7 @@ struct AttentionAccess {
     const int64_t vectors = ValueStride(head_dim) / kMaxLanes, panels = (vectors + 3) / 4;
     return (vectors + panels - 1) / panels * kMaxLanes;
   }
+  static const internal::ContentColumns* Columns(const PreparedForm& f) { return f.columns_.get(); }
   static const float* Keys(const KvCache& c, int64_t kv_head) {
     return c.keys_.data() + kv_head * ((c.capacity_ + kBlock - 1) / kBlock) * kBlock * c.head_dim_;
   }
@@ -105,6 +106,7 @@ inline constexpr int64_t kBandStride = kBandSpread + kTileKeys + 2 * AttentionAc
 // Columns that a few tokens whose distances differ by at most kChunkSpread, or six keys of a block,
 // can meet.
 inline constexpr int64_t kChunkSpread = 16;
+inline constexpr int64_t kChunkTokens = kChunkSpread;
 inline constexpr int64_t kColumnStride = kTileKeys + 4 * AttentionAccess::kMaxLanes;
 inline constexpr int64_t kKeyColumns = kBandSpread + 4 * AttentionAccess::kMaxLanes;
 

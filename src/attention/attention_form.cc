@@ -82,14 +82,10 @@ struct Preparer {
       }
     }
   }
-  void operator()(const ContentForm& f) const {
+  void operator()(const ContentForm&) const {
     if (!ranges.consecutive) {
       Refuse("key_positions: expected consecutive ones within a document, for a ContentForm");
     }
-    run.content = OrderColumns(f);
-    run.content.query_rows = PackRows(run.content, f.rows, f.head_dim, f.query_rows);
-    run.content.key_rows = PackRows(run.content, f.rows, f.head_dim, f.key_rows);
-    run.content.value_rows = PadRows(run.content, f.rows, f.head_dim, f.value_rows);
   }
   void operator()(const RunningForm& f) const {
     if (args.mask != AttentionMask::kCausal) {
@@ -99,14 +95,7 @@ struct Preparer {
       Refuse("query_positions: expected none for a RunningForm, whose queries are the last keys");
     }
     const int64_t keys = args.cache->tokens(), heads = args.q.shape[1];
-    if (f.kind == RunningForm::Kind::kContextual) {
-      run.content.columns = std::min(f.rows, keys + 1);
-      run.content.table_heads = f.table_heads;
-      run.content.row_of.resize(static_cast<size_t>(run.content.columns));
-      std::iota(run.content.row_of.begin(), run.content.row_of.end(), 0);
-      run.content.query_rows = PackRows(run.content, f.rows, f.head_dim, f.position_rows);
-      return;
-    }
+    if (f.kind == RunningForm::Kind::kContextual) return;
     if (static_cast<int64_t>(f.log_gates.size()) != keys * heads) {
       Refuse("RunningForm.log_gates: expected " + std::to_string(keys * heads) + " numbers, " +
              std::to_string(keys) + " keys times " + std::to_string(heads) + " heads, got " +
@@ -126,22 +115,49 @@ struct Preparer {
 
 }  // namespace
 
+std::shared_ptr<const ContentColumns> PackColumns(const ScoreForm& form) {
+  if (const auto* f = std::get_if<ContentForm>(&form)) {
+    auto c = std::make_shared<ContentColumns>(OrderColumns(*f));
+    c->query_rows = PackRows(*c, f->rows, f->head_dim, f->query_rows);
+    c->key_rows = PackRows(*c, f->rows, f->head_dim, f->key_rows);
+    c->value_rows = PadRows(*c, f->rows, f->head_dim, f->value_rows);
+    return c;
+  }
+  const auto* f = std::get_if<RunningForm>(&form);
+  if (f == nullptr || f->kind != RunningForm::Kind::kContextual) return nullptr;
+  auto c = std::make_shared<ContentColumns>();
+  c->columns = f->rows;
+  c->table_heads = f->table_heads;
+  c->row_of.resize(static_cast<size_t>(f->rows));
+  std::iota(c->row_of.begin(), c->row_of.end(), 0);
+  c->query_rows = PackRows(*c, f->rows, f->head_dim, f->position_rows);
+  return c;
+}
+
 FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges) {
   FormRun run;
-  run.form = args.form;
+  run.form = FormOf(args);
+  if (args.prepared != nullptr) {
+    run.content = AttentionAccess::Columns(*args.prepared);
+  } else {
+    run.own = PackColumns(*run.form);
+    run.content = run.own.get();
+  }
   run.ranges = &ranges;
   run.first_index = args.cache->tokens() - args.q.shape[0];
-  std::visit(Preparer{args, ranges, run}, *args.form);
+  std::visit(Preparer{args, ranges, run}, *run.form);
   return run;
 }
 
-BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns& c) {
+BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns* columns) {
+  if (columns == nullptr) return {};
+  const ContentColumns& c = *columns;
   if (const auto* f = std::get_if<ContentForm>(&form)) {
     return {PadRows(c, f->rows, f->head_dim, f->query_rows),
             PadRows(c, f->rows, f->head_dim, f->key_rows),
             PackRows(c, f->rows, f->head_dim, f->value_rows)};
   }
-  if (const auto* f = std::get_if<RunningForm>(&form); f != nullptr && c.columns > 0) {
+  if (const auto* f = std::get_if<RunningForm>(&form); f != nullptr) {
     return {PadRows(c, f->rows, f->head_dim, f->position_rows), {}, {}};
   }
   return {};
@@ -151,14 +167,25 @@ int64_t FormScratchFloats(const FormRun& run, int64_t rows, int64_t group, int64
   const int64_t stride = AttentionAccess::ValueStride(head_dim);
   if (std::holds_alternative<PairForm>(*run.form)) return rows * kScoreStride;
   if (std::holds_alternative<ContentForm>(*run.form)) {
-    return rows * stride + kMicroRows * kColumnStride + kScoreStride +
+    return rows * stride + kChunkTokens * kColumnStride + kScoreStride +
            kBlock * (stride + kKeyColumns);
   }
   if (const auto* running = std::get_if<RunningForm>(run.form);
       running != nullptr && running->kind == RunningForm::Kind::kContextual) {
-    return rows * (stride + run.content.PaddedColumns() + 16) + kScoreStride;
+    return rows * (stride + run.content->PaddedColumns() + 16) + kScoreStride;
   }
   return group * kBandStride;
 }
 
 }  // namespace ropewalk::internal
+
+namespace ropewalk {
+
+PreparedForm::PreparedForm(ScoreForm form, int64_t heads, int64_t head_dim)
+    : heads_(heads), head_dim_(head_dim) {
+  CheckForm(form, heads, head_dim);
+  columns_ = internal::PackColumns(form);
+  form_ = std::make_shared<const ScoreForm>(std::move(form));
+}
+
+}  // namespace ropewalk

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ropewalk/attention/attention.h"
@@ -50,13 +51,22 @@ struct ContentColumns {
 struct FormRun {
   const ScoreForm* form = nullptr;
   const QueryRanges* ranges = nullptr;
-  ContentColumns content;         // ContentForm; kContextual: query_rows, a column a row
+  // ContentForm; kContextual: query_rows, a column a row; else null.
+  std::shared_ptr<const ContentColumns> own;
+  const ContentColumns* content = nullptr;
   std::vector<double> gate_sums;  // kGates: [heads, keys + 1], the sum before each key
   int64_t gate_stride = 0;        // keys + 1
   int64_t first_index = 0;        // of query 0 among the keys
 };
 
-// `head_dim` of q. Throws Error that says what does not fit.
+inline const ScoreForm* FormOf(const AttentionArgs& args) {
+  return args.prepared != nullptr ? &args.prepared->form() : args.form;
+}
+
+// Null for forms without rows.
+std::shared_ptr<const ContentColumns> PackColumns(const ScoreForm& form);
+
+// Of FormOf(args), which is not null. Throws Error that says what does not fit.
 FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges);
 
 }  // namespace ropewalk::internal

@@ -31,14 +31,6 @@ class TileGradients : public TileContextual {
         d_view_(d_relative_ + rows_ * t_.value_stride),
         delta_(d_view_ + (views_ > 1 ? rows_ * kScoreStride : 0)) {}
 
-  // Tokens first .. last see some of the keys begin .. end.
-  std::pair<int64_t, int64_t> TokensThatSee(int64_t begin, int64_t end) const {
-    int64_t first = 0, last = t_.tokens;
-    while (first < last && t_.seen_end[first] <= begin) ++first;
-    while (last > first && t_.seen_begin[last - 1] >= end) --last;
-    return {first, last};
-  }
-
   // c [columns, value_stride] += a^T b, a [depth, columns], b [depth, value_stride].
   void MultiplyTransposed(const float* a, int64_t a_stride, int64_t columns, const float* b,
                           int64_t depth, int64_t b_stride, float* c, int64_t c_stride) const {
@@ -106,21 +98,11 @@ class TileGradients : public TileContextual {
   }
 
   void AddPairGradients() {
-    constexpr int64_t kBlock = AttentionAccess::kBlock;
-    const QueryRanges& r = *t_.form->ranges;
-    for (int64_t block = tile_begin_; block < tile_end_; block += kBlock) {
-      const int64_t keys = std::min(kBlock, tile_end_ - block);
-      const auto [first, last] = TokensThatSee(block, block + keys);
-      if (first == last) continue;
-      for (int64_t h = 0; h < t_.group; ++h) {
-        pair_->Backward(
-            t_.first_head + h,
-            {r.query_positions.data() + t_.first_token + first, static_cast<size_t>(last - first)},
-            {r.key_positions.data() + block, static_cast<size_t>(keys)},
-            d_scores_ + (first * t_.group + h) * kScoreStride + block - tile_begin_,
-            t_.group * kScoreStride, b_.sums->pair);
-      }
-    }
+    ForPairs([this](int64_t h, std::span<const int64_t> queries, std::span<const int64_t> keys,
+                    int64_t row, int64_t key) {
+      pair_->Backward(t_.first_head + h, queries, keys, d_scores_ + row * kScoreStride + key,
+                      t_.group * kScoreStride, b_.sums->pair);
+    });
   }
 
   // bias = G(query) - G(key): a row's sum goes to the query, a column's leaves the key.
@@ -142,16 +124,20 @@ class TileGradients : public TileContextual {
     FormSums& s = *b_.sums;
     const BackwardTables& tables = *b_.tables;
     if (columns_->query_rows.size() != 0) {
-      ForChunks([&](int64_t h, const Chunk& c) {
-        const Columns x = SumByColumn(h, c, d_scores_);
-        MultiplySums(h, c, x, tables.query_rows, d_relative_);
-        AddTableGradient(h, c, x, relative_q_, s.query_rows.data());
-      });
+      ForChunks(
+          [&](int64_t h, const Chunk& c) {
+            const Columns x = SumByColumn(h, c, d_scores_);
+            MultiplySums(h, c, x, tables.query_rows, d_relative_);
+            AddTableGradient(h, c, x, relative_q_, s.query_rows.data());
+          },
+          kChunkTokens);
     }
     if (columns_->value_rows.size() != 0) {
-      ForChunks([&](int64_t h, const Chunk& c) {
-        AddTableGradient(h, c, SumByColumn(h, c, scores_), d_out_, s.value_rows.data());
-      });
+      ForChunks(
+          [&](int64_t h, const Chunk& c) {
+            AddTableGradient(h, c, SumByColumn(h, c, scores_), d_out_, s.value_rows.data());
+          },
+          kChunkTokens);
     }
     if (columns_->key_rows.size() == 0) return;
     for (int64_t block = tile_begin_; block < tile_end_; block += AttentionAccess::kBlock) {

@@ -133,7 +133,8 @@ QueryRanges FindRanges(const AttentionArgs& args) {
   f.ranges.end.resize(static_cast<size_t>(queries));
   f.ranges.base.resize(static_cast<size_t>(queries));
   for (size_t d = 0; d + 1 < key_documents.size(); ++d) f.FindDocument(d);
-  const bool pair = args.form != nullptr && std::holds_alternative<PairForm>(*args.form);
+  const ScoreForm* form = FormOf(args);
+  const bool pair = form != nullptr && std::holds_alternative<PairForm>(*form);
   if (pair || !f.ranges.consecutive) {
     f.ranges.key_positions.resize(static_cast<size_t>(keys));
     for (int64_t j = 0; j < keys; ++j) f.ranges.key_positions[j] = f.KeyPosition(j);

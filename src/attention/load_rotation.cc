@@ -140,9 +140,10 @@ void CheckRotation(const AttentionArgs& args) {
            "expected no query_positions and no key_positions: key j stands at position j; turn "
            "queries and keys before they are cached");
   }
-  const auto* running = args.form == nullptr ? nullptr : std::get_if<RunningForm>(args.form);
+  const ScoreForm* form = FormOf(args);
+  const auto* running = form == nullptr ? nullptr : std::get_if<RunningForm>(form);
   const bool contextual = running != nullptr && running->kind == RunningForm::Kind::kContextual;
-  if (contextual || (args.form != nullptr && std::holds_alternative<ContentForm>(*args.form))) {
+  if (contextual || (form != nullptr && std::holds_alternative<ContentForm>(*form))) {
     Refuse(name +
            "expected a form without products of queries and keys, which would be unrotated ones; "
            "turn queries and keys before they are cached");

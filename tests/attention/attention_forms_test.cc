@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hwy/targets.h"
+#include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "src/attention/attention_cpu.h"
 #include "tests/attention/attention_cases.h"
@@ -290,6 +291,28 @@ TEST(AttentionForms, SameBitsForAnyThreads) {
     }
   }
   SetNumThreads(threads);
+}
+
+TEST(AttentionForms, PreparedOnceChangesNoBit) {
+  AttentionCase c = MakeCase(4, 2, 20, 130, 90);
+  for (const NamedForm& f : EveryForm(c, true)) {
+    c.form = f.form;
+    CaseMemory expected(c);
+    Attention(expected.args);
+    const PreparedForm prepared(f.form, 4, 20);
+    CaseMemory m(c);
+    m.args.form = nullptr;
+    m.args.prepared = &prepared;
+    Attention(m.args);
+    EXPECT_EQ(m.out, expected.out) << f.name;
+    m.args.form = expected.args.form;
+    EXPECT_THROW(Attention(m.args), Error);
+    const PreparedForm other(f.form, 4, 20);
+    AttentionCase fewer = MakeCase(2, 2, 20, 130, 90);
+    CaseMemory wrong(fewer);
+    wrong.args.prepared = &other;
+    EXPECT_THROW(Attention(wrong.args), Error);
+  }
 }
 
 TEST(AttentionForms, EveryTargetEqualsTheReference) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "ropewalk/attention/load_rotation.h"
@@ -17,6 +18,9 @@
 #include "ropewalk/rotary/rotate.h"
 
 namespace ropewalk {
+namespace internal {
+struct ContentColumns;
+}
 
 // Keys (rotated, unless attention turns them on load) and values of one layer, float32, in the
 // layout that the kernel reads: keys packed in blocks with tokens along the vector, values by rows.
@@ -42,6 +46,24 @@ class KvCache {
   AlignedBuffer<float> keys_, values_;
 };
 
+// A bias that is checked and packed once, for calls that share it: layers, and token after token.
+class PreparedForm {
+ public:
+  PreparedForm() = default;
+  // Throws what CheckForm throws.
+  PreparedForm(ScoreForm form, int64_t heads, int64_t head_dim);
+
+  const ScoreForm& form() const { return *form_; }
+  int64_t heads() const { return heads_; }
+  int64_t head_dim() const { return head_dim_; }
+
+ private:
+  friend struct AttentionAccess;
+  int64_t heads_ = 0, head_dim_ = 0;
+  std::shared_ptr<const ScoreForm> form_;
+  std::shared_ptr<const internal::ContentColumns> columns_;
+};
+
 enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 
 // Where a query stands and what it sees. Distance is the position of the query less that of the
@@ -56,7 +78,8 @@ struct AttentionArgs {
   int64_t window_tokens = 0;  // only distances below it, on both sides if bidirectional; 0: all
 
   AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance
-  const ScoreForm* form = nullptr;              // the bias; null: none
+  const ScoreForm* form = nullptr;              // the bias; null: none, or the prepared one
+  const PreparedForm* prepared = nullptr;       // the bias, where calls share it
   // Null: q and the cache's keys are rotated. Else they are not, and are as they are read: keys of
   // a cache can then be seen at other frequencies, or at the distances of a map. Then key j stands
   // at position j, and ContentForm and kContextual are refused.
