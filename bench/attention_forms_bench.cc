@@ -1,4 +1,4 @@
-// Attention with every form of a bias, and every distance map, against attention without, and the
+// Attention with every relative encoding and distance map against attention without, and the
 // backward pass against the forward one, in interleaved rounds.
 //   attention_forms_bench [--rounds N] [--tokens N] [--threads N] [--json FILE]
 //   attention_forms_bench --memory TOKENS [--json FILE]
@@ -24,7 +24,17 @@
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/relative/alibi.h"
+#include "ropewalk/relative/deberta.h"
 #include "ropewalk/relative/fire.h"
+#include "ropewalk/relative/kerple.h"
+#include "ropewalk/relative/running.h"
+#include "ropewalk/relative/sandwich.h"
+#include "ropewalk/relative/shaw.h"
+#include "ropewalk/relative/swin.h"
+#include "ropewalk/relative/t5.h"
+#include "ropewalk/relative/transformer_xl.h"
+#include "ropewalk/relative/tupe.h"
 
 namespace {
 
@@ -50,13 +60,6 @@ std::vector<float> Random(int64_t count, float size = 1) {
   return out;
 }
 
-ScoreForm Fire(int64_t tokens, int64_t heads) {
-  constexpr int64_t kWidth = 32;
-  return FireBias{
-      .w1 = Random(kWidth), .b1 = Random(kWidth), .w2 = Random(heads * kWidth), .b2 = Random(heads)}
-      .Lower(heads, tokens);
-}
-
 std::unique_ptr<LoadRotation> OnLoad(int64_t tokens, int64_t dim,
                                      const std::optional<DistanceMap>& map) {
   RotarySpec spec(PairLayout::kHalf);
@@ -72,70 +75,80 @@ struct Variant {
   double target;  // of the ratio; 0: none
   std::unique_ptr<ScoreForm> form;
   std::unique_ptr<LoadRotation> rotation;
-  std::vector<double> forward_ms, backward_ms;
+  std::vector<double> forward_ms, backward_ms, decode_us;
 };
 
-std::unique_ptr<ScoreForm> Rows(int64_t reach, int64_t tokens, int64_t heads, int64_t dim,
-                                bool buckets, const char* terms) {
-  ContentForm f;
-  f.head_dim = dim;
-  f.first = -std::min(reach, tokens);
-  const auto row = [&](int64_t d) {
-    if (!buckets || std::abs(d) < reach / 4) return std::clamp(d, -reach, reach);
-    const auto far = static_cast<int64_t>(reach / 4.0 + std::log(4.0 * std::abs(d) / reach) /
-                                                            std::log(4.0) * reach / 4.0);
-    return (d < 0 ? -1 : 1) * std::min(reach / 2, far);
-  };
-  for (int64_t d = f.first; d <= -f.first; ++d) {
-    f.row_of.push_back(static_cast<int32_t>(row(d) - row(f.first)));
-  }
-  f.rows = f.row_of.back() + 1;
-  f.table_heads = buckets ? heads : 1;
-  const int64_t table = f.table_heads * f.rows * dim;
-  for (const char* t = terms; *t != 0; ++t) {
-    if (*t == 'q') f.query_rows = Random(table);
-    if (*t == 'k') f.key_rows = Random(table);
-    if (*t == 'v') f.value_rows = Random(table);
-    if (*t == 'b') f.query_bias = Random(heads * dim), f.key_bias = Random(heads * dim);
-  }
-  return std::make_unique<ScoreForm>(f);
-}
-
+// Every relative encoding by its own Lower, with learned numbers at random, and every map.
 std::vector<Variant> Variants(int64_t tokens, int64_t heads, int64_t dim) {
   std::vector<Variant> v;
+  const int64_t model = heads * dim;
   const auto push = [&](const char* name, double target, std::unique_ptr<ScoreForm> form,
                         std::unique_ptr<LoadRotation> rotation = nullptr) {
-    v.push_back({name, target, std::move(form), std::move(rotation), {}, {}});
+    v.push_back({name, target, std::move(form), std::move(rotation), {}, {}, {}});
   };
   const auto add = [&](const char* name, double target, ScoreForm form) {
     push(name, target, std::make_unique<ScoreForm>(std::move(form)));
   };
+  const auto lower = [&](const char* name, double target, const auto& method) {
+    add(name, target, method.Lower(heads, tokens));
+  };
   push("none", 0, nullptr);
-  add("slope (ALiBi)", 1.05, SlopeForm{std::vector<float>(heads, 0.1f), {}});
-  add("table of 128 (T5)", 1.10, DistanceForm{0, 128, Random(heads * 128)});
-  add("table of all (KERPLE)", 1.10, DistanceForm{0, tokens, Random(heads * tokens)});
-  add("pair (FIRE)", 1.10, Fire(tokens, heads));
-  push("rows, values, clip 16 (Shaw)", 1.6, Rows(16, tokens, heads, dim, false, "qv"));
-  push("a row a distance (Transformer-XL)", 2.1, Rows(tokens, tokens, heads, dim, false, "qb"));
-  push("buckets, both ways (DeBERTa)", 3.1, Rows(512, tokens, heads, dim, true, "qk"));
+  lower("alibi", 1.05, AlibiBias{});
+  lower("t5", 1.10, T5Bias{.bidirectional = false, .embedding = Random(32 * heads)});
+  lower("kerple", 1.10,
+        KerpleBias{.r1 = std::vector<float>(heads, 0.7f), .r2 = std::vector<float>(heads, 0.3f)});
+  lower("sandwich", 1.10, SandwichBias{});
+  lower(
+      "fire", 1.10,
+      FireBias{.w1 = Random(32), .b1 = Random(32), .w2 = Random(heads * 32), .b2 = Random(heads)});
+  lower("shaw", 1.6,
+        ShawBias{.left = 16,
+                 .right = 16,
+                 .head_dim = dim,
+                 .key_rows = Random(33 * dim),
+                 .value_rows = Random(33 * dim)});
+  lower("transformer-xl", 2.1,
+        TransformerXlBias{.model_dim = model,
+                          .head_dim = dim,
+                          .projection = Random(model * model, 0.05f),
+                          .content_bias = Random(model),
+                          .position_bias = Random(model)});
+  lower("deberta", 3.1,
+        DebertaBias{.buckets = 256,
+                    .model_dim = model,
+                    .head_dim = dim,
+                    .embedding = Random(512 * model),
+                    .key_projection = Random(model * model, 0.05f),
+                    .query_projection = Random(model * model, 0.05f)});
+  lower("tupe", 0,
+        TupeBias{.positions = tokens,
+                 .model_dim = model,
+                 .head_dim = dim,
+                 .embedding = Random(tokens * model),
+                 .query_projection = Random(model * model, 0.05f),
+                 .key_projection = Random(model * model, 0.05f)});
+  const auto side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(tokens))));
+  lower("swin", 0,
+        SwinBias{.height = side,
+                 .width = side,
+                 .w1 = Random(2 * 32),
+                 .b1 = Random(32),
+                 .w2 = Random(heads * 32)});
   RunningForm gates;
   gates.log_gates = Random(tokens * heads, 0.05f);
   for (float& x : gates.log_gates) x = -std::abs(x);
-  add("gates", 0, gates);
-  RunningForm contextual;
-  contextual.kind = RunningForm::Kind::kContextual;
-  contextual.rows = 64, contextual.head_dim = dim;
-  contextual.position_rows = Random(64 * dim);
-  add("contextual (CoPE)", 0, contextual);
+  add("forgetting-gate", 0, gates);
+  lower("cope", 0, CopeBias{.rows = 64, .head_dim = dim, .position_rows = Random(64 * dim)});
   const auto turn = [&](const char* name, double target, const std::optional<DistanceMap>& map) {
     push(name, target, nullptr, OnLoad(tokens, dim, map));
   };
   const int64_t window = std::max<int64_t>(1, tokens / 8);
   turn("rotation on load", 0, std::nullopt);
-  turn("ReRoPE", 1.5, Rerope{window});
-  turn("leaky ReRoPE", 1.5, LeakyRerope{window, 8});
-  turn("Self-Extend", 1.5, SelfExtend{window, 8});
-  turn("dual chunk", 1.5, DualChunk{window, 4 * window / 3});
+  turn("rerope", 1.5, Rerope{window});
+  turn("leaky-rerope", 1.5, LeakyRerope{window, 8});
+  turn("self-extend", 1.5, SelfExtend{window, 8});
+  turn("dual-chunk", 1.5, DualChunk{window, 4 * window / 3});
+  turn("sinks", 0, AttentionSinks{4, window});
   return v;
 }
 
@@ -159,6 +172,18 @@ struct Problem {
     args.rotation = v.rotation.get();
     Attention(args);
   }
+  // The last token against all keys, with a form that was prepared before.
+  void Decode(const Variant& v, const PreparedForm& prepared) {
+    AttentionArgs one = args;
+    one.form = nullptr;
+    one.prepared = v.form == nullptr ? nullptr : &prepared;
+    one.rotation = v.rotation.get();
+    const int64_t last = (shape[0] - 1) * shape[1] * shape[2];
+    one.q = TensorView::Of(q.data() + last, {1, shape[1], shape[2]});
+    one.out = TensorView::Of(out.data() + last, {1, shape[1], shape[2]});
+    one.log_sum_exp = {};
+    Attention(one);
+  }
   void Backward(const Variant& v) {
     args.form = v.form.get();
     args.rotation = v.rotation.get();
@@ -178,7 +203,7 @@ int Memory(int64_t tokens, FILE* file) {
   const double pairs_mib = static_cast<double>(tokens * tokens) * sizeof(float) / (1 << 20);
   std::printf("1 head of 64, %d tokens, causal: a float32 matrix of all pairs has %.0f MiB\n",
               static_cast<int>(tokens), pairs_mib);
-  std::printf("%-34s %22s\n", "form", "peak, both passes, MiB");
+  std::printf("%-20s %22s\n", "encoding", "peak, both passes, MiB");
   const size_t count = Variants(8, 1, 64).size();
   for (size_t n = 0; n < count; ++n) {
     std::fflush(nullptr);
@@ -195,10 +220,10 @@ int Memory(int64_t tokens, FILE* file) {
     if (child < 0 || wait4(child, &status, 0, &usage) != child || status != 0) return 1;
     const std::string name = Variants(8, 1, 64)[n].name;
     const double mib = static_cast<double>(usage.ru_maxrss) / 1024;
-    std::printf("%-34s %22.0f\n", name.c_str(), mib);
+    std::printf("%-20s %22.0f\n", name.c_str(), mib);
     if (file != nullptr) {
       std::fprintf(file,
-                   "{\"bench\":\"attention_memory\",\"form\":\"%s\",\"tokens\":%d,"
+                   "{\"bench\":\"attention_memory\",\"encoding\":\"%s\",\"tokens\":%d,"
                    "\"heads\":1,\"head_dim\":64,\"peak_mib\":%.0f,\"pairs_mib\":%.0f}\n",
                    name.c_str(), static_cast<int>(tokens), mib, pairs_mib);
     }
@@ -234,30 +259,38 @@ int main(int argc, char** argv) {
       if (r == 0) problem.Forward(v);
       v.forward_ms.push_back(1e3 * Seconds([&] { problem.Forward(v); }));
       v.backward_ms.push_back(1e3 * Seconds([&] { problem.Backward(v); }));
+      const PreparedForm prepared =
+          v.form == nullptr ? PreparedForm() : PreparedForm(*v.form, kHeads, kDim);
+      problem.Decode(v, prepared);
+      constexpr int kDecodes = 16;
+      v.decode_us.push_back(1e6 / kDecodes * Seconds([&] {
+                              for (int i = 0; i < kDecodes; ++i) problem.Decode(v, prepared);
+                            }));
     }
   }
   std::printf("8 heads of 128, %d tokens, causal, %d threads, %d rounds\n",
               static_cast<int>(tokens), threads, rounds);
-  std::printf("%-34s %9s %8s %8s %12s %8s\n", "form", "ms", "x none", "at most", "backward ms",
-              "x fwd");
+  std::printf("%-20s %8s %7s %8s %12s %7s %10s %7s\n", "encoding", "ms", "x none", "at most",
+              "backward ms", "x fwd", "decode us", "x none");
   for (const Variant& v : variants) {
-    std::vector<double> ratios, backward;
+    std::vector<double> ratios, backward, decode;
     for (int r = 0; r < rounds; ++r) {
       ratios.push_back(v.forward_ms[r] / variants[0].forward_ms[r]);
       backward.push_back(v.backward_ms[r] / v.forward_ms[r]);
+      decode.push_back(v.decode_us[r] / variants[0].decode_us[r]);
     }
-    const double ms = Median(v.forward_ms), ratio = Median(ratios);
-    const double back_ms = Median(v.backward_ms);
-    const double back_ratio = Median(backward);
-    std::printf("%-34s %9.1f %8.3f %8.2f %12.1f %8.2f\n", v.name.c_str(), ms, ratio, v.target,
-                back_ms, back_ratio);
+    const double ms = Median(v.forward_ms), back_ms = Median(v.backward_ms);
+    std::printf("%-20s %8.1f %7.3f %8.2f %12.1f %7.2f %10.1f %7.2f\n", v.name.c_str(), ms,
+                Median(ratios), v.target, back_ms, Median(backward), Median(v.decode_us),
+                Median(decode));
     if (file != nullptr) {
       std::fprintf(file,
-                   "{\"bench\":\"attention_forms\",\"form\":\"%s\",\"threads\":%d,\"tokens\":%d,"
-                   "\"rounds\":%d,\"forward_ms\":%.3f,\"over_none\":%.4f,\"target\":%.2f,"
-                   "\"backward_ms\":%.3f,\"backward_over_forward\":%.3f}\n",
-                   v.name.c_str(), threads, static_cast<int>(tokens), rounds, ms, ratio, v.target,
-                   back_ms, back_ratio);
+                   "{\"bench\":\"attention_forms\",\"encoding\":\"%s\",\"threads\":%d,"
+                   "\"tokens\":%d,\"rounds\":%d,\"forward_ms\":%.3f,\"over_none\":%.4f,"
+                   "\"target\":%.2f,\"backward_ms\":%.3f,\"backward_over_forward\":%.3f,"
+                   "\"decode_us\":%.2f,\"decode_over_none\":%.3f}\n",
+                   v.name.c_str(), threads, static_cast<int>(tokens), rounds, ms, Median(ratios),
+                   v.target, back_ms, Median(backward), Median(v.decode_us), Median(decode));
     }
   }
   if (file != nullptr) std::fclose(file);

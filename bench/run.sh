@@ -8,7 +8,7 @@ build=${1:?usage: bench/run.sh BUILD_DIR}
 here=$(cd "$(dirname "$0")" && pwd)
 out=$build/bench/results.jsonl
 : >"$out"
-for bench in rotary_bench rotary_ops_bench attention_bench; do
+for bench in rotary_bench rotary_ops_bench absolute_bench attention_bench attention_forms_bench; do
   echo "== $bench" >&2
   "$build/bench/$bench" --json "$out"
 done
