@@ -84,16 +84,15 @@ struct Pair {
   double Product() const {
     if (!c.relative) return Dot(q(), k(j), c.head_dim);
     const double distance = c.relative(c.keys - c.queries + i, j);
-    std::vector<double> turned(k(j), k(j) + c.head_dim);
+    double sum = Dot(q(), k(j), c.head_dim);
     for (size_t p = 0; p < c.frequencies.size(); ++p) {
-      const double angle = -distance * c.frequencies[p];
-      const double x = k(j)[c.pairs[2 * p]], y = k(j)[c.pairs[2 * p + 1]];
-      const double a2 = c.amplitude * c.amplitude;  // queries and keys have it once each
-      turned[c.pairs[2 * p]] = a2 * (x * std::cos(angle) - y * std::sin(angle));
-      turned[c.pairs[2 * p + 1]] = a2 * (y * std::cos(angle) + x * std::sin(angle));
+      const double angle = -distance * c.frequencies[p], a2 = c.amplitude * c.amplitude;
+      const int64_t first = c.pairs[2 * p], second = c.pairs[2 * p + 1];
+      const double x = k(j)[first], y = k(j)[second];
+      // Queries and keys have the amplitude once each.
+      sum += q()[first] * (a2 * (x * std::cos(angle) - y * std::sin(angle)) - x);
+      sum += q()[second] * (a2 * (y * std::cos(angle) + x * std::sin(angle)) - y);
     }
-    double sum = 0;
-    for (int64_t x = 0; x < c.head_dim; ++x) sum += q()[x] * turned[x];
     return sum;
   }
 

@@ -116,8 +116,6 @@ class TileBackward : public TileGradients {
       const V score = hn::Load(d, scores + k);
       V weight = hn::Sub(score, log_sum2);
       Exp2<1>(&weight);
-      // Far keys of a steep slope: subnormal gradients, which cost a hundred times as much.
-      weight = hn::IfThenZeroElse(hn::Lt(weight, hn::Set(d, 0x1p-90f)), weight);
       V gradient = hn::Mul(weight, hn::Sub(hn::Load(d, d_scores + k), delta));
       if (t_.soft_cap != 0) {
         const V bent = hn::Mul(score, inverse);  // tanh; -infinity where masked

@@ -126,7 +126,10 @@ class TileBias : public TileBase {
       const int64_t last = t_.seen_end[token] - tile_begin_;
       for (int64_t k = begin; k < std::min(end, first); ++k) values[k] = 0;
       for (int64_t k = std::max(begin, last); k < end; ++k) values[k] = 0;
-      for (int64_t k = std::max(begin, first); k < std::min(end, last); ++k) values[k] *= kLog2E;
+      const D d;
+      for (int64_t k = begin; k < end; k += kLanes) {
+        hn::Store(hn::Mul(hn::Load(d, values + k), hn::Set(d, kLog2E)), d, values + k);
+      }
       return {values, 0.0f};
     }
     const float* band = bands_ + h * kBandStride;

@@ -129,7 +129,9 @@ HWY_INLINE void Multiply(int64_t rows, int64_t width, const float* a, int64_t a_
 }
 
 // x = 2^x for count vectors at once (one alone waits for its own latencies), x <= 0, within 2 ULP;
-// 0 below -126 and at -infinity; NaN stays NaN.
+// 0 below -90 and at -infinity; NaN stays NaN. Smaller weights are invisible beside the row's
+// largest, but their products with values are subnormal, which cost a hundred times as much: a
+// steep slope made attention 1.4 times slower.
 template <int count>
 HWY_INLINE void Exp2(V* HWY_RESTRICT x) {
   const D d;
@@ -152,7 +154,7 @@ HWY_INLINE void Exp2(V* HWY_RESTRICT x) {
   for (int i = 0; i < count; ++i) {
     const auto exponent = hn::ShiftLeft<23>(hn::BitCast(du, shifted[i]));
     const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p[i]), exponent));
-    x[i] = hn::IfThenZeroElse(hn::Lt(x[i], hn::Set(d, -126.0f)), y);
+    x[i] = hn::IfThenZeroElse(hn::Lt(x[i], hn::Set(d, -90.0f)), y);
   }
 }
 

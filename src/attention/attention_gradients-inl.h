@@ -107,16 +107,24 @@ class TileGradients : public TileContextual {
 
   // bias = G(query) - G(key): a row's sum goes to the query, a column's leaves the key.
   void AddGateGradients() {
+    const D d;
     const int64_t stride = t_.form->gate_stride, index = t_.form->first_index + t_.first_token + 1;
-    for (int64_t r = 0; r < rows_; ++r) {
-      double* sums = b_.sums->gates.data() + r % t_.group * stride;
-      const float* line = d_scores_ + r * kScoreStride;
-      double sum = 0;
-      for (int64_t k = 0; k < tile_end_ - tile_begin_; ++k) {
-        sum += line[k];
-        sums[tile_begin_ + k + 1] -= line[k];
+    float* by_key = bands_;  // the biases are used up
+    for (int64_t h = 0; h < t_.group; ++h) {
+      double* sums = b_.sums->gates.data() + h * stride;
+      std::fill_n(by_key, kTileKeys, 0.0f);
+      for (int64_t token = 0; token < t_.tokens; ++token) {
+        const float* line = d_scores_ + (token * t_.group + h) * kScoreStride;
+        const auto [begin, end] = Seen(token, tile_begin_, tile_end_);
+        V sum = hn::Zero(d);
+        for (int64_t k = begin - tile_begin_; k < end - tile_begin_; k += kLanes) {
+          const V x = hn::Load(d, line + k);
+          sum = hn::Add(sum, x);
+          hn::Store(hn::Add(hn::Load(d, by_key + k), x), d, by_key + k);
+        }
+        sums[index + token] += hn::GetLane(hn::SumOfLanes(d, sum));
       }
-      sums[index + Token(r)] += sum;
+      for (int64_t k = 0; k < tile_end_ - tile_begin_; ++k) sums[tile_begin_ + k + 1] -= by_key[k];
     }
   }
 

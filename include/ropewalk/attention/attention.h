@@ -102,10 +102,10 @@ struct AttentionArgs {
   std::span<float> log_sum_exp = {};
 };
 
-// A query that sees no key gives zeros (and -infinity as log_sum_exp, or its sink). Numbers do not
-// depend on how a sequence was cut into calls beyond rounding; equal threads, equal bits.
-// Content forms need consecutive key positions, running forms queries that are tokens of the cache
-// and a causal mask.
+// Weights below 2^-90 of the largest so far count as 0. A query that sees no key gives zeros (and
+// -infinity as log_sum_exp, or its sink). Numbers do not depend on how a sequence was cut into
+// calls beyond rounding; equal threads, equal bits. Content forms need consecutive key positions,
+// running forms queries that are tokens of the cache and a causal mask.
 void Attention(const AttentionArgs& args);
 
 }  // namespace ropewalk
