@@ -24,6 +24,7 @@ std::string Words(const InspectPage& page, std::size_t layer) {
   }
   if (l.window_tokens > 0) text += fmt::format(", window {}", l.window_tokens);
   if (l.chunk_tokens > 0) text += fmt::format(", chunks of {}", l.chunk_tokens);
+  if (l.map) text += ", " + Describe(*l.map);
   if (l.temperature) text += ", query temperature";
   return text;
 }

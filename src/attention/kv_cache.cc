@@ -66,6 +66,21 @@ void KvCache::Truncate(int64_t tokens) {
   tokens_ = tokens;
 }
 
+void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const {
+  if (kv_head < 0 || kv_head >= kv_heads_ || first < 0 || count < 0 || count > tokens_ - first) {
+    Refuse("CopyKeys: expected a head below " + std::to_string(kv_heads_) + " and keys of " +
+           std::to_string(tokens_) + " tokens, got head " + std::to_string(kv_head) + ", " +
+           std::to_string(count) + " keys from " + std::to_string(first));
+  }
+  const float* keys = AttentionAccess::Keys(*this, kv_head);
+  for (int64_t i = 0; i < head_dim_; ++i) {
+    for (int64_t t = 0; t < count; ++t) {
+      const int64_t token = first + t;
+      out[i * count + t] = keys[(token / kBlock * head_dim_ + i) * kBlock + token % kBlock];
+    }
+  }
+}
+
 void KvCache::Append(const TensorView& k, const TensorView& v) {
   const int64_t count = k.rank > 0 ? k.shape[0] : 0;
   if (k.rank == 3 && count == 0) return;

@@ -145,18 +145,28 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     }
     if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
     double softmax_multiplier = 1;
-    if (plan.rotation >= 0) {
+    const int load = sequence.load_of_[l];
+    if (load >= 0) {
+      softmax_multiplier =
+          sequence.resolved_.rotations[plan.rotation].frequencies.softmax_multiplier;
+    } else if (plan.rotation >= 0) {
       softmax_multiplier = Turn(sequence.resolved_.rotations[plan.rotation],
                                 sequence.tables_[plan.rotation], first_position, q, k);
     }
     if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
     if (rows == 0) continue;
-    Attention({.q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),
-               .out = Heads(s.attended.data(), rows, c.heads, c.head_dim, q_dim()),
-               .cache = &cache,
-               .scale = static_cast<float>(softmax_multiplier / std::sqrt(double(c.head_dim))),
-               .window_tokens = plan.window_tokens});
+    const AttentionArgs args = {
+        .q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),
+        .out = Heads(s.attended.data(), rows, c.heads, c.head_dim, q_dim()),
+        .cache = &cache,
+        .scale = static_cast<float>(softmax_multiplier / std::sqrt(double(c.head_dim))),
+        .window_tokens = plan.window_tokens,
+        .rotation = load < 0 ? nullptr : &sequence.loads_[load].turn};
+    if (sequence.attention_observer_) {
+      sequence.attention_observer_(static_cast<int64_t>(l), args);
+    }
+    Attention(args);
     const auto add_attended = [&] {
       layer.out.Apply(s.attended.data(), rows, q_dim(), x, c.hidden, /*accumulate=*/true);
     };

@@ -58,6 +58,20 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
   }
 }
 
+// Tables of cos and sin that rotation on load keeps for a map: one for each way in which its views
+// place keys, none for keys that all stand at 0.
+int64_t KeyTables(const DistanceMap& map) {
+  std::vector<DistanceView> seen;
+  for (const DistanceView& v : Views(map)) {
+    const auto same = [&](const DistanceView& o) {
+      return o.key.modulus == v.key.modulus && o.key.divisor == v.key.divisor &&
+             o.frequency_divisor == v.frequency_divisor;
+    };
+    if (v.key.slope != 0 && std::none_of(seen.begin(), seen.end(), same)) seen.push_back(v);
+  }
+  return static_cast<int64_t>(seen.size());
+}
+
 }  // namespace
 
 Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
@@ -74,6 +88,19 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   resolved_ = Resolve(plan, final_length);
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
+  for (const ResolvedLayer& layer : resolved_.layers) {
+    int& load = load_of_.emplace_back(-1);
+    if (!layer.map) continue;
+    const auto same = [&](const Load& other) {
+      return other.rotation == layer.rotation &&
+             Describe(*other.turn.map()) == Describe(*layer.map);
+    };
+    const auto found = std::find_if(loads_.begin(), loads_.end(), same);
+    load = static_cast<int>(found - loads_.begin());
+    if (found != loads_.end()) continue;
+    const ResolvedRotation& r = resolved_.rotations[layer.rotation];
+    loads_.push_back({layer.rotation, LoadRotation(r.spec, r.frequencies, precision, layer.map)});
+  }
 }
 
 // Tables grow with the tokens, to the double at once, so that a long declared length costs nothing
@@ -87,6 +114,10 @@ void Sequence::GrowTables(int64_t tokens) {
   for (CosSinTable& table : tables_) {
     if (table.count() >= tokens) continue;
     table.Grow(std::min(final_length(), std::max(tokens, 2 * table.count())));
+  }
+  for (Load& load : loads_) {
+    if (load.turn.tokens() >= tokens) continue;
+    load.turn.Grow(std::min(final_length(), std::max(tokens, 2 * load.turn.tokens())));
   }
 }
 
@@ -106,6 +137,12 @@ void Sequence::OffsetPositions(int64_t first) {
         ErrorCode::kInvalidArgument,
         fmt::format("Sequence::OffsetPositions: the sequence already has {} tokens", tokens_));
   }
+  if (!loads_.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("Sequence::OffsetPositions: {} maps the distances of a sequence that "
+                            "begins at position 0",
+                            Describe(*loads_.front().turn.map())));
+  }
   if (first < 0 || first > kMaxPosition - final_length()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("Sequence::OffsetPositions: expected 0 to {}, got {}",
@@ -121,6 +158,11 @@ int64_t Sequence::bytes() const {
   for (const ResolvedRotation& r : resolved_.rotations) {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
+  }
+  for (const Load& load : loads_) {
+    const auto& pairs = resolved_.rotations[load.rotation].frequencies.inv_freq;
+    bytes += KeyTables(*load.turn.map()) * static_cast<int64_t>(pairs.size() * 2 * sizeof(float)) *
+             final_length();
   }
   return bytes;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <numbers>
 
 #include "ropewalk/base/error.h"
@@ -41,10 +42,15 @@ bool SameTemperature(const std::optional<QueryTemperature>& a,
          a->offset == b->offset;
 }
 
+bool SameMap(const std::optional<DistanceMap>& a, const std::optional<DistanceMap>& b) {
+  if (!a || !b) return !a && !b;
+  return Describe(*a) == Describe(*b);  // says every number
+}
+
 bool SameLayer(const ResolvedLayer& a, const ResolvedLayer& b) {
   return a.rotation == b.rotation && a.window_tokens == b.window_tokens &&
          a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature) &&
-         a.recurrent == b.recurrent;
+         SameMap(a.map, b.map) && a.recurrent == b.recurrent;
 }
 
 // The exact frequencies rounded to float32, so that a file that stores divisors in float32 hashes
@@ -73,6 +79,18 @@ void HashRotation(const ResolvedRotation& rotation, Hasher& hasher) {
   }
 }
 
+struct HashMap {
+  Hasher& hasher;
+  void operator()(const Rerope& m) const { Add({m.window}); }
+  void operator()(const LeakyRerope& m) const { Add({m.window, m.factor}); }
+  void operator()(const SelfExtend& m) const { Add({m.window, m.group}); }
+  void operator()(const DualChunk& m) const { Add({m.chunk, m.limit}); }
+  void operator()(const AttentionSinks& m) const { Add({m.sinks, m.window}); }
+  void Add(std::initializer_list<int64_t> numbers) const {
+    for (const int64_t number : numbers) hasher.UpdateValue(number);
+  }
+};
+
 void HashLayerRest(const ResolvedLayer& layer, Hasher& hasher) {
   if (layer.chunk_tokens > 0) {
     hasher.UpdateValue('c');
@@ -84,6 +102,11 @@ void HashLayerRest(const ResolvedLayer& layer, Hasher& hasher) {
     hasher.UpdateValue(static_cast<float>(layer.temperature->beta));
     hasher.UpdateValue(layer.temperature->period);
     hasher.UpdateValue(layer.temperature->offset);
+  }
+  if (layer.map) {
+    hasher.UpdateValue('d');
+    hasher.UpdateValue(static_cast<uint8_t>(layer.map->index()));
+    std::visit(HashMap{hasher}, *layer.map);
   }
 }
 
@@ -172,6 +195,19 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
     fail(fmt::format("chunk_tokens must be 0 (all) or more, got {}", layer.chunk_tokens));
   }
   if (layer.recurrent && layer.rotation) fail("recurrent layers have no rotation");
+  if (layer.map) {
+    if (!layer.rotation) {
+      fail(Describe(*layer.map) + ": expected a layer that rotates, whose distances it maps");
+    }
+    if (layer.rotation->rotated_heads > 0) {
+      fail(Describe(*layer.map) + ": expected a layer whose heads all rotate");
+    }
+    try {
+      CheckComposition(*layer.map, *layer.rotation, layer.window_tokens);
+    } catch (const Error& e) {
+      throw Error(e.code(), fmt::format("plan: layer {}: {}", i, e.what()));
+    }
+  }
   if (!layer.temperature) return;
   const QueryTemperature& t = *layer.temperature;
   const int64_t least = t.kind == QueryTemperature::Kind::kLogN ? 2 : 1;
@@ -195,6 +231,7 @@ std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) 
   if (layer.chunk_tokens > 0) {
     text += fmt::format(", attention within chunks of {} tokens", layer.chunk_tokens);
   }
+  if (layer.map) text += ", distances through " + Describe(*layer.map);
   if (layer.temperature) text += ", " + DescribeTemperature(*layer.temperature);
   return text;
 }
@@ -263,6 +300,7 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
     resolved.window_tokens = layer.window_tokens;
     resolved.chunk_tokens = layer.chunk_tokens;
     resolved.temperature = layer.temperature;
+    resolved.map = layer.map;
     resolved.recurrent = layer.recurrent;
     if (layer.rotation) {
       ResolvedRotation rotation{*layer.rotation, Resolve(*layer.rotation, length)};

@@ -35,7 +35,7 @@ std::string XposReason(std::size_t layer) {
 std::string CanRerotate(const PositionPlan& plan) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const std::optional<RotarySpec>& spec = plan.layers[i].rotation;
-    if (!spec) continue;
+    if (!spec || plan.layers[i].map) continue;
     if (spec->xpos) return XposReason(i);
     if (const Scaling* scaling = LengthDependent(*spec)) {
       return fmt::format(
@@ -51,7 +51,7 @@ std::string CanRerotate(const PositionPlan& plan) {
 std::string CanRerotate(const PositionPlan& plan, int64_t old_length, int64_t new_length) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const std::optional<RotarySpec>& spec = plan.layers[i].rotation;
-    if (!spec) continue;
+    if (!spec || plan.layers[i].map) continue;
     if (spec->xpos) return XposReason(i);
     if (SameFrequencies(Resolve(*spec, old_length), Resolve(*spec, new_length))) continue;
     return fmt::format(
@@ -65,7 +65,7 @@ std::string CanRerotate(const PositionPlan& plan, int64_t old_length, int64_t ne
 std::vector<LayerRerotation> RerotatedLayers(const ResolvedPlan& plan) {
   std::vector<LayerRerotation> out;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    if (plan.layers[i].rotation < 0) continue;
+    if (plan.layers[i].rotation < 0 || plan.layers[i].map) continue;
     out.push_back({static_cast<int64_t>(i),
                    &plan.rotations[static_cast<std::size_t>(plan.layers[i].rotation)]});
   }

@@ -11,6 +11,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
+#include "tests/model/reference.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
@@ -18,122 +19,10 @@ namespace {
 
 using test::Difference;
 using test::LogitsOf;
+using test::Reference;
 using test::Tensors;
 using test::Tiny;
 using testing::HasSubstr;
-using Matrix = std::vector<std::vector<double>>;
-
-// ---- Reference: one loop a formula, double, plain rotation with the given base. ----------------
-
-Matrix Product(const Matrix& x, const test::Tensor& w) {
-  const int64_t out = w.shape[0], in = w.shape[1];
-  Matrix y(x.size(), std::vector<double>(out));
-  for (std::size_t t = 0; t < x.size(); ++t) {
-    for (int64_t o = 0; o < out; ++o) {
-      for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * w.values[o * in + i];
-    }
-  }
-  return y;
-}
-
-Matrix Norm(const Matrix& x, const test::Tensor& w) {
-  Matrix y = x;
-  for (auto& row : y) {
-    double sum = 0;
-    for (const double v : row) sum += v * v;
-    const double scale = 1 / std::sqrt(sum / double(row.size()) + 1e-5);
-    for (std::size_t i = 0; i < row.size(); ++i) row[i] *= scale * w.values[i];
-  }
-  return y;
-}
-
-// The first `heads` heads of every row.
-void Rope(Matrix& x, int64_t head_dim, double base, int64_t first, int64_t heads) {
-  for (std::size_t t = 0; t < x.size(); ++t) {
-    const std::size_t end = std::min(x[t].size(), std::size_t(heads * head_dim));
-    for (std::size_t h = 0; h < end; h += head_dim) {
-      for (int64_t i = 0; i < head_dim / 2; ++i) {
-        const double angle =
-            double(first + int64_t(t)) * std::pow(base, -2.0 * double(i) / double(head_dim));
-        double& a = x[t][h + i];
-        double& b = x[t][h + i + head_dim / 2];
-        const double ra = a * std::cos(angle) - b * std::sin(angle);
-        b = b * std::cos(angle) + a * std::sin(angle);
-        a = ra;
-      }
-    }
-  }
-}
-
-Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Tiny& s, int64_t window) {
-  Matrix out(q.size(), std::vector<double>(s.heads * s.head_dim));
-  for (int64_t t = 0; t < int64_t(q.size()); ++t) {
-    for (int64_t h = 0; h < s.heads; ++h) {
-      const int64_t kv = h / (s.heads / s.kv_heads) * s.head_dim;
-      std::vector<double> p(t + 1, 0.0);
-      double total = 0;
-      for (int64_t j = window > 0 ? std::max<int64_t>(0, t - window + 1) : 0; j <= t; ++j) {
-        double dot = 0;
-        for (int64_t d = 0; d < s.head_dim; ++d) dot += q[t][h * s.head_dim + d] * k[j][kv + d];
-        total += p[j] = std::exp(dot / std::sqrt(double(s.head_dim)));
-      }
-      for (int64_t j = 0; j <= t; ++j) {
-        for (int64_t d = 0; d < s.head_dim; ++d) {
-          out[t][h * s.head_dim + d] += p[j] / total * v[j][kv + d];
-        }
-      }
-    }
-  }
-  return out;
-}
-
-std::vector<float> Reference(
-    const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids, int64_t first, int64_t window,
-    const std::vector<bool>& rotates, int64_t heads = 1000,
-    const std::function<double(int64_t)>& temperature = [](int64_t) { return 1.0; }) {
-  Matrix x;
-  const test::Tensor& embedding = w.at("model.embed_tokens.weight");
-  for (const int32_t id : ids) {
-    const float* row = embedding.values.data() + id * s.hidden;
-    x.emplace_back(row, row + s.hidden);
-  }
-  const auto add = [&](const Matrix& y) {
-    for (std::size_t t = 0; t < x.size(); ++t) {
-      for (std::size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
-    }
-  };
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const auto tensor = [&](const char* name) -> const test::Tensor& {
-      return w.at("model.layers." + std::to_string(l) + "." + name);
-    };
-    const Matrix h = Norm(x, tensor("input_layernorm.weight"));
-    Matrix q = Product(h, tensor("self_attn.q_proj.weight"));
-    Matrix k = Product(h, tensor("self_attn.k_proj.weight"));
-    const Matrix v = Product(h, tensor("self_attn.v_proj.weight"));
-    if (rotates[l]) {
-      Rope(q, s.head_dim, 500, first, heads);
-      Rope(k, s.head_dim, 500, first, heads);
-    }
-    for (std::size_t t = 0; t < q.size(); ++t) {
-      for (double& v : q[t]) v *= temperature(first + int64_t(t));
-    }
-    add(Product(Attend(q, k, v, s, window), tensor("self_attn.o_proj.weight")));
-    const Matrix g = Norm(x, tensor("post_attention_layernorm.weight"));
-    Matrix gate = Product(g, tensor("mlp.gate_proj.weight"));
-    const Matrix up = Product(g, tensor("mlp.up_proj.weight"));
-    for (std::size_t t = 0; t < gate.size(); ++t) {
-      for (std::size_t i = 0; i < gate[t].size(); ++i) {
-        gate[t][i] = gate[t][i] / (1 + std::exp(-gate[t][i])) * up[t][i];
-      }
-    }
-    add(Product(gate, tensor("mlp.down_proj.weight")));
-  }
-  std::vector<float> logits;
-  for (const auto& row : Product(Norm(x, w.at("model.norm.weight")), embedding)) {
-    logits.insert(logits.end(), row.begin(), row.end());
-  }
-  return logits;
-}
 
 struct Model {
   explicit Model(nlohmann::json config = Tiny().Config()) {

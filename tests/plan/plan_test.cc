@@ -196,6 +196,23 @@ TEST(Plan, EverythingCounts) {
       change([](LayerPlan& l) { l.chunk_tokens = 8192; }),
       change([](LayerPlan& l) { l.temperature = QueryTemperature{}; }),
       change([](LayerPlan& l) { l.temperature = QueryTemperature{.offset = 1}; }),
+      change([](LayerPlan& l) { l.map = Rerope{100}; }),
+      change([](LayerPlan& l) { l.map = Rerope{101}; }),
+      change([](LayerPlan& l) {
+        l.map = SelfExtend{100, 2};
+      }),
+      change([](LayerPlan& l) {
+        l.map = SelfExtend{100, 3};
+      }),
+      change([](LayerPlan& l) {
+        l.map = LeakyRerope{100, 2};
+      }),
+      change([](LayerPlan& l) {
+        l.map = DualChunk{60, 100};
+      }),
+      change([](LayerPlan& l) {
+        l.map = AttentionSinks{60, 100};
+      }),
       change([](LayerPlan& l) {
         l.rotation->axes.sections = {16, 8, 8};
       }),
@@ -231,6 +248,25 @@ TEST(Plan, BadTemperaturesAreErrors) {
   PositionPlan plan = Mixed();
   plan.layers[3].chunk_tokens = -1;
   EXPECT_THROW((void)Resolve(plan, 2048), Error);
+}
+
+TEST(Plan, MapsNeedALayerThatTakesThem) {
+  const auto why = [](std::size_t layer, const DistanceMap& map) -> std::string {
+    PositionPlan plan = Mixed();
+    plan.layers[layer].map = map;
+    try {
+      Resolve(plan, 4096);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(why(2, Rerope{}), "");
+  EXPECT_THAT(why(5, Rerope{}), HasSubstr("layer 5: rerope(window 512): expected a layer that"));
+  EXPECT_THAT(why(0, Rerope{}),
+              HasSubstr("layer 0: rerope(window 512): expected a layer that sees"));
+  EXPECT_THAT(why(2, Rerope{2048}), HasSubstr("expected distances below 2048"));
+  EXPECT_THAT(why(2, Rerope{0}), HasSubstr("Rerope.window"));
 }
 
 TEST(LayerNames, InWords) {

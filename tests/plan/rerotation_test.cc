@@ -63,5 +63,15 @@ TEST(Rerotation, LayersWithoutRotationAreLeftOut) {  // T12b
   EXPECT_GT(layers[1].rotation->frequencies.amplitude, 1.1);
 }
 
+// Their caches hold unrotated keys.
+TEST(Rerotation, LayersWithADistanceMapAreLeftOut) {
+  PositionPlan plan = PlanOf(YarnScaling{4});
+  plan.layers[1].map = Rerope{64};
+  const ResolvedPlan resolved = Resolve(plan, 4096);
+  for (const LayerRerotation& layer : RerotatedLayers(resolved)) EXPECT_NE(layer.layer, 1);
+  EXPECT_EQ(RerotatedLayers(resolved).size(), 2u);
+  EXPECT_EQ(CanRerotate(plan), "");
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -39,6 +39,8 @@ class KvCache {
   // Appends k and v, float32 [tokens, kv_heads, head_dim], any strides with a contiguous head.
   // Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
+  // Keys first .. first + count - 1 of a head as they were appended: out[head_dim, count].
+  void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
 
  private:
   friend struct AttentionAccess;

@@ -12,6 +12,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/attention/linear.h"
+#include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/io/tokenizer.h"
 #include "ropewalk/io/weights.h"
@@ -118,14 +119,26 @@ class Sequence {
   // [tokens, heads, head_dim], valid during the call.
   using Observer = std::function<void(int64_t layer, const TensorView& q, const TensorView& k)>;
   void Observe(Observer observer) { observer_ = std::move(observer); }
+  // Called for every layer and chunk with what attention is given, before it runs; valid during the
+  // call. The last layer attends only for rows that somebody reads.
+  using AttentionObserver = std::function<void(int64_t layer, const AttentionArgs& args)>;
+  void ObserveAttention(AttentionObserver observer) { attention_observer_ = std::move(observer); }
 
  private:
   friend class Decoder;
   Observer observer_;
+  AttentionObserver attention_observer_;
   void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one a distinct rotation
-  std::vector<KvCache> caches_;      // one a layer
+  std::vector<KvCache> caches_;      // one a layer; layers with a distance map keep unrotated keys
+  struct Load {
+    int rotation;  // index into resolved_.rotations
+    LoadRotation turn;
+  };
+  std::vector<Load> loads_;  // one a distinct rotation and map
+  std::vector<int>
+      load_of_;  // [layers] index into loads_, -1: keys are rotated before they are kept
   AnglePrecision precision_;
   int64_t first_position_ = 0;
   int64_t tokens_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/relative/distance_map.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/spec.h"
 
@@ -33,6 +34,7 @@ struct LayerPlan {
   int64_t window_tokens = 0;           // sliding window: attends to the last n tokens; 0: all
   int64_t chunk_tokens = 0;            // chunked attention (Llama 4): within its own chunk; 0: all
   std::optional<QueryTemperature> temperature = {};
+  std::optional<DistanceMap> map = {};  // what the rotation sees between two tokens; absent: all
   // Linear attention or a state space: no rotation, and no keys that could be moved.
   bool recurrent = false;
 };
@@ -61,6 +63,7 @@ struct ResolvedLayer {
   int64_t window_tokens = 0;
   int64_t chunk_tokens = 0;
   std::optional<QueryTemperature> temperature = {};
+  std::optional<DistanceMap> map = {};
   bool recurrent = false;
 };
 struct ResolvedRotation {
@@ -72,8 +75,8 @@ struct ResolvedPlan {
   std::vector<ResolvedRotation> rotations;  // distinct ones
   std::vector<ResolvedLayer> layers;
   std::optional<LearnedPositions> learned = {};
-  std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, layer by layer;
-                     // not over names or layouts
+  std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, maps, layer by
+                     // layer; not over names or layouts
 };
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length);
 

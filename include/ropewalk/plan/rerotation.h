@@ -19,8 +19,9 @@ std::string CanRerotate(const PositionPlan& plan);
 // not, Rerotate takes both methods, which repairs phases alone.
 std::string CanRerotate(const PositionPlan& plan, int64_t old_length, int64_t new_length);
 
-// A layer whose cached keys turn when they move. Layers without rotation (NoPE) are not among them:
-// their keys carry no position and must be left as they are.
+// A layer whose cached keys turn when they move. Layers without rotation (NoPE) and those with a
+// distance map, which cache keys unrotated, are not among them: their keys carry no position and
+// must be left as they are.
 struct LayerRerotation {
   int64_t layer = 0;
   const ResolvedRotation* rotation = nullptr;  // of the plan
