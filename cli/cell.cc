@@ -100,6 +100,11 @@ void RunPerplexity(const Options& options) {
   }
   fmt::print(")\n");
   if (std::isfinite(cell.bits_per_byte)) fmt::print("bits per byte  {:.4f}\n", cell.bits_per_byte);
+  if (std::isfinite(cell.entropy)) {
+    fmt::print(
+        "entropy        {:.4f} nats of attention at the end of a window, {:.1f} % of uniform\n",
+        cell.entropy, 100 * cell.entropy_share);
+  }
   fmt::print("protocol       {}: {} tokens scored in {} windows of {}, seed {}, BOS {}\n",
              cell.protocol, cell.scored_tokens, cell.windows, cell.length, cell.seed, cell.bos);
   PrintProvenance(options, cell);

@@ -1,6 +1,7 @@
 // ropewalk extend: the same model with a position setting in it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/setting.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/plan/method.h"
 #include "src/model/convert/convert.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/verify.h"
@@ -39,6 +41,26 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
   throw UsageError("say how far: --factor S, or --length N for N / trained");
 }
 
+// No configuration file has a place for a distance map or a temperature that training did not have.
+[[noreturn]] void RefuseUnwritable(const ModelFiles& files, const PositionPlan& plan,
+                                   const PositionMethod& method, double factor) {
+  const auto rotation =
+      std::find_if(plan.layers.begin(), plan.layers.end(),
+                   [](const LayerPlan& layer) { return layer.rotation.has_value(); });
+  SettingsTarget target{plan.trained_length,
+                        std::llround(static_cast<double>(plan.trained_length) * factor)};
+  if (rotation != plan.layers.end()) {
+    target.base = rotation->rotation->base;
+    target.rotary_dim = rotation->rotation->rotary_dim;
+  }
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("{} cannot say {}: it is what attention does with positions, and the file "
+                  "holds frequencies. {}",
+                  files.config.format, method.Describe(factor, plan.trained_length),
+                  NotesOn(SettingsFor(method, factor, target))));
+}
+
 Request Settle(const Options& options, const ModelFiles& files) {
   const std::vector<SweepMethod> methods = MethodsOf(options, files, {});
   if (methods.size() != 1 || methods[0].name == "as-shipped") {
@@ -57,8 +79,10 @@ Request Settle(const Options& options, const ModelFiles& files) {
     trained = request.plan.trained_length;
   } else {
     factor = FactorFor(options, methods[0].name, trained);
-    request.scaling = FindMethod(methods[0].name).make(factor);
-    request.plan = WithScaling(files.config.plan, request.scaling, trained);
+    const PositionMethod method = PositionMethod::Parse(methods[0].name);
+    request.scaling = method.ScalingFor(factor);
+    request.plan = method.Apply(files.config.plan, factor, trained);
+    if (!method.only_scales()) RefuseUnwritable(files, request.plan, method, factor);
   }
   const RotarySpec& spec = internal::OnlyRotation(request.plan);
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
@@ -143,7 +167,7 @@ void Run(const Options& options) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} cannot hold {}: {}. {}", read.config.format, Describe(request.scaling),
-                      e.what(), NotesOn(request.scaling, request.target)));
+                      e.what(), NotesOn(SettingsFor(request.scaling, request.target))));
     }
   });
   Print(options, request, written, proof);

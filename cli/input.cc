@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/plan/method.h"
 
 namespace ropewalk::cli {
 
@@ -95,11 +96,30 @@ bool WantsBos(const Options& options, const ModelFiles& files) {
   return wanted;
 }
 
+namespace {
+
+// "self-extend:window=512,group=8" comes as two, since commas separate methods as well as settings:
+// what begins with key= belongs to the one before it.
+std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
+  std::vector<std::string> methods;
+  for (const std::string& piece : given) {
+    const std::size_t end = piece.find_first_of(":+=");
+    if (end != std::string::npos && piece[end] == '=' && !methods.empty()) {
+      methods.back() += "," + piece;
+    } else {
+      methods.push_back(piece);
+    }
+  }
+  return methods;
+}
+
+}  // namespace
+
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults) {
   const bool given = !options.methods.empty() || !options.rope_scaling.empty();
   std::vector<SweepMethod> methods;
-  for (const std::string& name : given ? options.methods : defaults) {
+  for (const std::string& name : given ? JoinSettings(options.methods) : defaults) {
     SweepMethod method;
     method.name = name;
     if (name == "as-shipped") {
@@ -107,7 +127,7 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
       method.plan = files.config.plan;
     } else {
       try {
-        FindMethod(name);
+        PositionMethod::Parse(name);
       } catch (const Error& e) {
         throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped");
       }
@@ -116,10 +136,11 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
                                    [&](const SweepMethod& m) { return m.name == name; });
     if (!twice) methods.push_back(std::move(method));
   }
+  size_t dictionaries = 0;
   for (const std::string& dictionary : options.rope_scaling) {
     SweepMethod method;
-    const size_t number = methods.size() - (given ? options.methods.size() : defaults.size()) + 1;
-    method.name = options.rope_scaling.size() == 1 ? "custom" : "custom-" + std::to_string(number);
+    method.name =
+        options.rope_scaling.size() == 1 ? "custom" : "custom-" + std::to_string(++dictionaries);
     method.fixed = true;
     method.plan =
         ParseRopeDictionary(dictionary, "--rope-scaling", files.config.plan, options.allow_unknown);

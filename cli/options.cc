@@ -2,8 +2,19 @@
 
 #include <charconv>
 
+#include "ropewalk/plan/method.h"
+
 namespace ropewalk::cli {
 namespace {
+
+std::string MethodHelp() {
+  std::string help;
+  for (const MethodInfo& method : Methods()) help += method.name + std::string(", ");
+  for (const MethodPart& part : MethodParts()) help += part.name + std::string(", ");
+  return help +
+         "as-shipped (what the file itself says), separated by commas; combined by + "
+         "(ntk+log-n), with settings behind a colon (rerope:512, self-extend:window=512,group=8)";
+}
 
 void AddOne(CLI::App& c, Options& o, Opt which) {
   switch (which) {
@@ -23,10 +34,7 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
       c.add_flag("--special", o.special, "Special tokens written out in the text are special");
       return;
     case Opt::kMethods:
-      c.add_option("--methods,--method", o.methods,
-                   "none, linear, ntk, dynamic, by-parts, by-parts-repo, yarn, llama3, as-shipped "
-                   "(what the file itself says), separated by commas")
-          ->delimiter(',');
+      c.add_option("--methods,--method", o.methods, MethodHelp())->delimiter(',');
       return;
     case Opt::kRopeScaling:
       c.add_option("--rope-scaling", o.rope_scaling,

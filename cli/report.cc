@@ -17,6 +17,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/settings.h"
+#include "ropewalk/plan/method.h"
 #include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
@@ -116,6 +117,29 @@ Json SweepJson(const SweepReport& sweep) {
   return out;
 }
 
+// Every method that has a name, and the combinations that the sweeps tried.
+Json MethodsJson(const std::vector<SweepReport>& sweeps) {
+  std::vector<std::string> names;
+  for (const MethodInfo& m : Methods()) names.emplace_back(m.name);
+  for (const MethodPart& part : MethodParts()) names.emplace_back(part.name);
+  for (const SweepReport& sweep : sweeps) {
+    for (const Cell& c : sweep.results.cells) {
+      const bool listed = std::find(names.begin(), names.end(), c.method) != names.end();
+      if (!listed && PositionMethod::TryParse(c.method)) names.push_back(c.method);
+    }
+  }
+  Json out = Json::array();
+  for (const std::string& name : names) {
+    const PositionMethod m = PositionMethod::Parse(name);
+    out.push_back({{"name", name},
+                   {"title", m.title()},
+                   {"source", m.source()},
+                   {"length_dependent", m.length_dependent()},
+                   {"uses_factor", m.uses_factor()}});
+  }
+  return out;
+}
+
 // Whole or not at all: written beside the target, then renamed over it.
 void WriteWhole(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
@@ -197,13 +221,7 @@ Json ReportJson(const std::vector<SweepReport>& sweeps) {
   out["format"] = "ropewalk-report";
   out["schema"] = 1;
   out["version"] = Version();
-  out["methods"] = Json::array();
-  for (const MethodInfo& m : Methods()) {
-    out["methods"].push_back({{"name", m.name},
-                              {"title", m.title},
-                              {"source", m.source},
-                              {"length_dependent", m.length_dependent}});
-  }
+  out["methods"] = MethodsJson(sweeps);
   out["sweeps"] = Json::array();
   for (const SweepReport& sweep : sweeps) out["sweeps"].push_back(SweepJson(sweep));
   return out;

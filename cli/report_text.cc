@@ -141,7 +141,9 @@ std::string Csv(const std::vector<SweepReport>& sweeps) {
   std::string out =
       "sweep,method,factor,length,perplexity,mean_nll,standard_error,bits_per_byte,windows,"
       "scored_tokens,passkey_accuracy,passkey_trials,trained_length,protocol,bos,tokenizer,"
-      "model_hash,text_hash,tokenizer_hash,plan_hash,compute,angles,threads,seed,seconds,scaling\n";
+      "model_hash,text_hash,tokenizer_hash,plan_hash,compute,angles,threads,seed,seconds,scaling,"
+      "entropy,"
+      "entropy_share\n";
   for (const SweepReport& sweep : sweeps) {
     for (const Cell& c : sweep.results.cells) {
       const std::vector<std::string> fields = {
@@ -170,7 +172,9 @@ std::string Csv(const std::vector<SweepReport>& sweeps) {
           std::to_string(c.threads),
           std::to_string(c.seed),
           Number(c.seconds),
-          c.scaling};
+          c.scaling,
+          Number(c.entropy),
+          Number(c.entropy_share)};
       for (size_t i = 0; i < fields.size(); ++i) out += (i ? "," : "") + CsvField(fields[i]);
       out += "\n";
     }

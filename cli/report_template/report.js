@@ -9,8 +9,9 @@ function ppl(v) {
 }
 const titles = new Map(data.methods.map((m) => [m.name, m.title]));
 const isNamed = (method) => titles.has(method);
+const usesFactor = new Set(data.methods.filter((m) => m.uses_factor).map((m) => m.name));
 const withFactor = (method, factor) =>
-  method === "none" ? "no scaling" : isNamed(method) ? `${method}, factor ${short(factor)}` : method;
+  method === "none" ? "no scaling" : usesFactor.has(method) ? `${method}, factor ${short(factor)}` : method;
 
 // ---- what a sweep holds ----------------------------------------------------------------------------
 const gridCell = (sweep, m, c) => {
@@ -111,7 +112,7 @@ function reach(sweep) {
     const reached = u.longest_usable === 0 ? "nowhere" : grouped(u.longest_usable) +
       (u.longest_usable === longest ? " or more" : u.longest_usable === trained ? " (no gain)" : "");
     return [[swatch(u.method), u.method], reached,
-            u.method === "none" || !isNamed(u.method) || u.factor === 1 ? "–" : short(u.factor), text];
+            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), text];
   });
   return [el("h2", {}, "How far each method goes"), el("div", {class: "card"},
     table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
@@ -235,6 +236,40 @@ function positionChart(sweep) {
     behind(table(["positions", ...series.map((s) => s.method)],
       series[0].cell.bucket_nll.map((_, i) => [`${grouped(edges[i])} – ${grouped(edges[i + 1] - 1)}`,
         ...series.map((s) => fixed(s.cell.bucket_nll[i], 3))]))))];
+}
+
+function entropyChart(sweep) {
+  const trained = sweep.header.trained_length;
+  const {methods, columns} = sweep.grid;
+  const lines = methods.map((method) => ({method, cells: seriesCells(sweep, method, "matched")
+    .filter((c) => c.method === method && number(c.entropy))})).filter((l) => l.cells.length);
+  if (!lines.length) return [];
+  const make = () => {
+    const xs = new Set(), ys = [];
+    const datasets = lines.map(({method, cells}) => lineDataset(method, cells.map((c) => {
+      xs.add(c.length);
+      ys.push(c.entropy);
+      return {x: c.length, y: c.entropy, cell: c};
+    }), style(method)));
+    const ticks = [...xs].sort((a, b) => a - b);
+    return chartConfig(datasets,
+      {x: logAxis("length in tokens", ticks, ticks),
+       y: linearAxis("entropy, nats", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
+      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      (item) => `${grouped(item.raw.x)} tokens`,
+      (item) => `${withFactor(item.dataset.label, item.raw.cell.factor)}: ${fixed(item.raw.y, 3)} nats, ` +
+        `${fixed(100 * item.raw.cell.entropy_share, 1)} % of uniform`);
+  };
+  return [el("h2", {}, "Entropy of attention against length"), el("div", {class: "card"},
+    chartBox("Entropy of attention against length for each method", make).box,
+    el("p", {class: "small soft"}, "Over how many keys a query spreads its weight, at the end of the windows: the mean " +
+      "over layers and heads. Attention that spreads wider than in training mixes what it should tell apart; log-n " +
+      "holds it by scores that grow with the logarithm of the length."),
+    behind(table(["method", ...columns.map((c) => grouped(c.length))], lines.map(({method, cells}) =>
+      [method, ...columns.map((column) => {
+        const c = cells.find((x) => x.length === column.length);
+        return c ? `${fixed(c.entropy, 3)} (${fixed(100 * c.entropy_share, 1)} %)` : "–";
+      })]), {caption: "Nats, and the share of ln(keys seen), which uniform attention has."})))];
 }
 
 function passkeyMaps(sweep) {
@@ -410,7 +445,7 @@ for (const sweep of data.sweeps) {
     many ? el("h1", {}, sweep.label) : null,
     many ? el("p", {class: "soft"}, `${sweep.header.model_name}, trained at ${grouped(sweep.header.trained_length)} tokens; measured on ${sweep.header.text_path}.`) : null,
     answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
-    passkeyMaps(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
+    entropyChart(sweep), passkeyMaps(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }
 start();
 })();

@@ -48,6 +48,8 @@ void AddPerplexity(PerplexityResult&& result, Cell& cell) {
   cell.window_nll = std::move(result.window_nll);
   cell.bucket_edges = std::move(result.bucket_edges);
   cell.bucket_nll = std::move(result.bucket_nll);
+  cell.entropy = result.entropy;
+  cell.entropy_share = result.entropy_share;
 }
 
 void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell& cell) {
@@ -76,6 +78,9 @@ double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double 
   for (const LayerPlan& layer : plan.layers) {
     double seen = tokens / 2;  // keys a query sees, on average
     if (layer.window_tokens > 0) seen = std::min(seen, static_cast<double>(layer.window_tokens));
+    if (const auto* sinks = layer.map ? std::get_if<AttentionSinks>(&*layer.map) : nullptr) {
+      seen = std::min(seen, static_cast<double>(sinks->sinks + sinks->window));
+    }
     flops += tokens * (2 * weights + 4 * queries * seen);
   }
   return flops;
@@ -120,6 +125,7 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
   RunOptions options;
   options.angles = spec.angles;
   options.bos_id = spec.bos_id;
+  options.entropy = true;
   options.by_position =
       spec.protocol.kind == Protocol::Kind::kWindows || task.length == common.longest_length;
   if (progress) {

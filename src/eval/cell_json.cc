@@ -61,6 +61,13 @@ void VisitCell(C& c, Visit&& visit) {
   VisitCommon(c, visit);
 }
 
+// Keys that schema 1 got later: rows that were written before have none of them.
+template <class C, class Visit>
+void VisitLater(C& c, Visit&& visit) {
+  visit("entropy", c.entropy);
+  visit("entropy_share", c.entropy_share);
+}
+
 void Read(const Json& json, double& out) {
   out = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
@@ -91,6 +98,7 @@ std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell
 Json ToJson(const Cell& cell) {
   Json json;
   VisitCell(cell, [&](const char* key, const auto& value) { json[key] = value; });
+  VisitLater(cell, [&](const char* key, const auto& value) { json[key] = value; });
   json["identity"] = cell.Identity();
   return json;
 }
@@ -98,6 +106,9 @@ Json ToJson(const Cell& cell) {
 Cell CellFromJson(const Json& json) {
   Cell cell;
   VisitCell(cell, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitLater(cell, [&](const char* key, auto& value) {
+    if (json.contains(key)) Read(json[key], value);
+  });
   return cell;
 }
 

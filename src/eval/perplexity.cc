@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ropewalk/eval/eval.h"
+#include "src/eval/entropy.h"
 #include "src/eval/score.h"
 
 namespace ropewalk {
@@ -83,10 +85,16 @@ PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& p
   Buckets buckets(length);
   double scored_bytes = 0;
   Sequence sequence(decoder, plan, length, options.angles);
+  std::optional<internal::EntropyMeter> entropy;
+  if (options.entropy) entropy.emplace(sequence);
   for (size_t w = 0; w < windows.size(); ++w) {
     const EvalWindow& window = windows[w];
     const int64_t bos = protocol.bos ? 1 : 0;
     sequence.Truncate(0);
+    // The state of a position predicts the next; the last is not fed.
+    if (entropy) {
+      entropy->Choose(window.score_begin - 1, static_cast<int64_t>(window.ids.size()) - 2);
+    }
     internal::ScoreTokens(
         decoder, sequence, window.ids, options.by_position ? 1 : window.score_begin,
         [&](const internal::Score& score) {
@@ -104,6 +112,10 @@ PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& p
   const double nats = result.mean_nll * static_cast<double>(result.tokens.size());
   result.bits_per_byte = scored_bytes > 0 ? nats / std::log(2.0) / scored_bytes : kNaN;
   if (options.by_position) buckets.Write(result);
+  if (entropy) {
+    result.entropy = entropy->Nats();
+    result.entropy_share = entropy->Share();
+  }
   return result;
 }
 

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/plan/method.h"
 
 namespace ropewalk {
 namespace {
@@ -85,9 +86,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
   task.method = method.name;
   task.length = length;
   task.factor = method.name == "none" ? 1 : factor;
-  task.plan = method.fixed ? method.plan
-                           : WithScaling(model_plan, FindMethod(method.name).make(task.factor),
-                                         trained_length);
+  const std::optional<PositionMethod> named =
+      method.fixed ? std::nullopt : std::optional(PositionMethod::Parse(method.name));
+  task.plan = named ? named->Apply(model_plan, task.factor, trained_length) : method.plan;
   const RotarySpec* rotation = FirstRotation(task.plan);
   if (rotation == nullptr && !task.plan.learned) {
     throw Error(ErrorCode::kUnsupported,
@@ -100,7 +101,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
                                                  " positions; give a shorter one");
   }
   const Scaling scaling = rotation != nullptr ? rotation->scaling : Scaling{NoScaling{}};
-  task.scaling = method.dictionary.empty() ? Describe(scaling) : method.dictionary;
+  task.scaling = named ? named->Describe(task.factor, task.plan.trained_length)
+                 : method.dictionary.empty() ? Describe(scaling)
+                                             : method.dictionary;
   if (method.fixed) task.factor = FactorOf(scaling);
   task.plan_hash = Resolve(task.plan, length).hash;
   return task;

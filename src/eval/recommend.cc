@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "ropewalk/rotary/spec.h"
+#include "ropewalk/plan/method.h"
 
 namespace ropewalk {
 namespace internal {
@@ -46,16 +46,15 @@ const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, 
 }
 
 bool TakesFactor(const std::string& method) {
-  if (method == "none") return false;
-  const auto& methods = Methods();
-  return std::any_of(methods.begin(), methods.end(),
-                     [&](const MethodInfo& m) { return method == m.name; });
+  return method != "none" && PositionMethod::TryParse(method).has_value();
 }
 
 std::string MethodLabel(const std::string& method, double factor) {
   if (method == "none") return "no scaling";
   if (method == "as-shipped") return "the model as shipped";
-  return TakesFactor(method) ? fmt::format("{} with factor {:.4g}", method, factor) : method;
+  const auto named = PositionMethod::TryParse(method);
+  return named && named->uses_factor() ? fmt::format("{} with factor {:.4g}", method, factor)
+                                       : method;
 }
 
 std::string PerplexityText(double perplexity) {
@@ -331,10 +330,9 @@ std::string ChosenText(const Verdict& v, const std::vector<Cell>& cells, int64_t
     out += fmt::format(" With the factor to match, {} is usable up to {} tokens.", c.method,
                        longest_usable);
   }
-  for (const MethodInfo& m : Methods()) {
-    if (c.method == m.name && m.length_dependent) {
-      out += " It was measured with its frequencies fixed for the final length of each text.";
-    }
+  const auto method = PositionMethod::TryParse(c.method);
+  if (method && method->length_dependent()) {
+    out += " It was measured with its frequencies fixed for the final length of each text.";
   }
   return out;
 }

@@ -133,8 +133,8 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length) {
   const SettingsTarget target{cell.trained_length, target_length, cell.rope_base, cell.rotary_dim};
   if (cell.method == "as-shipped") return AsShipped(target_length);
-  for (const MethodInfo& method : Methods()) {
-    if (cell.method == method.name) return SettingsFor(method.make(cell.factor), target);
+  if (const auto method = PositionMethod::TryParse(cell.method)) {
+    return SettingsFor(*method, cell.factor, target);
   }
   return FromDictionary(cell.scaling, target);
 }

@@ -22,8 +22,10 @@ TRAINED = 256
 # Methods that follow the length in a way no config.json or GGUF file can say. HoPE's pairs that
 # stand still have a form in GGUF and none in config.json; dynamic NTK is the other way round.
 FOLLOWS_LENGTH = {"dynamic-linear", "qwen", "dynamic-yarn"}
-FOLDER_REFUSES = FOLLOWS_LENGTH | {"hope"}
-GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"}
+# What attention does with positions has a place in neither.
+ATTENTION = {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "log-n"}
+FOLDER_REFUSES = FOLLOWS_LENGTH | {"hope"} | ATTENTION
+GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"} | ATTENTION
 
 
 def run(*arguments, **more):
@@ -581,6 +583,59 @@ class Cli(unittest.TestCase):
         self.text.write_text(make_text(3100))
         self.fails(1, *self.sweep("a", *more), says="text_hash")
         self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
+
+    def test_maps_and_temperatures(self):
+        common = ["perplexity", MODEL, "--text", self.text, "--length", 512, "--anchors", 2,
+                  "--protocol", "aligned:64", "--json"]
+        none = self.json(*common, "--method", "none")
+        self.assertGreater(none["entropy"], 0)
+        self.assertLess(none["entropy_share"], 1)
+        seen = {none["mean_nll"]}
+        for method, scaling in {
+                "rerope:64": "rerope(window 64)",
+                "self-extend:window=64,group=8": "self-extend(window 64, group 8)",
+                "self-extend:64,group=8+log-n": "self-extend(window 64, group 8) + log-n(length 256)",
+                "dual-chunk": "dual-chunk(chunk 192, limit 255)",
+                "sinks": "sinks(sinks 4, window 252)",
+                "ntk+log-n": "ntk(factor 2) + log-n(length 256)"}.items():
+            cell = self.json(*common, "--method", method)
+            self.assertEqual((cell["method"], cell["scaling"]), (method, scaling))
+            # All of them read twice the trained length better than nothing does, and differ.
+            self.assertLess(cell["mean_nll"], none["mean_nll"])
+            self.assertNotIn(cell["mean_nll"], seen)
+            seen.add(cell["mean_nll"])
+        # Within the trained length a temperature is none, and a window that holds all no map.
+        short = [256 if x == 512 else x for x in common]
+        none = self.json(*short, "--method", "none")
+        self.assertEqual(self.json(*short, "--method", "log-n")["mean_nll"], none["mean_nll"])
+        self.assertAlmostEqual(self.json(*short, "--method", "rerope:255")["mean_nll"],
+                               none["mean_nll"], places=5)
+        self.assertNotEqual(self.json(*short, "--method", "rerope:8")["mean_nll"], none["mean_nll"])
+
+        more = ["--lengths", "256,512", "--methods", "none,self-extend:window=64,group=8,ntk+log-n"]
+        plan = self.json(*self.sweep("maps", *more), "--dry-run", "--json")
+        out = self.works(*self.sweep("maps", *more)).decode()
+        rows = self.rows("maps")
+        self.assertEqual([r["method"] for r in rows[1:4]],
+                         ["none", "self-extend:window=64,group=8", "ntk+log-n"])
+        self.assertEqual(len(plan["cells"]), len(rows) - 1)
+        self.assertIn("self-extend:window=64,group=8", out)
+        before = (self.folder / "maps/results.jsonl").read_bytes()
+        self.works(*self.sweep("maps", *more))
+        self.assertEqual((self.folder / "maps/results.jsonl").read_bytes(), before)
+        self.works("generate", MODEL, "--prompt", "And the king", "--max-tokens", 3, "--method",
+                   "self-extend")
+
+        bad = common[:-1]
+        self.fails(2, *bad, "--method", "rerope+sinks", says="one distance map")
+        self.fails(2, *bad, "--method", "rerope:size=3", says="window=NUMBER")
+        self.fails(2, *bad, "--method", "window=3", says="expected one of none")
+        self.fails(1, *bad, "--method", "rerope:256", says="expected distances below 256")
+        self.fails(1, *bad, "--method", "dynamic+rerope", says="both would extend twice")
+        message = self.fails(1, "extend", MODEL, "--method", "self-extend", "--factor", 4, "-o",
+                             self.folder / "x", says="--grp-attn-n")
+        self.assertIn("cannot say self-extend(window 64, group 6)", message)
+        self.assertFalse((self.folder / "x").exists())
 
     def test_search(self):
         for kind in ("base", "factors"):

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ropewalk/base/error.h"
 #include "tests/eval/tiny_model.h"
 
@@ -121,6 +123,26 @@ TEST(PlanSweep, LearnedPositionsHaveNothingToScale) {
   EXPECT_EQ(tasks[0].scaling, "none");
   EXPECT_THAT(message(Spec({"none"}, {257})), HasSubstr("learned vectors for 256 positions"));
   EXPECT_THAT(message(Spec({"yarn"}, {256})), HasSubstr("no layer of this model rotates"));
+}
+
+TEST(PlanSweep, MapsAndTemperaturesAreMethodsToo) {
+  SweepSpec spec = Spec({"none", "rerope", "self-extend:16", "ntk+log-n"}, {64, 256});
+  spec.factors = {4};
+  const auto tasks = PlanSweep(spec, Tiny().files.config.plan);
+  EXPECT_THAT(Names(tasks), ElementsAre("none x1 64", "rerope x4 64", "self-extend:16 x4 64",
+                                        "ntk+log-n x4 64", "none x1 256", "rerope x4 256",
+                                        "self-extend:16 x4 256", "ntk+log-n x4 256"));
+  EXPECT_EQ(tasks[1].scaling, "rerope(window 32)");
+  EXPECT_EQ(tasks[2].scaling, "self-extend(window 16, group 6)");
+  EXPECT_EQ(tasks[3].scaling, "ntk(factor 4) + log-n(length 64)");
+  std::set<std::string> hashes;
+  for (const SweepTask& t : tasks) {
+    hashes.insert(t.plan_hash);
+    EXPECT_EQ(t.shares, -1);
+  }
+  EXPECT_EQ(hashes.size(), 4u);  // the same at both lengths
+  EXPECT_THAT(MessageOf(Spec({"dynamic+rerope"}, {256})), HasSubstr("both would extend twice"));
+  EXPECT_THAT(MessageOf(Spec({"rerope:64"}, {256})), HasSubstr("expected distances below 64"));
 }
 
 TEST(PlanSweep, Refusals) {

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "cli/report_html.h"
@@ -107,7 +109,7 @@ TEST(Csv, OneLineACellAndQuoting) {
   const std::string csv = Csv({MakeSweepReport("x,y", results)});
   EXPECT_THAT(csv, StartsWith("sweep,method,factor,length,perplexity,"));
   EXPECT_THAT(csv, HasSubstr("\n\"x,y\",none,1,256,20,"));
-  EXPECT_THAT(csv, HasSubstr(",\"a \"\"b\"\", c\nd\"\n"));
+  EXPECT_THAT(csv, HasSubstr(",\"a \"\"b\"\", c\nd\",,\n"));  // no entropy
   EXPECT_THAT(csv, Not(HasSubstr("nan")));  // no standard error from one window: empty
   const std::vector<std::string> lines = Lines(csv);
   EXPECT_EQ(std::count(lines[0].begin(), lines[0].end(), ','),
@@ -148,6 +150,40 @@ TEST(Escape, ScriptJsonStaysTheSameValue) {
   const std::string escaped = EscapeScriptJson(json.dump());
   EXPECT_EQ(escaped.find_first_of("<>&"), std::string::npos);
   EXPECT_EQ(Json::parse(escaped), json);
+}
+
+TEST(Json, NamesCombinationsAndTheirEntropy) {
+  SweepResults results;
+  results.cells = {MakeCell({"none", 1, 256, 20}), MakeCell({"ntk+log-n", 4, 1024, 22}),
+                   MakeCell({"rerope", 4, 1024, 21}), MakeCell({"custom", 4, 1024, 24})};
+  results.cells[1].entropy = 3.5;
+  results.cells[1].entropy_share = 0.5;
+  const SweepReport report = MakeSweepReport("s", results);
+  const Json json = ReportJson({report});
+  std::map<std::string, Json> methods;
+  for (const Json& m : json.at("methods")) methods[m.at("name")] = m;
+  EXPECT_EQ(methods.at("ntk+log-n").at("title"), "NTK-aware + log-n attention");
+  EXPECT_EQ(methods.at("ntk+log-n").at("uses_factor"), true);
+  EXPECT_EQ(methods.at("rerope").at("uses_factor"), false);
+  EXPECT_FALSE(methods.contains("custom"));
+  const Json& cells = json.at("sweeps").at(0).at("cells");
+  EXPECT_EQ(cells.at(1).at("entropy"), 3.5);
+  EXPECT_TRUE(std::isnan(results.cells[0].entropy));
+  EXPECT_THAT(internal::Line(cells.at(0)), HasSubstr("\"entropy\":null"));
+  EXPECT_THAT(Csv({report}), HasSubstr(",3.5,0.5\n"));
+  // A map has no factor to be told; the recommendation says so by saying none.
+  EXPECT_THAT(SummaryText(report), HasSubstr("use rerope. Perplexity"));
+  EXPECT_EQ(internal::MethodLabel("ntk+log-n", 4), "ntk+log-n with factor 4");
+}
+
+// Rows of an older version have no entropy; they are read, and say so.
+TEST(Json, RowsWithoutEntropyAreRead) {
+  Json row = internal::ToJson(MakeCell({"yarn", 4, 1024, 21}));
+  row.erase("entropy");
+  row.erase("entropy_share");
+  const Cell cell = internal::CellFromJson(row);
+  EXPECT_TRUE(std::isnan(cell.entropy) && std::isnan(cell.entropy_share));
+  EXPECT_EQ(cell.Identity(), row.at("identity"));
 }
 
 std::string DataOf(const std::string& html) {

@@ -9,6 +9,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/model.h"
+#include "ropewalk/plan/method.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "tests/report/synthetic.h"
 
@@ -172,6 +173,43 @@ TEST(Settings, OfCells) {
     cell.scaling = hostile;
     EXPECT_NO_THROW((void)SettingsFor(cell, 1024)) << hostile;
   }
+}
+
+// Maps and temperatures: two engines say one each, the others say what they lack.
+TEST(Settings, MapsAndTemperatures) {
+  const auto of = [](const char* method) {
+    return SettingsFor(PositionMethod::Parse(method), 4, kTarget);
+  };
+  for (const char* method : {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks",
+                             "log-n", "ntk+log-n", "yarn+self-extend", "dual-chunk+log-n"}) {
+    const auto all = of(method);
+    ASSERT_EQ(all.size(), 5u);
+    for (const EngineSetting& s : all) {
+      EXPECT_EQ(s.expressible, !s.setting.empty()) << method << ", " << s.engine;
+      EXPECT_NE(s.note, "");
+      const bool says = (method == std::string("dual-chunk") && s.engine.starts_with("vLLM")) ||
+                        (method == std::string("self-extend") && s.engine == "llama.cpp");
+      EXPECT_EQ(s.expressible, says) << method << ", " << s.engine;
+    }
+  }
+  EXPECT_EQ(Engine(of("dual-chunk"), "vLLM (on transformers 5)").setting,
+            "--max-model-len 16384 --hf-overrides '{\"max_position_embeddings\":16384,"
+            "\"dual_chunk_attention_config\":{\"chunk_size\":4095,\"local_size\":1023}}'");
+  EXPECT_THAT(Engine(of("dual-chunk:100,limit=200"), "vLLM (on transformers 4)").note,
+              HasSubstr("multiple of the cache's block size"));
+  // Blocks of whole groups.
+  EXPECT_EQ(Engine(of("self-extend:window=1000,group=6"), "llama.cpp").setting,
+            "-c 16384 --grp-attn-n 6 --grp-attn-w 1002");
+  EXPECT_THAT(Engine(of("self-extend"), "llama.cpp").note, HasSubstr("llama-server"));
+  EXPECT_THAT(Engine(of("sinks"), "llama.cpp").note, HasSubstr("-c 4096 --keep 4"));
+  EXPECT_THAT(Engine(of("ntk+log-n"), "Hugging Face transformers 5").note,
+              HasSubstr("no log-n(length 4096)"));
+  EXPECT_THAT(Engine(of("rerope+log-n"), "llama.cpp").note,
+              HasSubstr("no rerope(window 2048) and no log-n(length 4096)"));
+
+  Cell cell = testing::MakeCell({"yarn", 4, 1024, 21});
+  cell.method = "self-extend";
+  EXPECT_THAT(Engine(SettingsFor(cell, 1024), "llama.cpp").setting, HasSubstr("--grp-attn-n"));
 }
 
 TEST(Settings, BadTargets) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -58,6 +59,10 @@ struct PerplexityResult {
   // positions of every window count here, also those that `aligned` does not score.
   std::vector<int64_t> bucket_edges;
   std::vector<double> bucket_nll;
+  // Entropy of attention, when asked for: the mean over every layer and head of up to four queries
+  // at the end of each window, in nats, and as a share of ln(keys seen); else NaN.
+  double entropy = std::numeric_limits<double>::quiet_NaN();
+  double entropy_share = std::numeric_limits<double>::quiet_NaN();
 };
 
 // What to measure on: ids of the text and the byte offset of each token in it (empty: unknown).
@@ -82,6 +87,7 @@ struct RunOptions {
   AnglePrecision angles = AnglePrecision::kExact;
   std::optional<int32_t> bos_id;  // needed when a protocol has bos
   bool by_position = false;       // fill bucket_*: the head runs over every position
+  bool entropy = false;           // fill entropy and entropy_share
   ProgressFn progress;
 };
 
@@ -195,6 +201,9 @@ struct Cell {
   // longest length of aligned, where every position is scored once for it.
   std::vector<int64_t> bucket_edges;
   std::vector<double> bucket_nll;
+  // Of attention, as in PerplexityResult; NaN: not measured.
+  double entropy = std::numeric_limits<double>::quiet_NaN();
+  double entropy_share = std::numeric_limits<double>::quiet_NaN();
 
   bool has_passkey = false;
   double passkey_accuracy = 0;

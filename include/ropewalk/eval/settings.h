@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/plan/method.h"
 #include "ropewalk/rotary/spec.h"
 
 namespace ropewalk {
@@ -28,6 +29,12 @@ struct SettingsTarget {
 // Hugging Face (two forms), vLLM and llama.cpp, in this order. Throws Error for a scaling that does
 // not resolve (see Resolve in rotary/frequencies.h).
 std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTarget& target);
+
+// The same for a method by its words. A distance map or a temperature is what attention does with
+// positions, and no engine but vLLM (dual chunk, for Qwen) and llama.cpp (Self-Extend, nearly) has
+// any.
+std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double factor,
+                                       const SettingsTarget& target);
 
 // The same for a row of a sweep, at `target_length` tokens. Named methods are rebuilt from name and
 // factor; "as-shipped" needs no setting but the length; a dictionary given by the user is repeated.
