@@ -152,14 +152,15 @@ void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& input
     tokens += cost.tokens;
     flops += cost.flops;
   }
-  // float32: keys and values of every layer, one table of cos and sin, two more where there is a
-  // distance map; and what a chunk needs.
+  // float32: keys and values of every layer, one table of cos and sin, five more where there is a
+  // distance map (two for attention, up to three for its entropy); and what a chunk needs.
   const bool maps = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [](const SweepTask& task) {
     return std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
                        [](const LayerPlan& layer) { return layer.map.has_value(); });
   });
+  const int64_t tables = maps ? 6 : 1;
   const int64_t cache =
-      sweep.longest * (2 * config.layers * config.kv_heads + (maps ? 3 : 1)) * config.head_dim * 4;
+      sweep.longest * (2 * config.layers * config.kv_heads + tables) * config.head_dim * 4;
   const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
   const int64_t memory = inputs.decoder->weight_bytes() + cache + scratch;
   if (options.json) {

@@ -26,11 +26,16 @@ std::optional<double> BiasOf(const ScoreForm& form, int64_t head, int64_t distan
   return std::nullopt;
 }
 
+const ScoreForm* FormOf(const AttentionArgs& a) {
+  return a.prepared != nullptr ? &a.prepared->form() : a.form;
+}
+
 bool Measurable(const AttentionArgs& a) {
-  const bool form = a.form == nullptr || std::holds_alternative<SlopeForm>(*a.form) ||
-                    std::holds_alternative<DistanceForm>(*a.form);
-  return form && a.sinks.empty() && a.mask == AttentionMask::kCausal && a.query_positions.empty() &&
-         a.key_positions.empty() && a.document_starts.empty();
+  const ScoreForm* form = FormOf(a);
+  const bool known = form == nullptr || std::holds_alternative<SlopeForm>(*form) ||
+                     std::holds_alternative<DistanceForm>(*form);
+  return known && a.sinks.empty() && a.mask == AttentionMask::kCausal &&
+         a.query_positions.empty() && a.key_positions.empty() && a.document_starts.empty();
 }
 
 // Rotates pairs of dim-major rows: x[dim * stride + t], t = 0 .. count - 1.
@@ -153,7 +158,7 @@ struct EntropyMeter::Layer {
   }
 
   double Finish(double score, int64_t head, int64_t distance) const {
-    if (args.form != nullptr) score += BiasOf(*args.form, head, distance).value_or(0);
+    if (const ScoreForm* form = FormOf(args)) score += BiasOf(*form, head, distance).value_or(0);
     return args.soft_cap == 0 ? score : args.soft_cap * std::tanh(score / args.soft_cap);
   }
 
@@ -167,7 +172,7 @@ std::vector<std::vector<double>> EntropyMeter::Layer::Scores(int64_t kv_head) co
       queries.size() * static_cast<std::size_t>(heads),
       std::vector<double>(static_cast<std::size_t>(keys),
                           -std::numeric_limits<double>::infinity()));
-  std::vector<float> cached(static_cast<std::size_t>(dim * kTile)), tile(cached.size());
+  std::vector<float> tile(static_cast<std::size_t>(dim * kTile));  // [dim, keys]
   for (std::size_t view = 0; view < views(); ++view) {
     std::vector<std::vector<double>> q;
     for (std::size_t i = 0; i < scores.size(); ++i) {
