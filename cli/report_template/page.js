@@ -44,7 +44,10 @@ const STYLES = {
   "as-shipped": ["#5d6d00", "#c5d94e", [1, 2], "cross"],
 };
 const SPARE = [["#8c3b3b", "#ff9b9b", [4, 4], "rect"], ["#00707a", "#58e0ec", [8, 2], "circle"],
-               ["#6b5300", "#e0c060", [2, 2], "star"], ["#444c9c", "#a9b0ff", [6, 6], "rectRot"]];
+               ["#6b5300", "#e0c060", [2, 2], "star"], ["#444c9c", "#a9b0ff", [6, 6], "rectRot"],
+               ["#b3003c", "#ff7fa5", [9, 3], "triangle"], ["#2f6b2f", "#8fd98f", [1, 3], "rectRounded"],
+               ["#7a5c9e", "#d0b8f0", [12, 2, 2, 2], "crossRot"], ["#a06000", "#ffbf66", [5, 5], "cross"],
+               ["#005f8a", "#66ccff", [3, 3], "rect"], ["#60605a", "#d6d6c8", [14, 3], "star"]];
 const styles = new Map(Object.entries(STYLES));
 function style(method) {
   if (!styles.has(method)) {
