@@ -53,12 +53,15 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
     target.base = rotation->rotation->base;
     target.rotary_dim = rotation->rotation->rotary_dim;
   }
-  throw Error(
-      ErrorCode::kUnsupported,
-      fmt::format("{} cannot say {}: it is what attention does with positions, and the file "
-                  "holds frequencies. {}",
-                  files.config.format, method.Describe(factor, plan.trained_length),
-                  NotesOn(SettingsFor(method, factor, target))));
+  std::string who;
+  for (const EngineSetting& e : SettingsFor(method, factor, target)) {
+    if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.engine, e.setting, e.note);
+  }
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} cannot say {}: it is what attention does with positions, and files "
+                          "hold frequencies{}",
+                          files.config.format, method.Describe(factor, plan.trained_length),
+                          who.empty() ? ". No engine that is known here has it" : who));
 }
 
 Request Settle(const Options& options, const ModelFiles& files) {
@@ -167,7 +170,7 @@ void Run(const Options& options) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} cannot hold {}: {}. {}", read.config.format, Describe(request.scaling),
-                      e.what(), NotesOn(SettingsFor(request.scaling, request.target))));
+                      e.what(), NotesOn(request.scaling, request.target)));
     }
   });
   Print(options, request, written, proof);

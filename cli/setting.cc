@@ -28,9 +28,9 @@ nlohmann::ordered_json HuggingFaceSetting(const std::string& folder, const Scali
   return HuggingFaceSetting(internal::HasRopeParameters(config), scaling, target);
 }
 
-std::string NotesOn(const std::vector<EngineSetting>& settings) {
+std::string NotesOn(const Scaling& scaling, const SettingsTarget& target) {
   std::string can, cannot;
-  for (const EngineSetting& setting : settings) {
+  for (const EngineSetting& setting : SettingsFor(scaling, target)) {
     std::string& list = setting.expressible ? can : cannot;
     list += (list.empty() ? "" : "; ") + setting.engine;
     if (!setting.note.empty()) list += " (" + setting.note + ")";

@@ -16,8 +16,8 @@ nlohmann::ordered_json HuggingFaceSetting(const std::string& folder, const Scali
 nlohmann::ordered_json HuggingFaceSetting(bool rope_parameters, const Scaling& scaling,
                                           const SettingsTarget& target);
 
-// Who can say it and who cannot, for a refusal.
-std::string NotesOn(const std::vector<EngineSetting>& settings);
+// Who can say this scaling and who cannot, for a refusal.
+std::string NotesOn(const Scaling& scaling, const SettingsTarget& target);
 
 // Error when there is something under this name.
 void RefuseExisting(const std::string& output);
