@@ -82,7 +82,32 @@ void Bpe::ReadSymbols(std::string_view word, std::vector<Symbol>* symbols) const
   if (!symbols->empty()) symbols->back().next = -1;
 }
 
+void Bpe::EncodeWordPieces(std::string_view word, std::vector<int32_t>* out) const {
+  const std::size_t start = out->size();
+  const auto characters =
+      std::count_if(word.begin(), word.end(), [](char byte) { return !IsContinuation(byte); });
+  bool known = characters <= options_.longest_word;
+  std::string piece;
+  for (std::size_t at = 0; known && at < word.size();) {
+    std::size_t end = word.size();
+    for (; end > at; --end) {
+      if (end < word.size() && IsContinuation(word[end])) continue;  // inside a character
+      piece.assign(at > 0 ? options_.continuation : "").append(word, at, end - at);
+      if (const auto found = vocab_.find(piece); found != vocab_.end()) {
+        out->push_back(found->second);
+        break;
+      }
+    }
+    known = end > at;
+    at = end;
+  }
+  if (known) return;
+  out->resize(start);
+  out->push_back(options_.unk_id);
+}
+
 void Bpe::EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
+  if (options_.word_piece) return EncodeWordPieces(word, out);
   if (options_.ignore_merges) {
     if (const auto found = vocab_.find(word); found != vocab_.end()) {
       out->push_back(found->second);

@@ -1,4 +1,5 @@
-// The merge step of byte-pair encoding: one word in, ids out. Ranks decide, ties go to the left.
+// One word in, ids out: the merge step of byte-pair encoding, where ranks decide and ties go to the
+// left, or WordPiece's longest match.
 #pragma once
 
 #include <array>
@@ -28,6 +29,11 @@ struct BpeOptions {
   bool fuse_unk = false;       // one unknown token for a run of unknown characters
   bool ignore_merges = false;  // a word that is a token is that token
   int32_t unk_id = -1;         // -1: unknown characters are dropped, as the original does
+  // WordPiece (Devlin et al. 2018): no merges; from the left the longest piece, those within a word
+  // spelt with `continuation` before them; a word of which a part is unknown is unknown.
+  bool word_piece = false;
+  std::string continuation = {};
+  int64_t longest_word = 100;  // characters; longer ones are unknown
 };
 
 class Bpe {
@@ -53,6 +59,7 @@ class Bpe {
   void EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
 
  private:
+  void EncodeWordPieces(std::string_view word, std::vector<int32_t>* out) const;
   struct Slot {
     uint64_t pair = kEmpty;
     uint32_t rank = 0;

@@ -190,7 +190,33 @@ void BpeTokenizer::AppendDecoded(int32_t id, std::string* out) const {
   }
 }
 
+std::string BpeTokenizer::DecodeWordPieces(std::span<const int32_t> ids) const {
+  // In the original's order; each is looked for in every piece.
+  static constexpr std::pair<const char*, const char*> kCleanup[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  std::string out;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    std::string piece = PieceOrThrow(ids[i]);
+    if (i > 0 && piece.starts_with(parts_.decoding.continuation)) {
+      piece.erase(0, parts_.decoding.continuation.size());
+    } else if (i > 0) {
+      piece.insert(0, " ");
+    }
+    for (const auto& [from, to] : kCleanup) {
+      if (!parts_.decoding.cleanup) break;
+      std::string cleaned;
+      AppendReplaced(piece, from, to, &cleaned);
+      piece = std::move(cleaned);
+    }
+    out += piece;
+  }
+  return out;
+}
+
 std::string BpeTokenizer::Decode(std::span<const int32_t> ids) const {
+  if (parts_.decoding.word_piece) return DecodeWordPieces(ids);
   std::string out;
   for (const int32_t id : ids) AppendDecoded(id, &out);
   const std::string& strip = parts_.decoding.strip;
@@ -216,6 +242,11 @@ void BpeTokenizer::SetSpecial(std::optional<int32_t> bos, std::optional<int32_t>
   bos_id_ = bos;
   eos_id_ = eos;
   adds_bos_ = adds_bos;
+}
+
+void BpeTokenizer::SetFrame(std::vector<int32_t> front, std::vector<int32_t> back) {
+  front_ = std::move(front);
+  back_ = std::move(back);
 }
 
 }  // namespace ropewalk::internal

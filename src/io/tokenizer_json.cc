@@ -73,7 +73,32 @@ std::vector<BpeMerge> ReadMerges(const JsonNode& node, const Vocab& vocab) {
   return merges;
 }
 
+int32_t ReadUnknown(const JsonNode& node, const Vocab& vocab) {
+  const std::string& unk = node.At("unk_token").String();
+  const auto found = vocab.find(unk);
+  if (found == vocab.end()) {
+    node.At("unk_token").Fail(fmt::format("'{}' is not in the vocabulary", unk.substr(0, 80)));
+  }
+  return found->second;
+}
+
+Model ReadWordPiece(const JsonNode& node) {
+  node.Only(
+      {"type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"});
+  Model model;
+  model.vocab = ReadVocab(node.At("vocab"));
+  model.options.word_piece = true;
+  model.options.continuation =
+      node.Has("continuing_subword_prefix") ? node.At("continuing_subword_prefix").String() : "##";
+  if (node.Has("max_input_chars_per_word")) {
+    model.options.longest_word = node.At("max_input_chars_per_word").Integer(0, 4096);
+  }
+  model.options.unk_id = ReadUnknown(node, model.vocab);
+  return model;
+}
+
 Model ReadModel(const JsonNode& node) {
+  if (node.Has("type") && node.At("type").String() == "WordPiece") return ReadWordPiece(node);
   // Old files leave the type out; merges tell.
   if (node.Has("type") || !node.Has("merges")) {
     const JsonNode type = node.At("type");
@@ -95,14 +120,7 @@ Model ReadModel(const JsonNode& node) {
   model.options.fuse_unk = node.Bool("fuse_unk", false);
   model.options.byte_fallback = node.Bool("byte_fallback", false);
   model.options.ignore_merges = node.Bool("ignore_merges", false);
-  if (node.Has("unk_token")) {
-    const std::string& unk = node.At("unk_token").String();
-    const auto found = model.vocab.find(unk);
-    if (found == model.vocab.end()) {
-      node.At("unk_token").Fail(fmt::format("'{}' is not in the vocabulary", unk.substr(0, 80)));
-    }
-    model.options.unk_id = found->second;
-  }
+  if (node.Has("unk_token")) model.options.unk_id = ReadUnknown(node, model.vocab);
   return model;
 }
 
@@ -136,6 +154,44 @@ std::optional<int64_t> ReadTemplateFront(const JsonNode& node) {
   const JsonNode ids = node.At("special_tokens").At(name).At("ids");
   if (ids.Array().size() != 1) ids.Unsupported("a template that puts several tokens in front");
   return JsonNode{ids.value[0], ids.file, ids.key + "[0]"}.Integer(0, INT32_MAX);
+}
+
+// What a post-processor puts before and behind one text.
+struct Frame {
+  std::vector<int32_t> front, back;
+};
+Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
+  const std::string& type = node.At("type").String();
+  Frame frame;
+  if (type == "BertProcessing") {
+    for (const auto& [key, ids] : {std::pair{"cls", &frame.front}, {"sep", &frame.back}}) {
+      const JsonNode pair = node.At(key);  // ["[CLS]", 101]
+      if (pair.Array().size() != 2) pair.Fail("a token and its id are expected");
+      const JsonNode id{pair.value[1], pair.file, pair.key + "[1]"};
+      ids->push_back(CheckedId(id.Integer(0, INT32_MAX), vocab_size, id.Where()));
+    }
+    return frame;
+  }
+  if (type != "TemplateProcessing") {
+    node.At("type").Unsupported(fmt::format("the post-processor '{}'", type.substr(0, 80)));
+  }
+  const JsonNode single = node.At("single");
+  bool behind = false;
+  for (std::size_t i = 0; i < single.Array().size(); ++i) {
+    const JsonNode item{single.value[i], single.file, fmt::format("{}[{}]", single.key, i)};
+    if (!item.Has("SpecialToken")) {
+      behind = true;
+      continue;
+    }
+    const std::string& name = item.At("SpecialToken").At("id").String();
+    const JsonNode ids = node.At("special_tokens").At(name).At("ids");
+    for (std::size_t k = 0; k < ids.Array().size(); ++k) {
+      const JsonNode id{ids.value[k], ids.file, fmt::format("{}[{}]", ids.key, k)};
+      (behind ? frame.back : frame.front)
+          .push_back(CheckedId(id.Integer(0, INT32_MAX), vocab_size, id.Where()));
+    }
+  }
+  return frame;
 }
 
 std::optional<int64_t> ReadFront(const JsonNode& node) {
@@ -213,11 +269,19 @@ std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std
   } else {
     parts.decoding.byte_level = byte_level;
   }
-  const char* kind = byte_level                    ? "byte-level BPE (tokenizer.json)"
+  const bool word_piece = model.options.word_piece;
+  const char* kind = word_piece                    ? "WordPiece (tokenizer.json)"
+                     : byte_level                  ? "byte-level BPE (tokenizer.json)"
                      : model.options.byte_fallback ? "byte-fallback BPE (tokenizer.json)"
                                                    : "BPE (tokenizer.json)";
   parts.bpe = Bpe(std::move(model.vocab), model.merges, model.options);
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(parts), kind, HashHex(text));
+  if (word_piece) {
+    if (!root.Has("post_processor")) return tokenizer;
+    Frame frame = ReadFrame(root.At("post_processor"), tokenizer->vocab_size());
+    tokenizer->SetFrame(std::move(frame.front), std::move(frame.back));
+    return tokenizer;
+  }
   SetSpecialTokens(root, special, tokenizer.get());
   return tokenizer;
 }

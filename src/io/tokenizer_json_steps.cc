@@ -171,6 +171,12 @@ void ReadNormalizer(const JsonNode& node, std::vector<NormalizerStep>* steps) {
   } else if (type == "Strip") {
     node.Only({"type", "strip_left", "strip_right"});
     steps->push_back(StripStep{node.Bool("strip_left", true), node.Bool("strip_right", true)});
+  } else if (type == "BertNormalizer") {
+    node.Only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+    const bool lowercase = node.Bool("lowercase", true);
+    steps->push_back(BertStep{node.Bool("clean_text", true),
+                              node.Bool("handle_chinese_chars", true),
+                              node.Bool("strip_accents", lowercase), lowercase});
   } else {
     node.At("type").Unsupported(fmt::format("the normalizer '{}'", type.substr(0, 80)));
   }
@@ -208,6 +214,10 @@ void ReadPreTokenizer(const JsonNode& node, std::vector<WordStep>* steps) {
     node.Only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
     steps->push_back(
         MetaspaceStep{OneChar(node.At("replacement")), ReadPrefix(node), node.Bool("split", true)});
+  } else if (type == "BertPreTokenizer") {
+    node.Only({"type"});
+    steps->push_back(Cut(node, R"(\s)", SplitBehavior::kRemoved));
+    steps->push_back(Cut(node, R"([\p{P}!-/:-@\[-`{-~])", SplitBehavior::kIsolated));
   } else {
     node.At("type").Unsupported(fmt::format("the pre-tokenizer '{}'", type.substr(0, 80)));
   }
@@ -244,6 +254,11 @@ void ReadDecoder(const JsonNode& node, BpeDecoding* decoding) {
     decoding->to = " ";
     decoding->strip = " ";
     decoding->strip_start = ReadPrefix(node) == MetaspaceStep::Prefix::kNever ? 0 : 1;
+  } else if (type == "WordPiece") {
+    node.Only({"type", "prefix", "cleanup"});
+    decoding->word_piece = true;
+    decoding->continuation = node.Has("prefix") ? node.At("prefix").String() : "##";
+    decoding->cleanup = node.Bool("cleanup", true);
   } else {
     node.At("type").Unsupported(fmt::format("the decoder '{}'", type.substr(0, 80)));
   }

@@ -34,6 +34,47 @@ std::string Strip(const StripStep& step, const std::string& text) {
   return text.substr(begin, end - begin);
 }
 
+template <class Append>
+std::string EachChar(const std::string& text, const Append& append) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); at += CharBytes(text[at])) {
+    append(DecodeChar(std::string_view(text).substr(at)), &out);
+  }
+  return out;
+}
+
+// The blocks that BERT's own tokenizer calls Chinese, to the letter: its gaps too.
+bool IsChinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B81F) ||
+         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+std::string ApplyBert(const BertStep& step, std::string text) {
+  if (step.clean) {
+    text = EachChar(text, [](char32_t c, std::string* out) {
+      const bool space = c == '\t' || c == '\n' || c == '\r';
+      if (c == 0 || c == 0xFFFD || (!space && IsControl(c))) return;
+      AppendUtf8(space || IsWhiteSpace(c) ? U' ' : c, out);
+    });
+  }
+  if (step.chinese) {
+    text = EachChar(text, [](char32_t c, std::string* out) {
+      if (IsChinese(c)) out->push_back(' ');
+      AppendUtf8(c, out);
+      if (IsChinese(c)) out->push_back(' ');
+    });
+  }
+  if (step.strip_accents) {
+    text = EachChar(Normalize(text, NormalForm::kNfd), [](char32_t c, std::string* out) {
+      if (!IsNonspacingMark(c)) AppendUtf8(c, out);
+    });
+  }
+  return step.lowercase ? EachChar(text, AppendLowercase) : text;
+}
+
 struct Part {
   Span span;
   bool match;
@@ -198,8 +239,10 @@ std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text
       text = ReplaceAll(*replace, text);
     } else if (const auto* prepend = std::get_if<PrependStep>(&step)) {
       text.insert(0, prepend->prefix);
+    } else if (const auto* strip = std::get_if<StripStep>(&step)) {
+      text = Strip(*strip, text);
     } else {
-      text = Strip(std::get<StripStep>(step), text);
+      text = ApplyBert(std::get<BertStep>(step), std::move(text));
     }
   }
   return text;

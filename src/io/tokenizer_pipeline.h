@@ -22,7 +22,12 @@ struct PrependStep {
 struct StripStep {
   bool left, right;
 };
-using NormalizerStep = std::variant<NormalForm, ReplaceStep, PrependStep, StripStep>;
+// BERT's: no control characters, every white space a space, spaces around Chinese characters, no
+// accents, lower case.
+struct BertStep {
+  bool clean = true, chinese = true, strip_accents = true, lowercase = true;
+};
+using NormalizerStep = std::variant<NormalForm, ReplaceStep, PrependStep, StripStep, BertStep>;
 
 std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text);
 

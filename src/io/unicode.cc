@@ -119,6 +119,24 @@ bool IsWordChar(char32_t c) {
   }
 }
 
+bool IsControl(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+         category == UTF8PROC_CATEGORY_CO;
+}
+
+bool IsNonspacingMark(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_MN;
+}
+
+void AppendLowercase(char32_t c, std::string* out) {
+  if (c == 0x130) {  // the one that becomes two
+    out->append("i\u0307");
+    return;
+  }
+  AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+}
+
 std::string Normalize(std::string_view text, NormalForm form) {
   // ASCII is its own normal form in all four; most text takes this way.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 128; })) {

@@ -31,4 +31,9 @@ bool IsWordChar(char32_t c);    // letter, mark, decimal digit, connector, joine
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string Normalize(std::string_view text, NormalForm form);
 
+bool IsControl(char32_t c);         // categories Cc, Cf, Co
+bool IsNonspacingMark(char32_t c);  // category Mn
+// Without the rules of single languages or of a letter's neighbours.
+void AppendLowercase(char32_t c, std::string* out);
+
 }  // namespace ropewalk::internal

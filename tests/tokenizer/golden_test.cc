@@ -49,8 +49,30 @@ INSTANTIATE_TEST_SUITE_P(All, Tiny,
                          testing::Values("gpt2", "added", "llama3", "qwen2", "gpt4o", "smollm",
                                          "falcon", "deepseek_coder", "behaviors", "whitespace",
                                          "nfkd", "llama2", "metaspace_first", "metaspace_always",
-                                         "metaspace_never", "unknown", "spm_bpe", "spm_unigram"),
+                                         "metaspace_never", "unknown", "spm_bpe", "spm_unigram",
+                                         "bert", "bert_cased"),
                          [](const auto& info) { return std::string(info.param); });
+
+// tests/golden/wordpiece_make.py: controls, white space, Chinese, accents, words of 100 and 101
+// characters; and what a text stands between.
+TEST(WordPiece, TextsOfItsOwnAndTheFrame) {
+  for (const char* name : {"bert", "bert_cased"}) {
+    const auto tokenizer =
+        LoadTokenizerFolder((std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / name).string());
+    EXPECT_EQ(tokenizer->kind(), "WordPiece (tokenizer.json)");
+    const json golden = ReadGolden(std::string(name) + "/golden.json");
+    ASSERT_EQ(golden["more"].size(), 10u);
+    for (std::size_t i = 0; i < golden["more"].size(); ++i) {
+      EXPECT_EQ(tokenizer->Encode(golden["more"][i].get<std::string>()),
+                golden["more_ids"][i].get<Ids>())
+          << name << ", text " << i;
+    }
+    Ids framed = tokenizer->front();
+    for (const int32_t id : tokenizer->Encode("The End")) framed.push_back(id);
+    framed.insert(framed.end(), tokenizer->back().begin(), tokenizer->back().end());
+    EXPECT_EQ(framed, golden["framed"].get<Ids>()) << name;
+  }
+}
 
 TEST(Llama2c, IdsEqualTheOriginals) {
   const json golden = ReadGolden("llama2c/golden.json");

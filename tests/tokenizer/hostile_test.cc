@@ -33,7 +33,14 @@ TEST(Hostile, TokenizerJson) {
   const json good = json::parse(ReadFile(kGoldens + "/added/tokenizer.json"));
   const std::vector<Case> cases = {
       {"no model", [](json* j) { j->erase("model"); }, "'model' is missing"},
-      {"WordPiece", [](json* j) { (*j)["model"]["type"] = "WordPiece"; }, "'WordPiece'"},
+      {"WordLevel", [](json* j) { (*j)["model"]["type"] = "WordLevel"; }, "'WordLevel'"},
+      {"keys of BPE in WordPiece", [](json* j) { (*j)["model"]["type"] = "WordPiece"; },
+       "'byte_fallback'"},
+      {"WordPiece without an unknown token",
+       [](json* j) {
+         (*j)["model"] = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}, {"unk_token", "[UNK]"}};
+       },
+       "[UNK]"},
       {"type is a number", [](json* j) { (*j)["model"]["type"] = 7; }, "model.type"},
       {"unknown model key", [](json* j) { (*j)["model"]["surprise"] = 1; }, "'surprise'"},
       {"unknown top key", [](json* j) { (*j)["surprise"] = 1; }, "'surprise'"},
@@ -82,7 +89,7 @@ TEST(Hostile, TokenizerJson) {
        "'UnicodeScripts'"},
       {"decoder",
        [](json* j) {
-         (*j)["decoder"] = {{"type", "WordPiece"}};
+         (*j)["decoder"] = {{"type", "CTC"}};
        },
        "decoder.type"},
       {"post-processor",

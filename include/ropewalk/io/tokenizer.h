@@ -34,12 +34,17 @@ class Tokenizer {
   const std::string& kind() const { return kind_; }  // "byte-level BPE (tokenizer.json)", ...
   std::optional<int32_t> bos_id() const { return bos_id_; }
   std::optional<int32_t> eos_id() const { return eos_id_; }
-  bool adds_bos() const { return adds_bos_; }        // what the files say
+  bool adds_bos() const { return adds_bos_; }  // what the files say
+  // Ids that a text encoder was trained to see before and behind one text ([CLS] .. [SEP]); known
+  // for WordPiece alone, empty elsewhere.
+  const std::vector<int32_t>& front() const { return front_; }
+  const std::vector<int32_t>& back() const { return back_; }
   const std::string& hash() const { return hash_; }  // of the bytes that define it
 
  protected:
   std::string kind_, hash_;
   std::optional<int32_t> bos_id_, eos_id_;
+  std::vector<int32_t> front_, back_;
   bool adds_bos_ = false;
 };
 
