@@ -34,7 +34,7 @@ bench: build
 parity: build
 	scripts/deps.sh test parity
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
-	cmake --build $(BUILD) --target logits_dump rotary_dump
+	cmake --build $(BUILD) --target encoder_dump logits_dump rotary_dump
 	scripts/parity.sh $(BUILD)
 
 parity-llamacpp: build

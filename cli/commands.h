@@ -12,6 +12,7 @@ void AddPerplexityCommand(CLI::App& app);
 void AddPasskeyCommand(CLI::App& app);
 void AddGenerateCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
+void AddEmbedCommand(CLI::App& app);
 void AddExtendCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddGoldenCommand(CLI::App& app);

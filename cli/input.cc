@@ -24,14 +24,18 @@ ModelFiles OpenModelFor(const Options& options, bool need_weights) {
   return OpenModel(options.model, open);
 }
 
-std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files) {
+ComputeType ComputeOf(const Options& options) {
   const bool bf16 = options.compute == Name(ComputeType::kBFloat16);
   if (bf16 && FindBf16Unit() == Bf16Unit::kEmulated) {
     Message(
         "ropewalk: --compute bf16: this CPU has no bf16 instructions (avx512_bf16, amx_bf16); they "
         "are emulated, which is right but slower than float32");
   }
-  return Decoder::Load(files, bf16 ? ComputeType::kBFloat16 : ComputeType::kFloat32);
+  return bf16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+}
+
+std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files) {
+  return Decoder::Load(files, ComputeOf(options));
 }
 
 std::string ReadFile(const std::string& path) {
@@ -51,9 +55,9 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-std::vector<int32_t> ReadIds(const std::string& path) {
-  const std::string expected = path + ": expected a JSON array of token ids, such as [1, 403, 7]";
-  const auto json = nlohmann::json::parse(ReadFile(path), nullptr, false);
+namespace {
+
+std::vector<int32_t> IdsOf(const nlohmann::json& json, const std::string& expected) {
   if (!json.is_array()) throw Error(ErrorCode::kInvalidFile, expected);
   std::vector<int32_t> ids;
   ids.reserve(json.size());
@@ -66,6 +70,27 @@ std::vector<int32_t> ReadIds(const std::string& path) {
   }
   if (ids.empty()) throw Error(ErrorCode::kInvalidFile, expected + "; the array is empty");
   return ids;
+}
+
+}  // namespace
+
+std::vector<int32_t> ReadIds(const std::string& path) {
+  return IdsOf(nlohmann::json::parse(ReadFile(path), nullptr, false),
+               path + ": expected a JSON array of token ids, such as [1, 403, 7]");
+}
+
+std::vector<std::vector<int32_t>> ReadIdLists(const std::string& path) {
+  const auto json = nlohmann::json::parse(ReadFile(path), nullptr, false);
+  if (!json.is_array() || json.empty() || !json[0].is_array()) {
+    return {IdsOf(json, path + ": expected a JSON array of token ids, such as [1, 403, 7], or an "
+                               "array of such arrays")};
+  }
+  std::vector<std::vector<int32_t>> lists;
+  for (const auto& list : json) {
+    lists.push_back(IdsOf(list, path + ": text " + std::to_string(lists.size()) +
+                                    ": expected a JSON array of token ids"));
+  }
+  return lists;
 }
 
 const Tokenizer& RequireTokenizer(const ModelFiles& files) {

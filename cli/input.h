@@ -14,12 +14,16 @@ namespace ropewalk::cli {
 // OpenModel, with its warnings and doubts on stderr.
 ModelFiles OpenModelFor(const Options& options, bool need_weights);
 
-// The model as --compute asks for it; says when this CPU gains nothing by it.
+// What --compute asks for; says when this CPU gains nothing by it.
+ComputeType ComputeOf(const Options& options);
+// The model with that.
 std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files);
 
 // The whole file, or standard input for "-".
 std::string ReadFile(const std::string& path);
 std::vector<int32_t> ReadIds(const std::string& path);
+// One array of ids, or an array of such arrays; none is empty.
+std::vector<std::vector<int32_t>> ReadIdLists(const std::string& path);
 
 // --text or --ids; UsageError when neither or both are given.
 TokenText ReadTokenText(const Options& options, const ModelFiles& files);

@@ -24,6 +24,7 @@ constexpr const char* kFooter = R"(Examples:
   ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half
   ropewalk passkey model.gguf --length 16k --method yarn --factor 2
   ropewalk generate ./SmolLM2-135M --prompt "The capital of France is"
+  ropewalk embed ./all-MiniLM-L6-v2 --ids ids.json --positions hierarchical
   ropewalk extend ./SmolLM2-135M --method yarn --factor 4 -o SmolLM2-yarn4
   ropewalk convert ./SmolLM2-135M -o smollm2.gguf --type q8_0
 
@@ -69,6 +70,7 @@ int Run(int argc, char** argv) {
   AddPasskeyCommand(app);
   AddGenerateCommand(app);
   AddTokenizeCommand(app);
+  AddEmbedCommand(app);
   AddReportCommand(app);
   AddExtendCommand(app);
   AddConvertCommand(app);

@@ -96,6 +96,12 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
           ->capture_default_str()
           ->check(CLI::IsMember({"exact", "float32"}));
       return;
+    case Opt::kPositions:
+      c.add_option("--positions", o.positions,
+                   "model: as it was trained; hierarchical[:ALPHA]: n^2 positions out of n learned "
+                   "ones (ALPHA is 0.4)")
+          ->capture_default_str();
+      return;
     case Opt::kCompute:
       c.add_option("--compute", o.compute,
                    "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs "

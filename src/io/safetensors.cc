@@ -57,6 +57,15 @@ const json& Member(const std::string& file, const std::string& tensor, const jso
   return *it;
 }
 
+// 0, 1, 2, ... as int64: older versions of transformers wrote them beside BERT's weights. They are
+// passed over: their bytes are looked for, but they are no weight.
+bool IsPositionIds(const std::string& name) {
+  return name == "position_ids" || name.ends_with(".position_ids");
+}
+bool IsPositionIds(const std::string& name, const std::string& dtype) {
+  return dtype == "I64" && IsPositionIds(name);
+}
+
 struct Span {
   int64_t begin, end;
   Weight* weight;
@@ -74,7 +83,8 @@ Span ReadEntry(const std::shared_ptr<const MappedFile>& file, const std::string&
   weight->name = name;
   weight->file = file;
   const json& dtype = Member(path, what, entry, "dtype", json::value_t::string);
-  weight->type = TypeOf(path, what, dtype.get_ref<const std::string&>());
+  const auto& type = dtype.get_ref<const std::string&>();
+  weight->type = IsPositionIds(name, type) ? WeightType::kF64 : TypeOf(path, what, type);
   for (const json& extent : Member(path, what, entry, "shape", json::value_t::array)) {
     weight->shape.push_back(NonNegative(path, what + ": shape", extent));
   }
@@ -116,12 +126,14 @@ std::map<std::string, Weight> Parse(const std::shared_ptr<const MappedFile>& fil
   const json header = internal::ParseJson(text, path + " (header)");
   std::map<std::string, Weight> tensors;
   std::vector<Span> spans;
+  std::vector<std::string> passed_over;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
       CheckMetadata(path, entry);
-    } else {
-      spans.push_back(ReadEntry(file, name, entry, &tensors[name]));
+      continue;
     }
+    spans.push_back(ReadEntry(file, name, entry, &tensors[name]));
+    if (IsPositionIds(name, entry["dtype"])) passed_over.push_back(name);
   }
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
@@ -146,6 +158,7 @@ std::map<std::string, Weight> Parse(const std::shared_ptr<const MappedFile>& fil
     Fail(path,
          fmt::format("{} bytes of tensor data, of which the header names {}", data_bytes, end));
   }
+  for (const std::string& name : passed_over) tensors.erase(name);
   return tensors;
 }
 
@@ -179,6 +192,7 @@ std::map<std::string, Weight> OpenSharded(const std::string& folder, const std::
     }
     auto node = it->second.extract(name);
     if (node.empty()) {
+      if (IsPositionIds(name)) continue;
       Fail(index, fmt::format("tensor {} is not in shard {}", Quote(name), Quote(shard)));
     }
     tensors.insert(std::move(node));

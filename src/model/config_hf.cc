@@ -81,6 +81,9 @@ ModelConfig ReadFlat(const HfSource& source) {
   } else {
     internal::ReadHfOther(source, other, c);
   }
+  if (family.encoder != internal::EncoderKind::kNone && !source.nested) {
+    internal::ReadHfEncoder(source, c);
+  }
   internal::SortKeys(source.top, family, source.allow_unknown, c);
   return c;
 }

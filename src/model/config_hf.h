@@ -42,6 +42,11 @@ void ReadHfSizes(const HfSource& source, ModelConfig& c);
 void ReadHfWeights(const HfSource& source, ModelConfig& c);
 void ReadHfBlock(const HfSource& source, ModelConfig& c);
 
+// By the name that configurations use; absent: not computed here.
+std::optional<BlockStyle::Activation> FindActivation(std::string_view name);
+// Of a model that is an encoder: fills c.encoder, or c.not_runnable with the reason.
+void ReadHfEncoder(const HfSource& source, ModelConfig& c);
+
 // What the configuration says of one layer before its rotation is made.
 struct LayerFacts {
   std::string type = "full_attention";

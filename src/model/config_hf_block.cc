@@ -45,16 +45,15 @@ bool Read(const JsonObject& top, const Flag& flag) {
 
 Activation ReadActivation(const HfSource& source, const Block& block) {
   const std::string name = source.top.String(block.activation_key).value_or(block.activation);
-  const auto* found = std::find_if(std::begin(kActivations), std::end(kActivations),
-                                   [&](const ActivationName& a) { return name == a.name; });
+  const std::optional<Activation> found = FindActivation(name);
   const bool silu_alone = block.style.gated;
-  if (found == std::end(kActivations) || (silu_alone && found->activation != Activation::kSilu)) {
+  if (!found || (silu_alone && *found != Activation::kSilu)) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: {}: expected {}, got {}", source.top.where(), block.activation_key,
                             silu_alone ? "silu" : "gelu, gelu_new, gelu_fast, relu or silu",
                             Shown(json(name))));
   }
-  return found->activation;
+  return *found;
 }
 
 // Falcon's newer architecture is parallel and has two norms, unless it says one.
@@ -74,6 +73,13 @@ void ReadTwoNorms(const JsonObject& top, const Block& block, ModelConfig& c) {
 }
 
 }  // namespace
+
+std::optional<Activation> FindActivation(std::string_view name) {
+  for (const ActivationName& a : kActivations) {
+    if (name == a.name) return a.activation;
+  }
+  return std::nullopt;
+}
 
 constexpr Block kGpt2Block = {
     .names = &kGpt2Names,

@@ -62,6 +62,10 @@ std::string RunnableFamilyNames() {
   return Join([](const Family& f) { return f.Has(kRuns) ? f.name : nullptr; });
 }
 
+std::string EncoderFamilyNames() {
+  return Join([](const Family& f) { return f.encoder != EncoderKind::kNone ? f.name : nullptr; });
+}
+
 std::string NotRunnable(const Family& family) {
   if (family.Has(kRuns)) return "";
   return fmt::format(

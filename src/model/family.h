@@ -43,6 +43,9 @@ enum Rule : uint32_t {
 
 struct Block;
 
+// Encoders that run here, by how their configurations are read.
+enum class EncoderKind : uint8_t { kNone, kBert, kRoberta, kT5, kUmt5, kDeberta, kXlnet };
+
 // What transformers takes for sizes that a configuration may leave out, above all inside a
 // text_config; 0: nothing.
 struct DefaultSizes {
@@ -75,6 +78,7 @@ struct Family {
   uint32_t rules = 0;
   // How its layers are built, for families that run and are not LLaMA's kind; null: as LLaMA's.
   const Block* block = nullptr;
+  EncoderKind encoder = EncoderKind::kNone;
 
   bool Has(Rule rule) const {
     const uint32_t implied = block != nullptr ? kRuns | kKvHeadsFromHeads : 0;
@@ -95,6 +99,7 @@ const Family* FindGgufFamily(const std::string& architecture);
 std::string FamilyNames();  // "llama, mistral, ..."
 std::string GgufFamilyNames();
 std::string RunnableFamilyNames();
+std::string EncoderFamilyNames();
 
 // Why the decoder does not run the family; empty when it does.
 std::string NotRunnable(const Family& family);

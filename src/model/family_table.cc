@@ -13,9 +13,18 @@ constexpr const char* kLearned = "learned absolute positions";
 constexpr const char* kT5 = "a learned bias over buckets of distance (T5)";
 constexpr const char* kDeberta = "disentangled relative attention (DeBERTa)";
 constexpr const char* kRecurrent = "no positions at all: a recurrent state knows the order";
+constexpr const char* kXl = "Transformer-XL's relative positions (XLNet)";
 constexpr const char* kDebertaKeys =
     "max_relative_positions pos_att_type position_biased_input position_buckets "
-    "relative_attention position_embedding_type";
+    "relative_attention position_embedding_type attention_probs_dropout_prob hidden_dropout_prob "
+    "pooler_dropout pooler_hidden_act pooler_hidden_size legacy conv_act conv_groups";
+constexpr const char* kBertKeys =
+    "position_embedding_type max_position_embeddings attention_probs_dropout_prob "
+    "hidden_dropout_prob classifier_dropout gradient_checkpointing";
+constexpr const char* kT5Keys =
+    "n_positions relative_attention_max_distance relative_attention_num_buckets dropout_rate "
+    "initializer_factor is_encoder_decoder decoder_start_token_id num_decoder_layers "
+    "output_past task_specific_params tokenizer_class classifier_dropout";
 
 constexpr Family kFamilies[] = {
     // The decoder runs these.
@@ -366,11 +375,20 @@ constexpr Family kFamilies[] = {
     {.name = "gpt_neo", .keys = "window_size attention_types", .other = kLearned},
     {.name = "opt", .other = kLearned, .block = &kOptBlock},
     {.name = "bert",
-     .aliases = "roberta xlm-roberta camembert electra albert distilbert",
-     .keys = "position_embedding_type max_position_embeddings",
+     .keys = kBertKeys,
      .other = kLearned,
      .gguf = "bert",
-     .gguf_rope = GgufRope::kNone},
+     .gguf_rope = GgufRope::kNone,
+     .encoder = EncoderKind::kBert},
+    {.name = "roberta",
+     .aliases = "xlm-roberta camembert",
+     .keys = kBertKeys,
+     .other = kLearned,
+     .encoder = EncoderKind::kRoberta},
+    {.name = "electra",
+     .aliases = "albert distilbert",
+     .keys = "position_embedding_type max_position_embeddings",
+     .other = kLearned},
     {.name = "bart", .aliases = "mbart", .other = kLearned},
     {.name = "bloom",
      .keys = "seq_length n_positions",
@@ -378,12 +396,29 @@ constexpr Family kFamilies[] = {
      .gguf = "bloom",
      .gguf_rope = GgufRope::kNone},
     {.name = "t5",
-     .aliases = "mt5 umt5",
-     .keys = "n_positions relative_attention_max_distance relative_attention_num_buckets",
+     .aliases = "mt5",
+     .sizes = {.head_dim = 64},
+     .keys = kT5Keys,
      .other = kT5,
      .gguf = "t5 t5encoder",
-     .gguf_rope = GgufRope::kNone},
-    {.name = "deberta-v2", .aliases = "deberta", .keys = kDebertaKeys, .other = kDeberta},
+     .gguf_rope = GgufRope::kNone,
+     .encoder = EncoderKind::kT5},
+    {.name = "umt5",
+     .sizes = {.head_dim = 64},
+     .keys = kT5Keys,
+     .other = kT5,
+     .encoder = EncoderKind::kUmt5},
+    {.name = "deberta-v2",
+     .keys = kDebertaKeys,
+     .other = kDeberta,
+     .encoder = EncoderKind::kDeberta},
+    {.name = "deberta", .keys = kDebertaKeys, .other = kDeberta},
+    {.name = "xlnet",
+     .keys = "dropout mem_len reuse_len same_length use_mems_eval use_mems_train untie_r "
+             "summary_type summary_use_proj summary_activation summary_last_dropout start_n_top "
+             "end_n_top",
+     .other = kXl,
+     .encoder = EncoderKind::kXlnet},
     {.name = "mpnet", .keys = "relative_attention_num_buckets", .other = kT5},
     {.name = "mamba",
      .aliases = "mamba2 falcon_mamba",

@@ -93,8 +93,8 @@ class Cli(unittest.TestCase):
     def test_help_and_version(self):
         self.assertRegex(self.works("--version").decode(), r"^ropewalk \d+\.\d+\.\d+\n$")
         self.assertIn("Examples:", self.works("--help").decode())
-        for command in ("inspect", "sweep", "perplexity", "passkey", "generate", "tokenize", "extend",
-                        "convert",
+        for command in ("inspect", "sweep", "perplexity", "passkey", "generate", "tokenize", "embed",
+                        "extend", "convert",
                         "report", "info"):
             self.assertIn(command, self.works("--help").decode())
             self.works(command, "--help")
@@ -739,6 +739,65 @@ class Cli(unittest.TestCase):
                    self.folder / "e", says="reads no position scaling of a gptj model")
         self.assertFalse((self.folder / "e").exists())
         self.fails(1, "convert", neox, "-o", self.folder / "d.gguf", says="gpt_neox")
+
+    def test_embed(self):
+        """A tiny BERT with 20 positions, a T5 without an end, of tests/golden."""
+        golden = SOURCE / "tests/golden/hf_encoders"
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps([[3, 1, 4], [2, 7, 1, 8]]))
+        one = self.folder / "one.json"
+        one.write_text(json.dumps([5 + i % 50 for i in range(80)]))
+        bert = self.folder / "bert"
+        shutil.copytree(golden / "bert_hierarchical", bert)
+        got = self.json("embed", bert, "--ids", ids)
+        self.assertEqual([v["tokens"] for v in got["vectors"]], [3, 4])
+        self.assertEqual((got["dim"], got["max_tokens"], got["pooling"], got["normalized"]),
+                         (32, 20, "mean", False))
+        self.assertTrue(all(len(v["vector"]) == got["dim"] for v in got["vectors"]))
+        self.fails(1, "embed", bert, "--ids", one, says="hierarchical positions, which serve 400")
+        longer = self.json("embed", bert, "--ids", one, "--positions", "hierarchical")
+        self.assertEqual((longer["max_tokens"], longer["positions"]), (400, "hierarchical, alpha 0.4"))
+        other = self.json("embed", bert, "--ids", one, "--positions", "hierarchical:0.2")
+        self.assertNotEqual(longer["vectors"], other["vectors"])
+        within = self.json("embed", bert, "--ids", ids, "--positions", "hierarchical:0.2")
+        self.assertEqual(within["vectors"], got["vectors"])
+        self.fails(2, "embed", bert, "--ids", ids, "--positions", "hierarchical:0.5", says="--positions")
+        self.fails(2, "embed", bert, "--ids", ids, "--positions", "none", says="--positions")
+        self.fails(2, "embed", bert, says="--ids")
+        # A text between the tokens that its tokenizer puts around one.
+        vocabulary = ["[UNK]", "[CLS]", "[SEP]", "rope", "##walk", "the", "."]
+        (bert / "tokenizer.json").write_text(json.dumps(dict(
+            version="1.0", added_tokens=[], normalizer=dict(type="BertNormalizer", lowercase=True),
+            pre_tokenizer=dict(type="BertPreTokenizer"), decoder=None,
+            post_processor=dict(type="BertProcessing", sep=["[SEP]", 2], cls=["[CLS]", 1]),
+            model=dict(type="WordPiece", unk_token="[UNK]",
+                       vocab={piece: i for i, piece in enumerate(vocabulary)}))))
+        words = self.folder / "words.txt"
+        words.write_text("The R\u00f4pewalk\n of.", encoding="utf-8")
+        ids.write_text(json.dumps([1, 5, 3, 4, 0, 6, 2]))
+        self.assertEqual(self.json("embed", bert, "--text", words), self.json("embed", bert, "--ids", ids))
+        self.assertEqual(self.json("tokenize", bert, "--text", words), [5, 3, 4, 0, 6])
+        self.fails(2, "embed", bert, "--text", words, "--ids", ids, says="--text")
+        self.fails(1, "embed", golden / "t5", "--text", words, says="--ids")
+        # What a sentence-transformers folder says.
+        (bert / "1_Pooling").mkdir()
+        (bert / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+        kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+        (bert / "modules.json").write_text(json.dumps(
+            [{"path": p, "type": "sentence_transformers.models." + t} for p, t in kinds]))
+        first = self.json("embed", bert, "--ids", ids)
+        self.assertEqual((first["pooling"], first["normalized"]), ("first", True))
+        for v in first["vectors"]:
+            self.assertAlmostEqual(sum(x * x for x in v["vector"]), 1, places=5)
+        t5 = golden / "t5"
+        self.assertIsNone(self.json("embed", t5, "--ids", one)["max_tokens"])
+        self.fails(1, "embed", t5, "--ids", ids, "--positions", "hierarchical", says="learned")
+        self.fails(1, "embed", MODEL, "--ids", ids, says="encoders that run are bert")
+        self.fails(1, "perplexity", bert, "--ids", one, "--length", 16, says="ropewalk embed runs it")
+        seen = self.works("inspect", t5).decode()
+        self.assertIn("T5 buckets: 32 over distances up to 128", seen)
+        self.assertIn("a learned vector for each of 20 positions",
+                      self.works("inspect", bert).decode())
 
     def test_killed_and_interrupted_sweeps_resume(self):
         whole = self.sweep("whole", "--lengths", "128,256,512")

@@ -24,6 +24,7 @@ namespace ropewalk {
 namespace internal {
 struct TensorNames;
 }
+struct EncoderSpec;  // ropewalk/model/encoder.h
 
 // How the layers of a decoder are built; what is said here is LLaMA's.
 struct BlockStyle {
@@ -62,6 +63,8 @@ struct ModelConfig {
   bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
   // How the tensors are called; null: as LLaMA's are. Static.
   const internal::TensorNames* tensor_names = nullptr;
+  std::shared_ptr<const EncoderSpec> encoder;  // a text encoder: Encoder runs it; null: it is none
+                                               // or not one that runs
   bool bare_names = false;   // without their first word ("transformer."), as GPT-2 was published
   bool permuted_qk = false;  // rows of q and k lie in the file for the interleaved layout (GGUF
                              // "llama", llama2.c); they are put back for the half layout at load

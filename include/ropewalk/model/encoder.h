@@ -1,0 +1,90 @@
+// Text encoders: every token sees every other. BERT and RoBERTa (Devlin et al. 2018, arXiv
+// 1810.04805; Liu et al. 2019, arXiv 1907.11692), T5's encoder (Raffel et al. 2019, arXiv
+// 1910.10683), DeBERTa v2 and v3 (He et al. 2021, arXiv 2111.09543), XLNet (Yang et al. 2019, arXiv
+// 1906.08237); and the sentence vectors of sentence-transformers (Reimers & Gurevych 2019, arXiv
+// 1908.10084).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ropewalk/attention/linear.h"
+#include "ropewalk/model/model.h"
+#include "ropewalk/relative/deberta.h"
+#include "ropewalk/relative/t5.h"
+#include "ropewalk/relative/transformer_xl.h"
+
+namespace ropewalk {
+
+// What an encoder is beyond the sizes, norms, activation and biases of ModelConfig.
+struct EncoderSpec {
+  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // whose names
+  Tensors tensors = Tensors::kBert;
+  bool post_norm = true;    // each norm behind a residual addition, not before a block
+  int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
+  double score_scale = 1;   // of q.k and of the content terms
+  // What is added to the scores, without its learned numbers; they lie in the tensors.
+  std::variant<std::monostate, T5Bias, DebertaBias, TransformerXlBias> bias = {};
+  bool bias_per_layer = false;  // T5: a table in every layer (UMT5), not the first one's for all
+  // DeBERTa: the terms, whether they use the matrices of the layer's own q and k, and whether the
+  // relative embedding is normalised.
+  bool content_to_position = false, position_to_content = false, shared_keys = false,
+       normalized_embedding = false;
+};
+
+struct EncoderOptions {
+  ComputeType compute = ComputeType::kFloat32;  // of the linear layers
+  // The alpha of absolute/hierarchical.h: n learned positions then serve n^2 tokens. Absent: as
+  // the model was trained.
+  std::optional<double> hierarchical_alpha = {};
+};
+
+// Weights packed once; immutable after Load but for what is computed once a length and kept.
+// Several threads may call Forward.
+class Encoder {
+ public:
+  // Throws Error(kUnsupported) with the reason for a model that is no encoder or not run here, and
+  // for an option that it cannot have.
+  static std::unique_ptr<Encoder> Load(const ModelFiles& files, const EncoderOptions& options = {});
+  ~Encoder();
+
+  const ModelConfig& config() const;
+  const EncoderSpec& spec() const;
+  int64_t max_tokens() const;  // of one text; INT64_MAX where positions have no end
+
+  // The final states of one text, hidden: [ids.size(), config().hidden]. token_types: one for each
+  // id, or none (all 0). Throws Error for ids and types outside their tables and for a text longer
+  // than max_tokens(), before anything is computed.
+  void Forward(std::span<const int32_t> ids, float* hidden,
+               std::span<const int32_t> token_types = {}) const;
+
+ private:
+  struct Impl;
+  explicit Encoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// How a text's states become one vector.
+struct SentencePooling {
+  enum class Kind : uint8_t { kMean, kFirst };  // of all tokens; of the first one (CLS)
+  Kind kind = Kind::kMean;
+  bool normalize = false;      // to Euclidean length 1
+  int64_t trained_tokens = 0;  // at which sentence-transformers cuts a text; 0: not said
+  std::string source;          // where this is said
+};
+const char* Name(SentencePooling::Kind kind);
+
+// modules.json and what it names in a sentence-transformers folder; without it the mean, as
+// sentence-transformers makes it there. Throws Error for modules that are not computed here.
+SentencePooling ReadSentencePooling(const std::string& folder);
+
+// hidden: [tokens, dim], at least one token. Sums in double.
+std::vector<float> SentenceVector(const SentencePooling& pooling, std::span<const float> hidden,
+                                  int64_t dim);
+
+}  // namespace ropewalk

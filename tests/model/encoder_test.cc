@@ -1,0 +1,316 @@
+// Encoders: states of transformers 4.57 (tests/golden/make_encoder_goldens.py) on tiny models of
+// every family, and what is refused.
+#include "ropewalk/model/encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "ropewalk/base/error.h"
+#include "tests/model/support.h"
+
+namespace ropewalk {
+namespace {
+
+using nlohmann::json;
+using test::fs::path;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const path kGoldens = path(ROPEWALK_SOURCE_DIR) / "tests" / "golden" / "hf_encoders";
+// The limit of make parity as well.
+constexpr double kLimit = 2e-5;
+
+json ReadJson(const path& file) {
+  std::ifstream in(file);
+  return json::parse(in);
+}
+
+std::vector<float> ReadFloats(const path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+// A golden's folder with keys of its configuration changed.
+class Changed {
+ public:
+  Changed(const std::string& name, const json& keys) {
+    test::fs::create_symlink(kGoldens / name / "model.safetensors", folder_ / "model.safetensors");
+    json config = ReadJson(kGoldens / name / "config.json");
+    config.update(keys);
+    test::WriteFile(folder_ / "config.json", config.dump());
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  test::TempFolder folder_;
+};
+
+std::unique_ptr<Encoder> LoadGolden(const std::string& name, double alpha = 0) {
+  EncoderOptions options;
+  if (alpha != 0) options.hierarchical_alpha = alpha;
+  return Encoder::Load(OpenModel((kGoldens / name).string()), options);
+}
+
+std::vector<float> States(const Encoder& encoder, std::span<const int32_t> ids,
+                          std::span<const int32_t> types = {}) {
+  std::vector<float> states(ids.size() * encoder.config().hidden);
+  encoder.Forward(ids, states.data(), types);
+  return states;
+}
+
+std::string ErrorOf(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(EncoderGolden, StatesEqualTransformers) {
+  const json cases = ReadJson(kGoldens / "cases.json");
+  const auto ids = cases["ids"].get<std::vector<int32_t>>();
+  ASSERT_GE(cases["runs"].size(), 3u);
+  for (const auto& [name, runs] : cases["runs"].items()) {
+    SCOPED_TRACE(name);
+    const std::vector<float> expected = ReadFloats(kGoldens / name / "states.f32");
+    const auto encoder = LoadGolden(name, runs[0]["alpha"]);
+    const int64_t hidden = encoder->config().hidden;
+    std::vector<float> ours;
+    for (const json& run : runs) {
+      const int64_t tokens = run["tokens"];
+      std::vector<int32_t> types;
+      if (!run["types"].is_null()) types = run["types"].get<std::vector<int32_t>>();
+      const auto states = States(*encoder, std::span(ids).first(tokens), types);
+      for (const int64_t row : cases["rows"]) {
+        if (row >= tokens) continue;
+        ours.insert(ours.end(), states.begin() + row * hidden, states.begin() + (row + 1) * hidden);
+      }
+    }
+    ASSERT_EQ(ours.size(), expected.size());
+    EXPECT_LE(test::Difference(ours, expected), kLimit);
+  }
+}
+
+// Positions matter: the same tokens in another order have other states, and more than rounding.
+TEST(EncoderGolden, OrderIsSeen) {
+  const json cases = ReadJson(kGoldens / "cases.json");
+  const auto ids = cases["ids"].get<std::vector<int32_t>>();
+  for (const auto& [name, runs] : cases["runs"].items()) {
+    const auto encoder = LoadGolden(name, runs[0]["alpha"]);
+    const int64_t hidden = encoder->config().hidden;
+    std::vector<int32_t> text(ids.begin(), ids.begin() + 60);
+    const auto states = States(*encoder, text);
+    std::rotate(text.begin() + 10, text.begin() + 40, text.end());
+    const auto other = States(*encoder, text);
+    const std::vector<float> a(states.begin(), states.begin() + 10 * hidden);
+    const std::vector<float> b(other.begin(), other.begin() + 10 * hidden);
+    EXPECT_GT(test::Difference(a, b), 0.01) << name;
+  }
+}
+
+TEST(Encoder, ShorterTextsDoNotDependOnLongerOnesBefore) {
+  const auto ids = ReadJson(kGoldens / "cases.json")["ids"].get<std::vector<int32_t>>();
+  for (const auto& entry : test::fs::directory_iterator(kGoldens)) {
+    if (!entry.is_directory()) continue;
+    const std::string name = entry.path().filename();
+    const auto fresh = LoadGolden(name), used = LoadGolden(name);
+    const auto text = std::span(ids).first(20);
+    States(*used, std::span(ids).first(std::min<int64_t>(used->max_tokens(), 300)));
+    EXPECT_EQ(States(*fresh, text), States(*used, text)) << name;
+  }
+}
+
+// The table of 20 positions of one golden.
+TEST(Encoder, BeyondTheTableOfPositions) {
+  const auto plain = LoadGolden("bert_hierarchical");
+  EXPECT_EQ(plain->max_tokens(), 20);
+  const std::vector<int32_t> ids(401, 5);
+  const auto first = [&](int64_t n) { return std::span(ids).first(n); };
+  EXPECT_THAT(ErrorOf([&] { States(*plain, first(21)); }),
+              AllOf(HasSubstr("21 tokens"), HasSubstr("for 20"), HasSubstr("hierarchical"),
+                    HasSubstr("400")));
+  const auto more = LoadGolden("bert_hierarchical", 0.4);
+  EXPECT_EQ(more->max_tokens(), 400);
+  EXPECT_EQ(States(*plain, first(20)), States(*more, first(20)));  // to the last bit
+  EXPECT_EQ(States(*more, first(400)).size(), 400u * 32);
+  EXPECT_THAT(ErrorOf([&] { States(*more, first(401)); }),
+              AllOf(HasSubstr("401 tokens"), HasSubstr("400")));
+  EXPECT_THAT(ErrorOf([&] { LoadGolden("bert_hierarchical", 0.5); }), HasSubstr("alpha"));
+  EXPECT_EQ(LoadGolden("roberta")->max_tokens(), 300);  // of 302 rows
+}
+
+TEST(Encoder, BadInput) {
+  const auto bert = LoadGolden("bert");
+  std::vector<float> room(2 * 32);
+  const auto error = [&](std::vector<int32_t> ids, std::vector<int32_t> types) {
+    return ErrorOf([&] { bert->Forward(ids, room.data(), types); });
+  };
+  EXPECT_THAT(error({3, 64}, {}), AllOf(HasSubstr("ids"), HasSubstr("0 to 63"), HasSubstr("64")));
+  EXPECT_THAT(error({-1}, {}), HasSubstr("item 0 is -1"));
+  EXPECT_THAT(error({1, 2}, {0}), AllOf(HasSubstr("token_types"), HasSubstr("2 ids, got 1")));
+  EXPECT_THAT(error({1, 2}, {0, 2}), AllOf(HasSubstr("token_types"), HasSubstr("0 to 1")));
+  EXPECT_EQ(error({}, {}), "no error");
+  const auto xlnet = LoadGolden("xlnet");
+  EXPECT_THAT(ErrorOf([&] {
+                xlnet->Forward(std::vector<int32_t>{1, 2}, room.data(), std::vector<int32_t>{0, 1});
+              }),
+              AllOf(HasSubstr("token_types"), HasSubstr("one segment")));
+  EXPECT_THAT(ErrorOf([&] { bert->Forward(std::vector<int32_t>{1}, nullptr); }),
+              HasSubstr("hidden"));
+}
+
+// What the configuration can say and the encoder does not compute is read, and refused by name.
+TEST(Encoder, RefusesByName) {
+  struct Row {
+    const char* golden;
+    json keys;
+    std::vector<const char*> message;
+  };
+  const std::vector<Row> table = {
+      {"bert",
+       {{"position_embedding_type", "relative_key"}},
+       {"position_embedding_type", "absolute"}},
+      {"bert", {{"is_decoder", true}}, {"is_decoder"}},
+      {"bert", {{"hidden_act", "quick_gelu"}}, {"hidden_act", "quick_gelu"}},
+      {"bert", {{"quantization_config", {{"bits", 4}}}}, {"quantization_config"}},
+      {"bert", {{"intermediate_size", nullptr}}, {"intermediate_size"}},
+      {"bert", {{"model_type", "electra"}}, {"electra", "bert, roberta, t5"}},
+      {"t5", {{"is_decoder", true}}, {"is_decoder"}},
+      {"t5", {{"feed_forward_proj", "gated-quick"}}, {"feed_forward_proj", "gated-quick"}},
+      {"deberta_linear", {{"conv_kernel_size", 3}}, {"conv_kernel_size is 3", "convolution"}},
+      {"deberta_linear", {{"embedding_size", 16}}, {"embedding_size is 16"}},
+      {"deberta_linear", {{"pos_att_type", {"p2p"}}}, {"pos_att_type", "p2p"}},
+      {"deberta_linear", {{"pos_att_type", nullptr}}, {"pos_att_type", "c2p"}},
+      {"deberta_linear", {{"model_type", "deberta"}}, {"a deberta model"}},
+      {"xlnet", {{"attn_type", "uni"}}, {"attn_type", "uni"}},
+      {"xlnet", {{"bi_data", true}}, {"bi_data"}},
+      {"xlnet", {{"ff_activation", "tanh"}}, {"ff_activation", "tanh"}},
+  };
+  for (const Row& row : table) {
+    const Changed folder(row.golden, row.keys);
+    const ModelFiles files = OpenModel(folder.path());
+    EXPECT_EQ(files.config.encoder, nullptr);
+    const std::string error = ErrorOf([&] { Encoder::Load(files); });
+    for (const char* part : row.message) EXPECT_THAT(error, HasSubstr(part)) << row.keys;
+    EXPECT_THAT(error, HasSubstr(folder.path())) << row.keys;
+  }
+  EXPECT_THAT(ErrorOf([] { Decoder::Load(OpenModel((kGoldens / "bert").string())); }),
+              AllOf(HasSubstr("encoder"), HasSubstr("ropewalk embed")));
+}
+
+TEST(Encoder, TensorsAndConfigurationMustAgree) {
+  const auto error = [](const char* golden, const json& keys) {
+    const Changed folder(golden, keys);
+    return ErrorOf([&] { Encoder::Load(OpenModel(folder.path())); });
+  };
+  EXPECT_THAT(
+      error("bert", {{"max_position_embeddings", 299}}),
+      AllOf(HasSubstr("position_embeddings"), HasSubstr("[300, 32]"), HasSubstr("[299, 32]")));
+  EXPECT_THAT(error("bert", {{"num_hidden_layers", 3}}),
+              AllOf(HasSubstr("encoder.layer.2."), HasSubstr("missing")));
+  EXPECT_THAT(error("bert", {{"num_hidden_layers", 1}}),
+              AllOf(HasSubstr("encoder.layer.1."), HasSubstr("no place")));
+  EXPECT_THAT(error("bert", {{"num_hidden_layers", 1000}}), HasSubstr("1000 layers"));
+  EXPECT_THAT(error("t5", {{"relative_attention_num_buckets", 16}}),
+              AllOf(HasSubstr("relative_attention_bias"), HasSubstr("[16, 4]")));
+  EXPECT_THAT(error("t5_gated", {{"is_gated_act", false}}),
+              AllOf(HasSubstr("feed_forward_proj"), HasSubstr("is_gated_act")));
+  EXPECT_THAT(error("deberta_linear", {{"share_att_key", true}}),
+              AllOf(HasSubstr("pos_key_proj"), HasSubstr("no place")));
+  EXPECT_THAT(error("deberta_v3", {{"norm_rel_ebd", "none"}}),
+              AllOf(HasSubstr("encoder.LayerNorm"), HasSubstr("no place")));
+  EXPECT_THAT(error("deberta_v3", {{"position_buckets", 32}}), HasSubstr("rel_embeddings"));
+  EXPECT_THAT(error("xlnet", {{"d_head", 7}}), AllOf(HasSubstr("d_head"), HasSubstr("d_model")));
+}
+
+// Names as TensorFlow's checkpoints have them, and the positions' numbers that old files carry.
+TEST(Encoder, OldSpellings) {
+  test::TempFolder folder;
+  std::ifstream in(kGoldens / "bert_hierarchical" / "model.safetensors", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), 8);
+  json header = json::parse(bytes.substr(8, size)), renamed = json::object();
+  std::string data = bytes.substr(8 + size);
+  for (const auto& [name, entry] : header.items()) {
+    std::string other = name;
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>{"LayerNorm.weight", "LayerNorm.gamma"},
+          {"LayerNorm.bias", "LayerNorm.beta"}}) {
+      if (const auto at = other.find(from); at != std::string::npos)
+        other.replace(at, from.size(), to);
+    }
+    renamed[other] = entry;
+  }
+  renamed["embeddings.position_ids"] = {
+      {"dtype", "I64"}, {"shape", {1, 20}}, {"data_offsets", {data.size(), data.size() + 160}}};
+  data.append(160, '\0');
+  std::string text = renamed.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  size = text.size();
+  test::WriteFile(folder / "model.safetensors",
+                  std::string(reinterpret_cast<const char*>(&size), 8) + text + data);
+  test::fs::copy_file(kGoldens / "bert_hierarchical" / "config.json", folder / "config.json");
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+  EXPECT_EQ(States(*Encoder::Load(OpenModel(folder.path())), ids),
+            States(*LoadGolden("bert_hierarchical"), ids));
+}
+
+TEST(Pooling, ReadsAndRefuses) {
+  test::TempFolder folder;
+  EXPECT_EQ(ReadSentencePooling(folder.path()).kind, SentencePooling::Kind::kMean);
+  EXPECT_FALSE(ReadSentencePooling(folder.path()).normalize);
+  const auto modules = [&](std::vector<std::string> types) {
+    json list = json::array();
+    for (const std::string& type : types) {
+      list.push_back({{"path", type == "Pooling" ? "1_Pooling" : ""},
+                      {"type", "sentence_transformers.models." + type}});
+    }
+    test::WriteFile(folder / "modules.json", list.dump());
+  };
+  test::fs::create_directory(folder / "1_Pooling");
+  const auto mode = [&](const json& config) {
+    test::WriteFile(folder / "1_Pooling/config.json", config.dump());
+  };
+  modules({"Transformer", "Pooling", "Normalize"});
+  mode({{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", false}});
+  test::WriteFile(folder / "sentence_bert_config.json", R"({"max_seq_length": 256})");
+  const SentencePooling pooling = ReadSentencePooling(folder.path());
+  EXPECT_EQ(pooling.kind, SentencePooling::Kind::kFirst);
+  EXPECT_TRUE(pooling.normalize);
+  EXPECT_EQ(pooling.trained_tokens, 256);
+  const auto error = [&] { return ErrorOf([&] { ReadSentencePooling(folder.path()); }); };
+  mode({{"pooling_mode_max_tokens", true}});
+  EXPECT_THAT(error(), HasSubstr("pooling_mode_max_tokens"));
+  mode({{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", true}});
+  EXPECT_THAT(error(), HasSubstr("2 pooling modes"));
+  modules({"Transformer", "Dense"});
+  EXPECT_THAT(error(), AllOf(HasSubstr("module 1"), HasSubstr("Dense")));
+  test::WriteFile(folder / "modules.json", "{}");
+  EXPECT_THAT(error(), HasSubstr("array of modules"));
+}
+
+TEST(Pooling, Vectors) {
+  const std::vector<float> hidden = {1, 2, 3, 0, 8, -3};
+  SentencePooling pooling;
+  EXPECT_EQ(SentenceVector(pooling, hidden, 2), (std::vector<float>{4, -1.0F / 3}));
+  EXPECT_EQ(SentenceVector(pooling, hidden, 3), (std::vector<float>{.5, 5, 0}));
+  pooling.normalize = true;
+  pooling.kind = SentencePooling::Kind::kFirst;
+  EXPECT_EQ(SentenceVector(pooling, std::vector<float>{3, 4, 7, 7}, 2),
+            (std::vector<float>{.6F, .8F}));
+  EXPECT_THAT(ErrorOf([&] { SentenceVector(pooling, hidden, 4); }), HasSubstr("[tokens, 4]"));
+  EXPECT_THAT(ErrorOf([&] { SentenceVector(pooling, {}, 4); }), HasSubstr("hidden"));
+}
+
+}  // namespace
+}  // namespace ropewalk

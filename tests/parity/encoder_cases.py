@@ -1,0 +1,166 @@
+"""Random tiny encoders of every family that both transformers 4.57 and ropewalk know, and the states
+that transformers gives.
+
+Weights are large enough that attention is far from uniform, and that positions one later change the
+states by more than a hundredth of their range.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import torch
+import transformers
+
+VOCAB = 64
+BERT = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
+            intermediate_size=48, max_position_embeddings=300, type_vocab_size=2)
+T5 = dict(vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+DEBERTA = dict(BERT, relative_attention=True, pos_att_type=["p2c", "c2p"],
+               position_biased_input=False, type_vocab_size=0)
+XLNET = dict(vocab_size=VOCAB, d_model=32, n_layer=2, n_head=4, d_inner=48)
+
+
+@dataclasses.dataclass
+class Encoder:
+    config: type
+    model: type
+    extra: dict  # of the configuration
+    dtype: torch.dtype = torch.bfloat16  # as stored
+    types: bool = False  # it is run with token types as well
+    alpha: float = 0  # hierarchical positions of a table of `last` rows; 0: none
+    last: int = 1 << 30  # tokens that it has positions for
+    root: str = ""  # before every name, as a file with a task's head has it
+    keys: tuple = ()  # of the configuration, that a published file has although they are defaults
+
+
+ENCODERS = {
+    "bert": Encoder(transformers.BertConfig, transformers.BertModel, BERT, types=True, last=300,
+                    root="bert."),
+    # Its own activation; a table of 20 rows read to 4 L and beyond.
+    "bert_hierarchical": Encoder(
+        transformers.BertConfig, transformers.BertModel,
+        dict(BERT, max_position_embeddings=20, hidden_act="gelu_new"), torch.float32, alpha=0.4),
+    "roberta": Encoder(transformers.RobertaConfig, transformers.RobertaModel,
+                       dict(BERT, max_position_embeddings=302, type_vocab_size=1, pad_token_id=1),
+                       torch.float16, last=300),
+    "t5": Encoder(transformers.T5Config, transformers.T5EncoderModel,
+                  dict(T5, feed_forward_proj="relu")),
+    "t5_gated": Encoder(transformers.T5Config, transformers.T5EncoderModel,
+                        dict(T5, feed_forward_proj="gated-gelu", relative_attention_num_buckets=16,
+                             relative_attention_max_distance=40, d_kv=12), torch.float32),
+    "umt5": Encoder(transformers.UMT5Config, transformers.UMT5EncoderModel,
+                    dict(T5, feed_forward_proj="gated-gelu")),
+    # v1's linear distances with matrices of their own; v2's and v3's buckets and shared matrices.
+    "deberta_linear": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
+                              dict(DEBERTA, max_relative_positions=60), torch.float32),
+    "deberta_v3": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
+                          dict(DEBERTA, position_buckets=16, max_relative_positions=-1,
+                               share_att_key=True, norm_rel_ebd="layer_norm")),
+    "deberta_c2p": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
+                           dict(DEBERTA, pos_att_type="c2p", position_buckets=12,
+                                max_relative_positions=100, position_biased_input=True,
+                                type_vocab_size=3), torch.float16, types=True, last=300),
+    "deberta_p2c": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
+                           dict(DEBERTA, pos_att_type=["p2c"], position_buckets=16,
+                                share_att_key=True, max_relative_positions=80)),
+    "xlnet": Encoder(transformers.XLNetConfig, transformers.XLNetModel, XLNET, root="transformer."),
+    "xlnet_clamped": Encoder(transformers.XLNetConfig, transformers.XLNetModel,
+                             dict(XLNET, clamp_len=50, ff_activation="relu", untie_r=True),
+                             torch.float32),
+}
+
+
+def random_model(name):
+    """The weights of an encoder, exact in the dtype they are stored in."""
+    encoder = ENCODERS[name]
+    model = encoder.model(encoder.config(**encoder.extra)).float().eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    with torch.no_grad():
+        for parameter, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if parameter.endswith("norm.weight") or parameter.endswith("Norm.weight"):
+                value = 1.2 + 0.3 * noise
+            elif "relative_attention_bias" in parameter:
+                value = 1.5 * noise
+            elif "SelfAttention.q" in parameter:
+                # T5 does not scale its scores: at 0.3 the largest weights would be a one or nothing,
+                # and float32 would turn rounding into numbers of either program.
+                value = 0.12 * noise
+            elif any(n in parameter for n in ("position_embeddings", "rel_embeddings")):
+                value = 0.8 * noise
+            else:
+                value = 0.3 * noise
+            p.copy_(value.to(encoder.dtype).float())
+    return model
+
+
+def write_folder(name, folder):
+    encoder = ENCODERS[name]
+    model = random_model(name).to(encoder.dtype)
+    model.save_pretrained(folder)
+    if encoder.root:  # as a checkpoint of a task has the names, with a head that is not read
+        import safetensors.torch
+        path = pathlib.Path(folder) / "model.safetensors"
+        tensors = {encoder.root + k: v for k, v in safetensors.torch.load_file(path).items()}
+        tensors["classifier.weight"] = torch.zeros(2, 32)
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def decomposed(table, alpha, tokens):
+    """Su 2020 typed again: q[i n + j] = alpha u[i] + (1 - alpha) u[j], u = (p - alpha p[0]) / (1 - alpha)."""
+    n = len(table)
+    p = table.double()
+    u = (p - alpha * p[0]) / (1 - alpha)
+    k = torch.arange(tokens)
+    return (alpha * u[k // n] + (1 - alpha) * u[k % n]).float()
+
+
+def extended(model, alpha, tokens):
+    """A BertModel whose table of positions is the decomposition of its own."""
+    old = model.embeddings.position_embeddings
+    new = torch.nn.Embedding(tokens, old.weight.shape[1])
+    with torch.no_grad():
+        new.weight.copy_(decomposed(old.weight.detach(), alpha, tokens))
+    model.embeddings.position_embeddings = new
+    model.embeddings.register_buffer("position_ids", torch.arange(tokens)[None], persistent=False)
+    model.embeddings.register_buffer("token_type_ids", torch.zeros(1, tokens, dtype=torch.long),
+                                     persistent=False)
+    return model
+
+
+def states(name, folder, ids, types=None):
+    """[ids, hidden] float32 of eager attention."""
+    encoder = ENCODERS[name]
+    plain = {} if "xlnet" in name or "deberta" in name else dict(attn_implementation="eager")
+    source = folder
+    if encoder.root:
+        # transformers finds the names with their root by itself for a model of the task alone.
+        import safetensors.torch
+        model = encoder.model(encoder.config.from_pretrained(folder, **plain)).float()
+        tensors = safetensors.torch.load_file(pathlib.Path(folder) / "model.safetensors")
+        model.load_state_dict({k.removeprefix(encoder.root): v.float() for k, v in tensors.items()
+                               if k.startswith(encoder.root)})
+    else:
+        model = encoder.model.from_pretrained(source, dtype=torch.float32, **plain)
+    if encoder.alpha:
+        model = extended(model, encoder.alpha, len(ids))
+    more = {} if types is None else dict(token_type_ids=torch.tensor([types]))
+    with torch.no_grad():
+        out = model.eval()(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), **more)
+        return out.last_hidden_state[0].numpy().astype(np.float32)
+
+
+def ids_of(tokens, seed):
+    # 2 .. VOCAB - 1: RoBERTa's padding, whose position is another, is 1.
+    return [int(i) for i in np.random.default_rng(seed).integers(2, VOCAB, tokens)]
+
+
+def types_of(name, tokens):
+    count = ENCODERS[name].extra["type_vocab_size"]
+    return [count * t // tokens for t in range(tokens)]
+
+
+def write_json(path, value):
+    pathlib.Path(path).write_text(json.dumps(value) + "\n")
