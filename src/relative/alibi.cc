@@ -1,8 +1,11 @@
 #include "ropewalk/relative/alibi.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
+#include "ropewalk/base/dtype.h"
 #include "src/relative/check.h"
 
 namespace ropewalk {
@@ -19,6 +22,58 @@ double AheadFactor(AlibiAhead ahead) {
       return 0;
   }
 }
+
+float RoundedToBfloat16(float x) { return ToFloat(ToBFloat16(x)); }
+
+// Learned or by the rule, [heads], before the scale.
+std::vector<double> SlopesOf(const AlibiBias& bias, int64_t heads) {
+  std::vector<double> m(bias.slopes.begin(), bias.slopes.end());
+  if (bias.slopes.empty()) {
+    m = AlibiSlopesOf(bias.rule, heads, bias.max_bias);
+  } else {
+    internal::CheckNumbers("AlibiBias.slopes", bias.slopes, heads);
+  }
+  if (bias.bfloat16) {
+    for (double& slope : m) slope = RoundedToBfloat16(static_cast<float>(slope));
+  }
+  return m;
+}
+
+// Falcon's product of slope and position, as PyTorch rounds it.
+class Bfloat16Alibi final : public PairFunction {
+ public:
+  Bfloat16Alibi(std::vector<float> slopes, double scale)
+      : slopes_(std::move(slopes)), scale_(scale) {}
+
+  int64_t heads() const override { return static_cast<int64_t>(slopes_.size()); }
+  int64_t parameters() const override { return 0; }
+
+  void Evaluate(int64_t head, std::span<const int64_t> queries, std::span<const int64_t> keys,
+                float* out, int64_t stride) const override {
+    const float slope = slopes_[head];
+    // One row, then the others, which differ from it by their query alone. The products have eight
+    // bits, so that their difference in double is exact.
+    std::vector<double> key_terms(keys.size());
+    for (std::size_t c = 0; c < keys.size(); ++c) key_terms[c] = Term(slope, keys[c]);
+    for (std::size_t r = 0; r < queries.size(); ++r) {
+      const double query_term = Term(slope, queries[r]);
+      float* row = out + static_cast<int64_t>(r) * stride;
+      for (std::size_t c = 0; c < keys.size(); ++c) {
+        row[c] = static_cast<float>(scale_ * (key_terms[c] - query_term));
+      }
+    }
+  }
+  void Backward(int64_t, std::span<const int64_t>, std::span<const int64_t>, const float*, int64_t,
+                std::span<double>) const override {}
+
+ private:
+  static double Term(float slope, int64_t position) {
+    return RoundedToBfloat16(slope * RoundedToBfloat16(static_cast<float>(position)));
+  }
+
+  std::vector<float> slopes_;  // [heads]
+  double scale_;
+};
 
 }  // namespace
 
@@ -39,12 +94,7 @@ std::vector<double> AlibiSlopesOf(AlibiSlopes rule, int64_t heads, double max_bi
 SlopeForm AlibiBias::Lower(int64_t heads, int64_t max_distance) const {
   internal::CheckLowering("AlibiBias", heads, max_distance);
   internal::CheckPositive("AlibiBias.scale", scale);
-  std::vector<double> m(slopes.begin(), slopes.end());
-  if (slopes.empty()) {
-    m = AlibiSlopesOf(rule, heads, max_bias);
-  } else {
-    internal::CheckNumbers("AlibiBias.slopes", slopes, heads);
-  }
+  const std::vector<double> m = SlopesOf(*this, heads);
   SlopeForm form;
   for (const double slope : m) {
     form.behind.push_back(static_cast<float>(scale * slope));
@@ -53,6 +103,14 @@ SlopeForm AlibiBias::Lower(int64_t heads, int64_t max_distance) const {
     }
   }
   return form;
+}
+
+PairForm AlibiBias::LowerInBfloat16(int64_t heads) const {
+  internal::CheckLowering("AlibiBias", heads, 0);
+  internal::CheckPositive("AlibiBias.scale", scale);
+  if (!bfloat16) internal::Refuse("AlibiBias.bfloat16: expected true for LowerInBfloat16");
+  const std::vector<double> m = SlopesOf(*this, heads);
+  return {std::make_shared<Bfloat16Alibi>(std::vector<float>(m.begin(), m.end()), scale)};
 }
 
 std::vector<double> AlibiBias::Backward(const SlopeForm& gradient) const {

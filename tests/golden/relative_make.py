@@ -15,6 +15,7 @@ import torch
 from transformers import DebertaV2Config, Swinv2Config, XLNetConfig, XLNetModel
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, make_log_bucket_position
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as build_falcon_alibi_tensor
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
@@ -38,6 +39,20 @@ def alibi():
         rows.append({"heads": heads, "max_bias": 8, "slopes": floats(bloom)})
         mpt = build_mpt_alibi_tensor(heads, 2, alibi_bias_max=16)[:, 0, 0]
         rows.append({"heads": heads, "max_bias": 16, "slopes": floats(-mpt)})
+    return rows
+
+
+def falcon_alibi():
+    """Slopes times positions of keys, in bfloat16."""
+    rows = []
+    positions = [0, 1, 2, 3, 7, 100, 200, 255, 256, 257, 258, 259, 300] + FAR
+    mask = torch.ones(1, positions[-1] + 1, dtype=torch.long)
+    for heads in (1, 5, 8, 12, 16, 32, 71, 112):
+        chosen = sorted({0, 1, heads // 2, heads - 1} & set(range(heads)))
+        product = build_falcon_alibi_tensor(mask, heads, torch.float32)[:, 0]
+        rows.append({"heads": heads, "positions": positions, "chosen": chosen,
+                     "slopes": floats(product[:, 1]),
+                     "products": floats(product[chosen][:, positions])})
     return rows
 
 
@@ -134,7 +149,7 @@ def swin():
 
 
 def main():
-    golden = {"alibi": alibi(), "t5": t5(), "deberta_buckets": deberta_buckets(), "deberta": deberta(),
+    golden = {"alibi": alibi(), "falcon_alibi": falcon_alibi(), "t5": t5(), "deberta_buckets": deberta_buckets(), "deberta": deberta(),
               "xlnet": xlnet(), "swin": swin()}
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         json.dump(golden, file, separators=(",", ":"))

@@ -44,6 +44,32 @@ TEST(RelativeGolden, AlibiOfBloomAndMpt) {
   }
 }
 
+// Slopes and products bit for bit, over the far positions as well.
+TEST(RelativeGolden, AlibiOfFalconInBfloat16) {
+  for (const json& c : Golden("falcon_alibi")) {
+    const int64_t heads = c["heads"];
+    SCOPED_TRACE(heads);
+    const AlibiBias alibi{.scale = 0.125, .bfloat16 = true};
+    const SlopeForm line = alibi.Lower(heads, 0);
+    for (int64_t h = 0; h < heads; ++h) EXPECT_EQ(line.behind[h], 0.125f * float(c["slopes"][h]));
+    const auto positions = c["positions"].get<std::vector<int64_t>>();
+    const PairForm form = alibi.LowerInBfloat16(heads);
+    EXPECT_EQ(form.function->heads(), heads);
+    const auto count = static_cast<int64_t>(positions.size());
+    std::vector<float> bias(count * count);
+    for (std::size_t i = 0; i < c["chosen"].size(); ++i) {
+      form.function->Evaluate(c["chosen"][i], positions, positions, bias.data(), count);
+      const auto product = [&](int64_t at) { return double(c["products"][i * count + at]); };
+      for (int64_t q = 0; q < count; ++q) {
+        for (int64_t k = 0; k < count; ++k) {
+          const auto expected = static_cast<float>(0.125 * (product(k) - product(q)));
+          EXPECT_EQ(bias[q * count + k], expected) << positions[q] << " " << positions[k];
+        }
+      }
+    }
+  }
+}
+
 TEST(RelativeGolden, BucketsOfT5) {
   for (const json& c : Golden("t5")) {
     const T5Bias t5{c["buckets"], c["last"], c["bidirectional"], {}};

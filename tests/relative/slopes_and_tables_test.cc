@@ -88,6 +88,23 @@ TEST(Alibi, BeforeTheScaleAndLearned) {
   EXPECT_DOUBLE_EQ((AlibiBias{.slopes = {1}}.Backward(SlopeForm{{3}, {}})[0]), 3);
 }
 
+// The line and the products in bfloat16 agree as long as eight bits hold them.
+TEST(Alibi, InBfloat16) {
+  const AlibiBias alibi{.bfloat16 = true};
+  const std::vector<float> slopes = alibi.Lower(12, 1).behind;
+  EXPECT_EQ(slopes[8], 0.70703125f);               // of 0.70710678
+  const PairForm form = alibi.LowerInBfloat16(8);  // powers of two
+  const std::vector<int64_t> keys = {0, 1, 2, 255, 256, 257};
+  const int64_t query = 258;
+  std::vector<float> bias(keys.size());
+  form.function->Evaluate(0, {&query, 1}, keys, bias.data(), 6);
+  for (std::size_t i = 0; i + 1 < keys.size(); ++i) EXPECT_EQ(bias[i], -.5f * (258 - keys[i])) << i;
+  EXPECT_EQ(bias[5], -1);  // 257 is 256 there, ties to even
+  EXPECT_EQ(form.function->parameters(), 0);
+  EXPECT_THAT([] { AlibiBias{}.LowerInBfloat16(8); },
+              ThrowsMessage<Error>(HasSubstr("AlibiBias.bfloat16: expected true")));
+}
+
 TEST(Alibi, BadInput) {
   EXPECT_THAT([] { AlibiBias{}.Lower(0, 1); },
               ThrowsMessage<Error>(HasSubstr("heads: expected 1 to 65536, got 0")));

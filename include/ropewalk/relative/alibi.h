@@ -32,10 +32,19 @@ struct AlibiBias {
   // Of the slopes. Falcon adds the bias before it scales scores: 1 / sqrt(head_dim).
   double scale = 1;
   std::vector<float> slopes = {};  // [heads]: learned ones, instead of the rule
+  bool bfloat16 = false;           // slopes are rounded to bfloat16, before `scale` (Falcon)
 
   SlopeForm Lower(int64_t heads, int64_t max_distance) const;
+  // With `bfloat16`, as transformers computes Falcon's: scale times slope times the key's position,
+  // where slope, position and product are each rounded to bfloat16, less the same of the query's
+  // position, which softmax does not see. It falls in steps where eight bits do not hold the
+  // products: with slopes that are powers of two from position 257 on, with others before. Nothing
+  // is learned.
+  PairForm LowerInBfloat16(int64_t heads) const;
   // d(loss) / d(slopes), [heads], of the form's gradient (in the place of each number).
   std::vector<double> Backward(const SlopeForm& gradient) const;
+
+  bool operator==(const AlibiBias&) const = default;
 };
 
 // The rule alone, [heads].
