@@ -284,6 +284,23 @@ bool Rotates(const Family& family, int64_t layer, bool slides, bool some_slide) 
   return family.no_rope_interval == 0 || (layer + 1) % family.no_rope_interval != 0;
 }
 
+// MPT's, with a key that says it, and BLOOM's, which llama.cpp knows by its name.
+void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double> max_bias,
+               ModelConfig& c) {
+  const bool bloom = family.other != nullptr && std::string_view(family.other) == kAlibi;
+  const double max = max_bias.value_or(bloom ? 8 : 0);
+  std::string other = family.other != nullptr ? family.other : kAlibi;
+  if (family.other == nullptr && max == 0) other = "attention.max_alibi_bias is 0 or absent";
+  c.plan.notes.push_back("no rotation: " + other);
+  if (other != kAlibi || max == 0 || c.heads == 0) return;
+  if (c.heads > kMaxAlibiHeads) {
+    keys.Fail("attention.head_count", fmt::format("at most {} with ALiBi", kMaxAlibiHeads));
+  }
+  for (LayerPlan& layer : c.plan.layers) {
+    layer.bias = LayerBias{c.heads, AlibiBias{.max_bias = max}};
+  }
+}
+
 }  // namespace
 
 void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
@@ -294,10 +311,9 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
   plan.trained_length = plan.configured_length;
   plan.layers.resize(c.layers);
   if (!rotates) {
-    keys.Number("attention.max_alibi_bias", 0, 1e6);
+    const auto max_bias = keys.Number("attention.max_alibi_bias", 0, 1e6);
     keys.Int("attention.relative_buckets_count", 0, kMaxTokens);
-    plan.notes.push_back(fmt::format(
-        "no rotation: {}", given.other != nullptr ? given.other : "ALiBi, a slope per head"));
+    ReadAlibi(keys, given, max_bias, c);
     return;
   }
   // 0 stands for unset in some converters' files.

@@ -8,6 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "src/model/block.h"
 #include "src/model/config_hf.h"
+#include "src/model/config_hf_alibi.h"
 #include "src/model/config_hf_vendor.h"
 
 namespace ropewalk::internal {
@@ -23,10 +24,13 @@ constexpr Flag kAlways = {nullptr, true};
 constexpr Flag kGpt2Only[] = {{"scale_attn_weights", true},
                               {"scale_attn_by_inverse_layer_idx", false},
                               {"add_cross_attention", false}};
+constexpr Flag kFalconOnly[] = {{"apply_residual_connection_post_layernorm", false}};
 constexpr Flag kQkNormOnly[] = {{"qk_layernorm", false}};
 constexpr Flag kOptOnly[] = {{"do_layer_norm_before", true},
                              {"_remove_final_layer_norm", false},
                              {"layer_norm_elementwise_affine", true}};
+
+constexpr Flag kMptOnly[] = {{"no_bias", true}};
 
 struct ActivationName {
   const char* name;
@@ -44,7 +48,9 @@ bool Read(const JsonObject& top, const Flag& flag) {
 }
 
 Activation ReadActivation(const HfSource& source, const Block& block) {
-  const std::string name = source.top.String(block.activation_key).value_or(block.activation);
+  const std::string name = block.activation_key == nullptr
+                               ? block.activation
+                               : source.top.String(block.activation_key).value_or(block.activation);
   const std::optional<Activation> found = FindActivation(name);
   const bool silu_alone = block.style.gated;
   if (!found || (silu_alone && *found != Activation::kSilu)) {
@@ -125,7 +131,9 @@ constexpr Block kFalconBlock = {
     .parallel = {"parallel_attn", true},
     .one_norm_if_parallel = true,
     .two_norms = &kFalconTwoNormNames,
-    .feed_forward_is_4_hidden = true};
+    .feed_forward_is_4_hidden = true,
+    .falcon_alibi = true,
+    .only = kFalconOnly};
 
 constexpr Block kPhiBlock = {.names = &kPhiNames,
                              .style = {.norm = Norm::kLayer, .gated = false, .head_bias = true},
@@ -156,6 +164,29 @@ constexpr Block kOptBlock = {.names = &kOptNames,
                              .learned_first_row = 2,
                              .only = kOptOnly};
 
+constexpr Block kBloomBlock = {
+    .names = &kBloomNames,
+    .style = {.norm = Norm::kLayer, .qkv = Qkv::kGrouped, .gated = false, .embedding_norm = true},
+    .activation_key = nullptr,
+    .norm_eps_key = "layer_norm_epsilon",
+    .qkv_bias = kAlways,
+    .out_bias = kAlways,
+    .mlp_bias = kAlways,
+    .tied_head = {"tie_word_embeddings", true},
+    .feed_forward_is_4_hidden = true,
+    .rest = ReadBloom};
+
+constexpr Block kMptBlock = {
+    .names = &kMptNames,
+    .style = {.norm = Norm::kLayer, .qkv = Qkv::kStacked, .gated = false, .norm_bias = false},
+    .activation_key = nullptr,
+    .activation = "gelu",
+    .norm_eps_key = "layer_norm_epsilon",
+    .tied_head = {"tie_word_embeddings", true},
+    .feed_forward_is_4_hidden = true,
+    .only = kMptOnly,
+    .rest = ReadMpt};
+
 void ReadHfBlock(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
   const Block& block = *source.family.block;
@@ -185,6 +216,7 @@ void ReadHfBlock(const HfSource& source, ModelConfig& c) {
         "whose embeddings are as wide as their layers ({}) alone",
         top.where(), *width, c.hidden);
   }
+  if (block.rest != nullptr) block.rest(source, c);
 }
 
 void ReadHfOther(const HfSource& source, const std::string& other, ModelConfig& c) {
@@ -196,6 +228,8 @@ void ReadHfOther(const HfSource& source, const std::string& other, ModelConfig& 
   if (block != nullptr && block->learned_first_row >= 0) {
     if (context.max_position == 0) source.top.Fail("max_position_embeddings", "an integer");
     c.plan.learned = LearnedPositions{context.max_position, block->learned_first_row};
+  } else if (other == kAlibi && c.heads > 0) {
+    ReadAlibi(source, c);
   } else if (c.not_runnable.empty()) {
     c.not_runnable = fmt::format("{}: the decoder does not compute its positions: {}",
                                  source.top.where(), other);

@@ -17,7 +17,7 @@ struct AliasGroup {
 };
 constexpr AliasGroup kAliases[] = {
     {"num_hidden_layers", "n_layer n_layers num_layers", false},
-    {"hidden_size", "n_embd d_model", false},
+    {"hidden_size", "n_embd n_embed d_model", false},
     {"num_attention_heads", "n_head n_heads num_heads", false},
     {"num_key_value_heads", "num_kv_heads n_head_kv n_kv_heads multi_query_group_num", false},
     {"head_dim", "kv_channels attention_head_dim d_kv", false},

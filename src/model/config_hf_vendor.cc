@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ropewalk/base/error.h"
+#include "src/model/config_hf_alibi.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -24,20 +25,6 @@ constexpr const char* kAttentionKeys[] = {
     "qk_ln",     "qk_gn",      "fused_qkv", "softmax_scale",         "model_type", "kv_n_heads",
     "kv_dim",    "bias",       "qk_norm"};
 
-void SortAttentionKeys(const HfSource& source, const JsonObject& attn) {
-  for (const auto& [key, value] : attn.value().items()) {
-    if (attn.asked().contains(key) || value.is_null() || !IsAboutPositions(key) ||
-        source.allow_unknown) {
-      continue;
-    }
-    throw Error(ErrorCode::kInvalidConfig,
-                fmt::format("{}: unknown key {} = {}{}; by its name it changes positions: remove "
-                            "it, or allow unknown keys",
-                            attn.where(), Shown(json(key)), Shown(value),
-                            DidYouMean(key, {attn.asked().begin(), attn.asked().end()})));
-  }
-}
-
 // llm-foundry: {"type": "no_scaling" | "linear" | "dynamic", "factor": s}.
 Scaling ReadFoundryScaling(const JsonObject& attn) {
   const json* value = attn.Find("rope_hf_config");
@@ -52,7 +39,7 @@ Scaling ReadFoundryScaling(const JsonObject& attn) {
 }
 
 // MPT and DBRX.
-void ReadAttentionConfig(const HfSource& source, VendorRope& out) {
+void ReadAttentionConfig(const HfSource& source, VendorRope& out, ModelConfig& c) {
   const json* value = source.top.Find("attn_config");
   if (value == nullptr) return;
   const JsonObject attn(*value, Sourced(source, "attn_config"));
@@ -78,7 +65,7 @@ void ReadAttentionConfig(const HfSource& source, VendorRope& out) {
         ErrorCode::kUnsupported,
         fmt::format("{}: sliding_window_size = {} is not supported", attn.where(), *window));
   }
-  SortAttentionKeys(source, attn);
+  SortAttentionKeys(source, attn, c);
 }
 
 // InternLM 1: {"base": 10000, "type": "origin" | "dynamic"}.
@@ -133,7 +120,7 @@ void ReadLinearFactor(const HfSource& source, const char* key, VendorRope& out) 
 VendorRope ReadVendorRope(const HfSource& source, ModelConfig& c) {
   const Family& family = source.family;
   VendorRope out;
-  if (family.Takes("attn_config")) ReadAttentionConfig(source, out);
+  if (family.Takes("attn_config")) ReadAttentionConfig(source, out, c);
   if (family.Takes("rotary")) ReadInternLm(source, out);
   if (family.Takes("rope_ratio")) ReadChatGlm(source, out, c);
   ReadLinearFactor(source, "rope_position_scale", out);
@@ -238,7 +225,6 @@ std::vector<std::optional<QueryTemperature>> ReadTemperatures(const HfSource& so
 std::string ReadOtherEncoding(const HfSource& source) {
   const JsonObject& top = source.top;
   const Family& family = source.family;
-  const char* kAlibi = "ALiBi, a slope per head over the distance";
   if (family.other != nullptr) {
     const auto type = family.Takes("position_embedding_type")
                           ? top.String("position_embedding_type")

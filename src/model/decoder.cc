@@ -57,6 +57,11 @@ void Warm(const QueryTemperature& temperature, int64_t first_position, const Ten
   }
 }
 
+void Clip(double limit, int64_t n, float* x) {
+  const float most = static_cast<float>(limit);
+  for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -most, most);
+}
+
 // Turns q and k by their positions; returns the multiplier of the scores.
 double Turn(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
             TensorView q, TensorView k) {
@@ -80,10 +85,16 @@ double Turn(const ResolvedRotation& rotation, const CosSinTable& table, int64_t 
 void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& s) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
   for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
-  if (!config.plan.learned) return;
-  const int64_t first_row = config.plan.learned->first_row + first_position;
-  positions.ReadRows(first_row, tokens, s.normed.data());
-  for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] += s.normed[i];
+  if (config.plan.learned) {
+    const int64_t first_row = config.plan.learned->first_row + first_position;
+    positions.ReadRows(first_row, tokens, s.normed.data());
+    for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] += s.normed[i];
+  }
+  if (config.block.embedding_norm) {
+    Normalize(config.block.norm, {s.x.data(), hidden, s.x.data(), hidden, tokens, 1, hidden,
+                                  embedding_norm.weight.data(), static_cast<float>(config.norm_eps),
+                                  embedding_norm.bias.data()});
+  }
 }
 
 void Decoder::Impl::NormalizeHeads(const Norm& norm, const TensorView& heads) const {
@@ -115,6 +126,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
   const int64_t qkv_dim = q_dim() + 2 * kv_dim();
   const int64_t first_position = sequence.first_position_ + sequence.tokens_;
   const float eps = static_cast<float>(c.norm_eps);
+  const double score_divisor =
+      block.score_scale > 0 ? 1 / block.score_scale : std::sqrt(static_cast<double>(c.head_dim));
   const auto norm = [&](const Norm& n, int64_t first, int64_t rows) {
     Normalize(block.norm,
               {s.x.data() + first * c.hidden, c.hidden, s.normed.data() + first * c.hidden,
@@ -134,7 +147,9 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     float* normed = s.normed.data() + first * c.hidden;  // [rows, hidden]
 
     norm(layer.attention_norm, 0, tokens);
+    if (block.residual_is_normed) std::copy_n(normed, rows * c.hidden, x);
     layer.qkv.Apply(s.normed.data(), tokens, c.hidden, s.qkv.data(), qkv_dim);
+    if (block.clip_qkv > 0) Clip(block.clip_qkv, tokens * qkv_dim, s.qkv.data());
     TensorView q = Heads(s.qkv.data(), tokens, c.heads, c.head_dim, qkv_dim);
     TensorView k = Heads(s.qkv.data() + q_dim(), tokens, c.kv_heads, c.head_dim, qkv_dim);
     TensorView v =
@@ -160,8 +175,9 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
         .q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),
         .out = Heads(s.attended.data(), rows, c.heads, c.head_dim, q_dim()),
         .cache = &cache,
-        .scale = static_cast<float>(softmax_multiplier / std::sqrt(double(c.head_dim))),
+        .scale = static_cast<float>(softmax_multiplier / score_divisor),
         .window_tokens = plan.window_tokens,
+        .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
         .rotation = load < 0 ? nullptr : &sequence.loads_[load].turn};
     if (sequence.attention_observer_) {
       sequence.attention_observer_(static_cast<int64_t>(l), args);
@@ -173,6 +189,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
 
     if (!block.parallel) add_attended();
     if (!block.one_norm) norm(layer.feed_forward_norm, first, rows);
+    if (block.residual_is_normed) std::copy_n(normed, rows * c.hidden, x);
     FeedForward(layer, normed, rows, s);
     if (block.parallel) add_attended();
     layer.down.Apply(s.activated.data(), rows, c.feed_forward, x, c.hidden, /*accumulate=*/true);
@@ -191,6 +208,7 @@ int64_t Decoder::weight_bytes() const {
   const auto add = [&](const Impl::Norm& n) { floats += n.weight.size() + n.bias.size(); };
   int64_t bytes = impl_->head.bytes();
   add(impl_->final_norm);
+  add(impl_->embedding_norm);
   for (const Impl::Layer& l : impl_->layers) {
     bytes += l.qkv.bytes() + l.out.bytes() + l.up.bytes() + l.down.bytes();
     for (const Impl::Norm* n : {&l.attention_norm, &l.feed_forward_norm, &l.q_norm, &l.k_norm}) {

@@ -24,6 +24,7 @@ struct Decoder::Impl {
   ModelConfig config;
   Weight embedding;  // [vocab, hidden]; rows are read from the file, so a tied head exists once
   Weight positions;  // [positions, hidden], where they are learned
+  Norm embedding_norm;
   std::vector<Layer> layers;
   Norm final_norm;
   Linear head;  // [vocab, hidden]

@@ -46,6 +46,9 @@ struct Block;
 // Encoders that run here, by how their configurations are read.
 enum class EncoderKind : uint8_t { kNone, kBert, kRoberta, kT5, kUmt5, kDeberta, kXlnet };
 
+// In the place of a rotation, where it says so (Family::other, ReadOtherEncoding).
+inline constexpr const char* kAlibi = "ALiBi, a slope per head over the distance";
+
 // What transformers takes for sizes that a configuration may leave out, above all inside a
 // text_config; 0: nothing.
 struct DefaultSizes {
@@ -111,6 +114,7 @@ bool RunsFromGguf(const Family& family);
 inline constexpr int64_t kMaxDim = int64_t{1} << 26;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeadDim = 65536;
+inline constexpr int64_t kMaxAlibiHeads = 65536;  // as AlibiBias takes them
 inline constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
 
 // Relations that hold between sizes; `where` is for messages.

@@ -26,6 +26,14 @@ constexpr const char* kT5Keys =
     "initializer_factor is_encoder_decoder decoder_start_token_id num_decoder_layers "
     "output_past task_specific_params tokenizer_class classifier_dropout";
 
+constexpr const char* kMptKeys =
+    "attn_config emb_pdrop embedding_fraction init_config init_device learned_pos_emb max_seq_len "
+    "resid_pdrop tokenizer_name verbose";
+// offset_alibi: Megatron-DeepSpeed's constant on every score, which softmax does not see.
+constexpr const char* kBloomKeys =
+    "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion n_positions offset_alibi "
+    "seq_length skip_bias_add skip_bias_add_qkv unk_token_id";
+
 constexpr Family kFamilies[] = {
     // The decoder runs these.
     {.name = "llama",
@@ -351,14 +359,15 @@ constexpr Family kFamilies[] = {
     {.name = "falcon",
      .aliases = "RefinedWeb RefinedWebModel",
      .sizes = {.max_position = 2048},
-     .keys = "alibi",
+     .keys = "alibi rope_theta",
      .gguf = "falcon",
      .rules = kMultiQuery,
      .block = &kFalconBlock},
     {.name = "mpt",
-     .keys = "attn_config learned_pos_emb max_seq_len",
+     .keys = kMptKeys,
      .gguf = "mpt",
-     .gguf_rope = GgufRope::kNone},
+     .gguf_rope = GgufRope::kNone,
+     .block = &kMptBlock},
 
     // No rotation.
     {.name = "gpt2",
@@ -391,10 +400,11 @@ constexpr Family kFamilies[] = {
      .other = kLearned},
     {.name = "bart", .aliases = "mbart", .other = kLearned},
     {.name = "bloom",
-     .keys = "seq_length n_positions",
-     .other = "ALiBi, a slope per head over the distance",
+     .keys = kBloomKeys,
+     .other = kAlibi,
      .gguf = "bloom",
-     .gguf_rope = GgufRope::kNone},
+     .gguf_rope = GgufRope::kNone,
+     .block = &kBloomBlock},
     {.name = "t5",
      .aliases = "mt5",
      .sizes = {.head_dim = 64},

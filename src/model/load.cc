@@ -125,6 +125,14 @@ class Decoder::Impl::Loader {
     return weight == nullptr ? AlignedBuffer<float>() : ReadVector(*weight, order);
   }
 
+  Norm MakeNorm(TensorId weight, TensorId bias, int64_t layer = -1) const {
+    Norm norm = {Vector(weight, layer), Vector(bias, layer)};
+    if (c_.block.norm == BlockStyle::Norm::kLayer && !c_.block.norm_bias) {
+      norm.bias = AlignedBuffer<float>(norm.weight.size(), 0.0f);
+    }
+    return norm;
+  }
+
   Linear Head() const {
     const Weight* weight = Find(c_.tied_head ? TensorId::kEmbedding : TensorId::kHead);
     std::vector<Part> bias;
@@ -135,10 +143,9 @@ class Decoder::Impl::Loader {
   Layer MakeLayer(int64_t l) const {
     Layer layer;
     const RowMap order = PairOrder(l);
-    layer.attention_norm = {Vector(TensorId::kAttentionNorm, l),
-                            Vector(TensorId::kAttentionNormBias, l)};
-    layer.feed_forward_norm = {Vector(TensorId::kFeedForwardNorm, l),
-                               Vector(TensorId::kFeedForwardNormBias, l)};
+    layer.attention_norm = MakeNorm(TensorId::kAttentionNorm, TensorId::kAttentionNormBias, l);
+    layer.feed_forward_norm =
+        MakeNorm(TensorId::kFeedForwardNorm, TensorId::kFeedForwardNormBias, l);
     layer.q_norm.weight = Vector(TensorId::kQNorm, l, order);
     layer.k_norm.weight = Vector(TensorId::kKNorm, l, order);
     layer.qkv = MakeLinear(
@@ -209,8 +216,8 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType comp
   const Impl::Loader loader(c, files, naming, compute);
   impl->embedding = *loader.Find(TensorId::kEmbedding);
   if (c.plan.learned) impl->positions = *loader.Find(TensorId::kPositions);
-  impl->final_norm = {loader.Vector(TensorId::kFinalNorm, -1),
-                      loader.Vector(TensorId::kFinalNormBias, -1)};
+  impl->embedding_norm = loader.MakeNorm(TensorId::kEmbeddingNorm, TensorId::kEmbeddingNormBias);
+  impl->final_norm = loader.MakeNorm(TensorId::kFinalNorm, TensorId::kFinalNormBias);
   impl->head = loader.Head();
   for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));

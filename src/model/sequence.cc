@@ -42,6 +42,12 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
           fmt::format("Sequence: layer {} of the plan rotates heads of {}, the model's have {}", l,
                       rotation->head_dim, config.head_dim));
     }
+    if (const auto& bias = plan.layers[l].bias; bias && bias->heads != config.heads) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("Sequence: layer {} of the plan has a bias for {} heads, the model "
+                              "has {}",
+                              l, bias->heads, config.heads));
+    }
     // No family that the decoder runs has these; a plan made by hand must not be run without them.
     const char* missing = nullptr;
     if (plan.layers[l].chunk_tokens > 0) missing = "attention within chunks";
@@ -86,6 +92,9 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   CheckPlan(c, plan);
   CheckLearned(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
+  for (const LayerBias& bias : resolved_.biases) {
+    forms_.emplace_back(Lower(bias, final_length, precision), c.heads, c.head_dim);
+  }
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
   for (const ResolvedLayer& layer : resolved_.layers) {

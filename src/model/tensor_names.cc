@@ -121,6 +121,30 @@ constexpr TensorName kOpt[] = {
     {Id::kDown, "fc2"},
 };
 
+constexpr TensorName kBloom[] = {
+    {Id::kEmbedding, "transformer.word_embeddings"},
+    {Id::kEmbeddingNorm, "transformer.word_embeddings_layernorm"},
+    {Id::kFinalNorm, "transformer.ln_f"},
+    {Id::kHead, "lm_head"},
+    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kQkv, "self_attention.query_key_value"},
+    {Id::kO, "self_attention.dense"},
+    {Id::kFeedForwardNorm, "post_attention_layernorm"},
+    {Id::kUp, "mlp.dense_h_to_4h"},
+    {Id::kDown, "mlp.dense_4h_to_h"},
+};
+constexpr TensorName kMpt[] = {
+    {Id::kEmbedding, "transformer.wte"},
+    {Id::kFinalNorm, "transformer.norm_f"},
+    {Id::kHead, "lm_head"},
+    {Id::kAttentionNorm, "norm_1"},
+    {Id::kQkv, "attn.Wqkv"},
+    {Id::kO, "attn.out_proj"},
+    {Id::kFeedForwardNorm, "norm_2"},
+    {Id::kUp, "ffn.up_proj"},
+    {Id::kDown, "ffn.down_proj"},
+};
+
 // The causal mask and, in old files, what a mask adds; the frequencies.
 constexpr const char* kMasks = ".attn.bias .attn.masked_bias rotary_emb.inv_freq";
 
@@ -140,6 +164,8 @@ constexpr TensorNames kFalconTwoNormNames = {"transformer.", "transformer.h.", k
                                              "rotary_emb.inv_freq"};
 constexpr TensorNames kPhiNames = {"", "model.layers.", kPhi, "rotary_emb.inv_freq"};
 constexpr TensorNames kOptNames = {"model.", "model.decoder.layers.", kOpt};
+constexpr TensorNames kBloomNames = {"transformer.", "transformer.h.", kBloom};
+constexpr TensorNames kMptNames = {"transformer.", "transformer.blocks.", kMpt};
 
 const char* TensorNames::Find(TensorId weight) const {
   for (const TensorName& n : names) {

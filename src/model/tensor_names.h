@@ -11,6 +11,7 @@ namespace ropewalk::internal {
 enum class TensorId : uint8_t {
   kEmbedding,
   kPositions,  // learned, one row a position
+  kEmbeddingNorm,
   kFinalNorm,
   kHead,
   kAttentionNorm,
@@ -26,6 +27,7 @@ enum class TensorId : uint8_t {
   kUp,
   kDown,
   // Biases, of the weights above.
+  kEmbeddingNormBias,
   kFinalNormBias,
   kHeadBias,
   kAttentionNormBias,
@@ -55,6 +57,6 @@ struct TensorNames {
 };
 
 extern const TensorNames kLlamaNames, kGgufNames, kGpt2Names, kGptNeoxNames, kGptjNames,
-    kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames;
+    kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames;
 
 }  // namespace ropewalk::internal

@@ -39,7 +39,11 @@ bool QkNorm(const ModelConfig& c) { return c.qk_norm; }
 bool Untied(const ModelConfig& c) { return !c.tied_head; }
 bool HeadBias(const ModelConfig& c) { return c.block.head_bias; }
 bool Learned(const ModelConfig& c) { return c.plan.learned.has_value(); }
-bool NormBias(const ModelConfig& c) { return c.block.norm == Style::Norm::kLayer; }
+bool NormBias(const ModelConfig& c) {
+  return c.block.norm == Style::Norm::kLayer && c.block.norm_bias;
+}
+bool EmbeddingNorm(const ModelConfig& c) { return c.block.embedding_norm; }
+bool EmbeddingNormBias(const ModelConfig& c) { return EmbeddingNorm(c) && NormBias(c); }
 bool SecondNorm(const ModelConfig& c) { return !c.block.one_norm; }
 bool SecondNormBias(const ModelConfig& c) { return SecondNorm(c) && NormBias(c); }
 
@@ -56,6 +60,9 @@ using Id = TensorId;
 constexpr Row kTable[] = {
     {Id::kEmbedding, Id::kEmbedding, false, Dim::kVocab, Dim::kHidden, Always},
     {Id::kPositions, Id::kPositions, false, Dim::kPositions, Dim::kHidden, Learned},
+    {Id::kEmbeddingNorm, Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone, EmbeddingNorm},
+    {Id::kEmbeddingNormBias, Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone,
+     EmbeddingNormBias},
     {Id::kFinalNorm, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, Always},
     {Id::kFinalNormBias, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, NormBias},
     {Id::kHead, Id::kHead, false, Dim::kVocab, Dim::kHidden, Untied},

@@ -50,7 +50,7 @@ bool SameMap(const std::optional<DistanceMap>& a, const std::optional<DistanceMa
 bool SameLayer(const ResolvedLayer& a, const ResolvedLayer& b) {
   return a.rotation == b.rotation && a.window_tokens == b.window_tokens &&
          a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature) &&
-         SameMap(a.map, b.map) && a.recurrent == b.recurrent;
+         SameMap(a.map, b.map) && a.recurrent == b.recurrent && a.bias == b.bias;
 }
 
 // The exact frequencies rounded to float32, so that a file that stores divisors in float32 hashes
@@ -111,6 +111,12 @@ void HashLayerRest(const ResolvedLayer& layer, Hasher& hasher) {
 }
 
 std::string HashPlan(const ResolvedPlan& plan) {
+  std::vector<std::string> biases;  // each once, whatever the number of layers
+  for (const LayerBias& bias : plan.biases) {
+    Hasher hasher;
+    HashBias(bias, hasher);
+    biases.push_back(hasher.Hex());
+  }
   Hasher hasher;
   hasher.UpdateValue(static_cast<int64_t>(plan.layers.size()));
   for (const ResolvedLayer& layer : plan.layers) {
@@ -120,6 +126,10 @@ std::string HashPlan(const ResolvedPlan& plan) {
       HashRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)], hasher);
     }
     HashLayerRest(layer, hasher);
+    if (layer.bias >= 0) {
+      hasher.UpdateValue('b');
+      hasher.Update(biases[static_cast<std::size_t>(layer.bias)]);
+    }
   }
   if (plan.learned) {
     hasher.UpdateValue('l');
@@ -195,6 +205,7 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
     fail(fmt::format("chunk_tokens must be 0 (all) or more, got {}", layer.chunk_tokens));
   }
   if (layer.recurrent && layer.rotation) fail("recurrent layers have no rotation");
+  if (layer.recurrent && layer.bias) fail("recurrent layers have no scores that a bias could join");
   if (layer.map) {
     if (!layer.rotation) {
       fail(Describe(*layer.map) + ": expected a layer that rotates, whose distances it maps");
@@ -223,8 +234,11 @@ std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) 
   std::string text =
       layer.recurrent ? "recurrent (linear attention or state space), no positions"
       : layer.rotation < 0
-          ? (plan.learned ? "no rotation" : "no position information (NoPE)")
+          ? (plan.learned || layer.bias >= 0 ? "no rotation" : "no position information (NoPE)")
           : DescribeRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)]);
+  if (layer.bias >= 0) {
+    text += ", scores plus " + Describe(plan.biases[static_cast<std::size_t>(layer.bias)]);
+  }
   if (layer.window_tokens > 0) {
     text += fmt::format(", sliding window of {} tokens", layer.window_tokens);
   }
@@ -267,11 +281,16 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
   const auto rotates = [](const LayerPlan& layer) { return layer.rotation.has_value(); };
   if (!std::holds_alternative<NoScaling>(scaling) &&
       std::none_of(plan.layers.begin(), plan.layers.end(), rotates)) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("{} scales rotary frequencies, and no layer of this model rotates{}; "
-                    "only the method none applies",
-                    Describe(scaling), plan.learned ? " (its positions are learned vectors)" : ""));
+    const auto biased = [](const LayerPlan& layer) { return layer.bias.has_value(); };
+    const char* instead = "";
+    if (plan.learned) instead = " (its positions are learned vectors)";
+    if (std::any_of(plan.layers.begin(), plan.layers.end(), biased)) {
+      instead = " (its positions are a bias on the scores)";
+    }
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} scales rotary frequencies, and no layer of this model rotates{}; "
+                            "only the method none applies",
+                            Describe(scaling), instead));
   }
   PositionPlan out = plan;
   if (trained_length > 0) out.trained_length = trained_length;
@@ -309,6 +328,11 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
           [&](const ResolvedRotation& other) { return SameRotation(rotation, other); });
       resolved.rotation = static_cast<int>(same - out.rotations.begin());
       if (same == out.rotations.end()) out.rotations.push_back(std::move(rotation));
+    }
+    if (layer.bias) {
+      const auto same = std::find(out.biases.begin(), out.biases.end(), *layer.bias);
+      resolved.bias = static_cast<int>(same - out.biases.begin());
+      if (same == out.biases.end()) out.biases.push_back(*layer.bias);
     }
     out.layers.push_back(resolved);
   }

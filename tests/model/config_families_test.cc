@@ -95,6 +95,9 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "gpt-neox, transformers 5",
                                      "stablelm 2",
                                      "falcon 7b",
+                                     "falcon rw",
+                                     "mpt with a larger bias",
+                                     "bloom 560m, as published",
                                      "gpt2",
                                      "opt",
                                      "phi-2, transformers"};
@@ -134,7 +137,6 @@ TEST(Families, WhatTheDecoderDoesNotCompute) {
        {"scale_attn_by_inverse_layer_idx is true", "gpt2"}},
       {std::string(kGpt2) + R"("scale_attn_weights": false})", {"scale_attn_weights is false"}},
       {std::string(kGpt2) + R"("add_cross_attention": true})", {"add_cross_attention is true"}},
-      {std::string(kNew) + R"("alibi": true})", {"does not compute", "ALiBi"}},
       {std::string(kNew) + R"("new_decoder_architecture": true, "parallel_attn": false})",
        {"new_decoder_architecture true", "parallel_attn false"}},
       {std::string(kNew) + R"("num_ln_in_parallel_attn": 2})", {"2 norms"}},

@@ -98,6 +98,12 @@ inline std::string Line(const LayerPlan& layer) {
                        fmt::join(r.axes.sections, " "));
     }
   }
+  if (layer.bias) {
+    const auto& alibi = std::get<AlibiBias>(layer.bias->method);
+    s += fmt::format(" bias {} alibi {:g}", layer.bias->heads, alibi.max_bias);
+    if (alibi.scale != 1) s += fmt::format(" times {:g}", alibi.scale);
+    if (alibi.bfloat16) s += " bfloat16";
+  }
   if (layer.window_tokens > 0) s += fmt::format(" window {}", layer.window_tokens);
   if (layer.chunk_tokens > 0) s += fmt::format(" chunk {}", layer.chunk_tokens);
   if (const auto& t = layer.temperature) {

@@ -5,11 +5,14 @@ than a tenth of their range, which the negative controls of compare.py hold.
 """
 
 import dataclasses
+import functools
+import inspect
 import json
 import pathlib
 
 import torch
 import transformers
+from transformers.models.mpt import modeling_mpt
 
 SIZES = dict(
     vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -41,6 +44,7 @@ NEOX = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
             intermediate_size=48, max_position_embeddings=128)
 FALCON = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
               ffn_hidden_size=48, max_position_embeddings=128, rope_theta=1000.0)
+MPT = dict(SMALL, d_model=24, n_layers=2, max_seq_len=32)
 
 FAMILIES = {
     "llama": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
@@ -87,6 +91,26 @@ FAMILIES = {
     "falcon_sequential": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
                                 dict(FALCON, multi_query=False, parallel_attn=False, bias=True,
                                      ffn_hidden_size=None), llama=False),
+    # ALiBi: counts of heads that are no power of two; slopes that bfloat16 rounds; a residual that
+    # is the norm's result; q, k and v clipped; a scale of its own.
+    "bloom": Family(transformers.BloomConfig, transformers.BloomForCausalLM,
+                    dict(SMALL, hidden_size=24, n_head=6, n_layer=2), llama=False),
+    "bloom_bare": Family(transformers.BloomConfig, transformers.BloomForCausalLM,
+                         dict(SMALL, hidden_size=32, n_head=4, n_layer=2,
+                              apply_residual_connection_post_layernorm=True),
+                         torch.float16, llama=False, bare=True),
+    "mpt": Family(transformers.MptConfig, transformers.MptForCausalLM,
+                  dict(MPT, n_heads=6, attn_config=dict(clip_qkv=1.5)), llama=False),
+    "mpt_max_16": Family(transformers.MptConfig, transformers.MptForCausalLM,
+                         dict(MPT, n_heads=4, tie_word_embeddings=False,
+                              attn_config=dict(alibi_bias_max=16, softmax_scale=0.3)), llama=False),
+    "falcon_rw": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
+                        dict(FALCON, hidden_size=48, num_attention_heads=12, alibi=True,
+                             multi_query=False, parallel_attn=False, bias=True,
+                             ffn_hidden_size=24), llama=False),
+    "falcon_alibi": Family(transformers.FalconConfig, transformers.FalconForCausalLM,
+                           dict(FALCON, alibi=True, new_decoder_architecture=True,
+                                num_kv_heads=2), llama=False),
     "phi": Family(transformers.PhiConfig, transformers.PhiForCausalLM,
                   dict(NEOX, rope_theta=1000.0, num_key_value_heads=2), llama=False,
                   ropes=("linear",)),
@@ -151,7 +175,8 @@ def random_model(name):
                 value = 0.3 * noise
             elif p.dim() == 1:  # of a norm
                 value = 1.2 + 0.3 * noise
-            elif any(n in parameter for n in ("q_proj", "k_proj", "c_attn", "query_key_value")):
+            elif any(n in parameter for n in ("q_proj", "k_proj", "c_attn", "query_key_value",
+                                               "Wqkv")):
                 value = 0.3 * noise
             elif any(n in parameter for n in ("wpe", "embed_positions")):
                 value = 0.5 * noise
@@ -187,8 +212,19 @@ def write_config(name, rope, path):
 
 def transformers_logits(folder, ids, offset):
     """[ids, vocab] float32 of eager attention; a fresh model, since dynamic rope keeps state."""
+    # Falcon's eager attention adds ALiBi twice in 4.57: by itself, and with the mask that has it.
+    alibi = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("alibi")
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager").eval()
+        folder, dtype=torch.float32, attn_implementation="sdpa" if alibi else "eager").eval()
     with torch.no_grad():
-        positions = torch.arange(offset, offset + len(ids))[None]
-        return model(torch.tensor([ids]), position_ids=positions, use_cache=False).logits[0].numpy()
+        args = dict(use_cache=False)
+        if "position_ids" in inspect.signature(model.forward).parameters:
+            args["position_ids"] = torch.arange(offset, offset + len(ids))[None]
+        if model.config.model_type == "mpt":
+            # Its bias ends at max_seq_len, and nobody hands it alibi_bias_max (4.57): what its
+            # authors' own code computes takes both.
+            model.config.max_seq_len = max(model.config.max_seq_len, len(ids))
+            model.transformer.build_mpt_alibi_tensor = functools.partial(
+                modeling_mpt.build_mpt_alibi_tensor,
+                alibi_bias_max=model.config.attn_config.alibi_bias_max)
+        return model(torch.tensor([ids]), **args).logits[0].numpy()

@@ -42,7 +42,17 @@ def jobs_of(family, rope, folder, rng):
 
 
 def write_control(family, config):
-    """Writes a wrong base; positions that are learned have none, and start one later instead."""
+    """Writes a wrong base, or wrong slopes: half as many heads, twice the largest, none at all.
+    Positions that are learned start one later instead."""
+    if family.startswith("bloom"):
+        config["n_head"] //= 2
+        return 0
+    if family.startswith("mpt"):
+        config["attn_config"]["alibi_bias_max"] = 2 * config["attn_config"].get("alibi_bias_max", 8)
+        return 0
+    if config.get("alibi"):
+        config["alibi"] = False
+        return 0
     if cases.FAMILIES[family].last_position < FAR[0]:
         return 1
     key = "rotary_emb_base" if "rotary_emb_base" in config else "rope_theta"

@@ -48,6 +48,65 @@ TEST(Plan, ResolveSharesEqualRotations) {
   EXPECT_EQ(r.hash.size(), 32u);
 }
 
+// A bias is found once, described and hashed by what scores get of it.
+TEST(Plan, BiasOfALayer) {
+  PositionPlan plan;
+  plan.layers.resize(4);
+  const std::string bare = Resolve(plan, 64).hash;
+  for (const int layer : {0, 1, 3}) plan.layers[layer].bias = LayerBias{12, AlibiBias{}};
+  plan.layers[3].bias->heads = 16;
+  const ResolvedPlan r = Resolve(plan, 64);
+  ASSERT_EQ(r.biases.size(), 2u);
+  const int expected[] = {0, 0, -1, 1};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(r.layers[i].bias, expected[i]) << i;
+  EXPECT_NE(r.hash, bare);
+  EXPECT_EQ(r.hash, Resolve(plan, 1048576).hash);
+  const std::string text = Describe(plan, 64);
+  EXPECT_THAT(text,
+              HasSubstr("layers 0-1: no rotation, scores plus ALiBi, 12 slopes 0.7071 to "
+                        "0.003906 a token, 2^(-8k/8), then 2^(-8(2k-1)/16), added to scaled"));
+  EXPECT_THAT(text, HasSubstr("layer 3: no rotation, scores plus ALiBi, 16 slopes 0.7071 to "
+                              "0.003906 a token, 2^(-8k/16), added"));
+  EXPECT_THAT(text, HasSubstr("layer 2: no position information"));
+
+  const auto hash_with = [&](auto change) {
+    PositionPlan other = plan;
+    change(std::get<AlibiBias>(other.layers[1].bias->method));
+    return Resolve(other, 64).hash;
+  };
+  EXPECT_NE(hash_with([](AlibiBias& a) { a.max_bias = 16; }), r.hash);
+  EXPECT_NE(hash_with([](AlibiBias& a) { a.rule = AlibiSlopes::kGeometric; }), r.hash);
+  EXPECT_NE(hash_with([](AlibiBias& a) { a.scale = 0.125; }), r.hash);
+  EXPECT_NE(hash_with([](AlibiBias& a) { a.bfloat16 = true; }), r.hash);
+  EXPECT_NE(hash_with([](AlibiBias& a) { a.ahead = AlibiAhead::kSymmetric; }), r.hash);
+  EXPECT_EQ(hash_with([](AlibiBias& a) { a.slopes = AlibiBias{}.Lower(12, 0).behind; }), r.hash);
+
+  // A rotation and a bias at once.
+  plan.layers[0].rotation = Spec();
+  EXPECT_THAT(Describe(plan, 64), HasSubstr("layer 0: rotary, half pairs"));
+  for (const auto& [heads, max_bias, says] :
+       {std::tuple{0, 8.0, "heads"}, {65537, 8.0, "heads"}, {8, -1.0, "max_bias"}}) {
+    plan.layers[1].bias = LayerBias{heads, AlibiBias{.max_bias = max_bias}};
+    EXPECT_THAT([&] { Resolve(plan, 64); }, testing::ThrowsMessage<Error>(HasSubstr(says)));
+  }
+  plan.layers[1].bias = LayerBias{8, AlibiBias{}};
+  plan.layers[1].recurrent = true;
+  EXPECT_THAT([&] { Resolve(plan, 64); },
+              testing::ThrowsMessage<Error>(HasSubstr("layer 1: recurrent layers have no scores")));
+}
+
+TEST(Plan, BiasLowersToAForm) {
+  const LayerBias bias{8, AlibiBias{.scale = 0.125, .bfloat16 = true}};
+  const ScoreForm exact = Lower(bias, 4096, AnglePrecision::kExact);
+  EXPECT_EQ(std::get<SlopeForm>(exact).behind[0], 0.0625f);
+  const ScoreForm products = Lower(bias, 4096, AnglePrecision::kFloat32);
+  EXPECT_EQ(std::get<PairForm>(products).function->heads(), 8);
+  const LayerBias plain{8, AlibiBias{}};
+  for (const AnglePrecision angles : {AnglePrecision::kExact, AnglePrecision::kFloat32}) {
+    EXPECT_TRUE(std::holds_alternative<SlopeForm>(Lower(plain, 1, angles)));
+  }
+}
+
 TEST(Plan, WithScalingReplacesEveryRotation) {
   const PositionPlan scaled = WithScaling(Mixed(), YarnScaling{4}, 1024);
   EXPECT_EQ(scaled.trained_length, 1024);

@@ -47,6 +47,11 @@ struct BlockStyle {
   bool one_norm = false;    // ... through the same norm
   bool transposed = false;  // matrices between layers are stored [in, out] (GPT-2's Conv1D)
   bool head_bias = false;
+  bool norm_bias = true;            // of LayerNorm
+  bool embedding_norm = false;      // a norm behind the embedding
+  bool residual_is_normed = false;  // a layer adds to its normed input (BLOOM's "post_layernorm")
+  double clip_qkv = 0;              // q, k and v are kept within +- this; 0: as they are
+  double score_scale = 0;           // of the products of q and k; 0: 1 / sqrt(head_dim)
 };
 
 struct ModelConfig {
@@ -134,6 +139,7 @@ class Sequence {
   void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one a distinct rotation
+  std::vector<PreparedForm> forms_;  // one a distinct bias
   std::vector<KvCache> caches_;      // one a layer; layers with a distance map keep unrotated keys
   struct Load {
     int rotation;  // index into resolved_.rotations

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/plan/layer_bias.h"
 #include "ropewalk/relative/distance_map.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/spec.h"
@@ -30,13 +31,14 @@ struct QueryTemperature {
 double Temperature(const QueryTemperature& temperature, int64_t position);
 
 struct LayerPlan {
-  std::optional<RotarySpec> rotation;  // absent: no position information (NoPE)
+  std::optional<RotarySpec> rotation;  // absent, and no bias: no position information (NoPE)
   int64_t window_tokens = 0;           // sliding window: attends to the last n tokens; 0: all
   int64_t chunk_tokens = 0;            // chunked attention (Llama 4): within its own chunk; 0: all
   std::optional<QueryTemperature> temperature = {};
   std::optional<DistanceMap> map = {};  // what the rotation sees between two tokens; absent: all
   // Linear attention or a state space: no rotation, and no keys that could be moved.
   bool recurrent = false;
+  std::optional<LayerBias> bias = {};  // added to the scores
 };
 
 // A learned vector for each position, added to the token's embedding before the first layer.
@@ -65,6 +67,7 @@ struct ResolvedLayer {
   std::optional<QueryTemperature> temperature = {};
   std::optional<DistanceMap> map = {};
   bool recurrent = false;
+  int bias = -1;  // index into ResolvedPlan::biases, -1: none
 };
 struct ResolvedRotation {
   RotarySpec spec;
@@ -73,10 +76,11 @@ struct ResolvedRotation {
 struct ResolvedPlan {
   int64_t length = 0;                       // declared final length of the sequence, tokens
   std::vector<ResolvedRotation> rotations;  // distinct ones
+  std::vector<LayerBias> biases;            // distinct ones
   std::vector<ResolvedLayer> layers;
   std::optional<LearnedPositions> learned = {};
-  std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, maps, layer by
-                     // layer; not over names or layouts
+  std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, maps, biases,
+                     // layer by layer; not over names or layouts
 };
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length);
 
