@@ -36,11 +36,11 @@ std::string WeightTypes(const ModelFiles& files) {
 std::vector<std::string> Unusual(const ModelFiles& files) {
   const ModelConfig& config = files.config;
   std::vector<std::string> list;  // the plan's own notes are printed with it
-  int64_t no_position = 0, windows = 0, partial = 0, scaled = 0;
+  int64_t no_position = 0, windows = 0, partial = 0, scaled = 0, biased = 0;
   for (const LayerPlan& layer : config.plan.layers) {
     windows += layer.window_tokens > 0 ? 1 : 0;
     if (!layer.rotation) {
-      ++no_position;
+      layer.bias ? ++biased : ++no_position;
       continue;
     }
     partial += layer.rotation->rotary_dim < layer.rotation->head_dim ? 1 : 0;
@@ -62,6 +62,12 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
         "method of scaling applies",
         config.plan.learned->positions));
     no_position = 0;
+  }
+  if (biased > 0) {
+    list.push_back(fmt::format(
+        "{} layers have a bias on the scores in the place of a rotation: text of any length can be "
+        "read, and no method of scaling applies to them",
+        biased));
   }
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));

@@ -22,6 +22,9 @@ std::string Words(const InspectPage& page, std::size_t layer) {
                        s.layout == PairLayout::kHalf ? "half" : "interleaved", s.rotary_dim,
                        s.head_dim, s.base, Describe(s.scaling));
   }
+  if (l.bias >= 0) {
+    text += ", " + Describe(page.resolved.biases[static_cast<std::size_t>(l.bias)]);
+  }
   if (l.window_tokens > 0) text += fmt::format(", window {}", l.window_tokens);
   if (l.chunk_tokens > 0) text += fmt::format(", chunks of {}", l.chunk_tokens);
   if (l.map) text += ", " + Describe(*l.map);

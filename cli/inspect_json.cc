@@ -107,6 +107,8 @@ Json PageJson(const InspectPage& page) {
   for (std::size_t i = 0; i < page.rotations.size(); ++i) {
     rotations.push_back(RotationJson(page, i));
   }
+  Json biases = Json::array();
+  for (std::size_t i = 0; i < page.biases.size(); ++i) biases.push_back(BiasJson(page, i));
   for (const InspectDecay& d : page.decay) {
     Json points = Json::array();
     for (const DecayPoint& p : d.points) {
@@ -131,6 +133,7 @@ Json PageJson(const InspectPage& page) {
   out["trained_length"] = page.trained_length;
   out["hash"] = page.resolved.hash;
   out["rotations"] = std::move(rotations);
+  out["biases"] = std::move(biases);
   out["decay"] = std::move(decay);
   out["warnings"] = std::move(warnings);
   out["frequency_use"] = std::move(use);

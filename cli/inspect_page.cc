@@ -128,6 +128,9 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   for (std::size_t i = 0; i < page.resolved.rotations.size(); ++i) {
     page.rotations.push_back(RotationOf(page, i, bounds));
   }
+  for (std::size_t i = 0; i < page.resolved.biases.size(); ++i) {
+    page.biases.push_back(BiasOf(page, i));
+  }
   if (!page.rotations.empty()) page.decay = DecayOf(options, page);
   page.findings = Warnings(page.plan, page.resolved);
   return page;

@@ -30,6 +30,20 @@ struct InspectRotation {
   std::vector<EngineView> engines = {};
 };
 
+// A bias on the scores that falls by a slope a token.
+struct InspectBias {
+  std::string layers;
+  LayerBias bias;
+  std::vector<float> slopes = {};  // [heads], a token, as scores get them
+  // With slopes in bfloat16: how far transformers' products are from the straight line at most, in
+  // a score of the last token.
+  std::optional<double> bfloat16_error = {};
+
+  double HalvesEvery(std::size_t head) const;  // tokens
+  // Tokens back at which a key weighs 2^-24 of an equal one here: float32's last bit.
+  double SightEnds(std::size_t head) const;
+};
+
 // One line of the decay chart.
 struct InspectDecay {
   std::string method;  // "as shipped", "yarn"
@@ -44,6 +58,7 @@ struct InspectPage {
   int64_t trained_length = 0;  // tokens; 0 where nobody says
   int64_t length = 0;
   std::vector<InspectRotation> rotations;
+  std::vector<InspectBias> biases;
   std::vector<InspectDecay> decay;  // of the first rotation
   std::vector<Finding> findings;
   std::optional<FrequencyUse> use;  // with --text or --ids
@@ -60,6 +75,10 @@ FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const In
 
 // inspect_text.cc
 std::string PageText(const InspectPage& page);
+// inspect_bias.cc
+InspectBias BiasOf(const InspectPage& page, std::size_t index);
+std::string BiasText(const InspectPage& page, const InspectBias& bias);
+nlohmann::ordered_json BiasJson(const InspectPage& page, std::size_t index);
 // inspect_json.cc: the object that docs/inspect-format.md describes.
 nlohmann::ordered_json PageJson(const InspectPage& page);
 // inspect_html.cc: `model` is what --json prints.

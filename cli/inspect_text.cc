@@ -241,6 +241,7 @@ std::string Effect(const Finding& f) {
 // The pairs that matter most over all layers, and how much the slow ones do.
 void AddUse(const InspectPage& page, std::string& out) {
   const FrequencyUse& use = *page.use;
+  if (use.Mean().empty()) return;  // nothing rotates
   out += fmt::format("\nShare of each pair in the scores, over {} tokens (mean |q_i| |k_i|)\n",
                      use.tokens);
   out += "  layer   first quarter   second    third    last quarter   strongest pair\n";
@@ -270,6 +271,7 @@ std::string PageText(const InspectPage& page) {
     AddFloat32(r, out);
     AddEngines(page, r, out);
   }
+  for (const InspectBias& bias : page.biases) out += BiasText(page, bias);
   if (!page.decay.empty()) AddDecay(page, out);
   if (page.use) AddUse(page, out);
   out += page.findings.empty() ? "\nWarnings: none\n" : "\nWarnings\n";

@@ -65,9 +65,11 @@ Sweep Prepare(const Options& options) {
   if (sweep.spec.lengths.empty()) DefaultLengths(options, sweep);
   std::vector<std::string> defaults;
   const bool beyond = sweep.spec.lengths.back() > sweep.spec.trained_length;
-  const bool learned = sweep.files.config.plan.learned.has_value();  // nothing to scale
+  const std::vector<LayerPlan>& layers = sweep.files.config.plan.layers;
+  const bool rotates = std::any_of(layers.begin(), layers.end(),
+                                   [](const LayerPlan& l) { return l.rotation.has_value(); });
   for (const MethodInfo& method : Methods()) {
-    if (!method.usual || (learned && std::string(method.name) != "none")) continue;
+    if (!method.usual || (!rotates && std::string(method.name) != "none")) continue;
     if (std::string(method.name) == "none" || beyond || !sweep.spec.factors.empty()) {
       defaults.push_back(method.name);
     }

@@ -82,7 +82,7 @@ Result XposCentre(const Scene& s) {
 Result PlanNope(const Scene& s) {
   const auto nope =
       std::count_if(s.resolved.layers.begin(), s.resolved.layers.end(), [](const ResolvedLayer& l) {
-        return l.rotation < 0 && !l.recurrent;  // those have no keys
+        return l.rotation < 0 && !l.recurrent && l.bias < 0;  // the former have no keys
       });
   if (nope == 0) return std::nullopt;
   return Measured(static_cast<double>(nope), "layers",

@@ -90,7 +90,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
       method.fixed ? std::nullopt : std::optional(PositionMethod::Parse(method.name));
   task.plan = named ? named->Apply(model_plan, task.factor, trained_length) : method.plan;
   const RotarySpec* rotation = FirstRotation(task.plan);
-  if (rotation == nullptr && !task.plan.learned) {
+  const bool biased = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
+                                  [](const LayerPlan& l) { return l.bias.has_value(); });
+  if (rotation == nullptr && !task.plan.learned && !biased) {
     throw Error(ErrorCode::kUnsupported,
                 "the model has no rotary layer, so there is no method to compare");
   }

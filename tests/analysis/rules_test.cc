@@ -46,6 +46,8 @@ TEST(Rules, ShiftOfLayersWithoutRotation) {
   ASSERT_TRUE(shifted());
   EXPECT_EQ(shifted()->value, 2);
   EXPECT_EQ(shifted()->trap, "T12b");
+  plan.layers[3].bias = LayerBias{8, AlibiBias{}};  // nothing there is shifted by a rotation
+  EXPECT_EQ(shifted()->value, 1);
 }
 
 TEST(Rules, Float32Angles) {  // T15: 2.8e-3 to 7.0e-3 radians at 131071 with base 500000

@@ -705,11 +705,11 @@ class Cli(unittest.TestCase):
         return process.returncode, message.decode(), left, command
 
     def test_models_of_other_kinds(self):
-        """A tiny GPT-2 and a tiny GPT-NeoX of tests/golden, from inspect to sweep."""
+        """Tiny models of tests/golden that are not LLaMA's kind, from inspect to sweep."""
         golden = SOURCE / "tests/golden/hf_models"
         ids = self.folder / "ids.json"
         ids.write_text(json.dumps([(7 * i * i + i // 5) % 64 for i in range(700)]))
-        for family in ["gpt2", "gpt_neox", "gptj"]:
+        for family in ["gpt2", "gpt_neox", "gptj", "mpt", "falcon_rw"]:
             model = self.folder / family
             model.mkdir()
             for file in (golden / family).glob("model*"):
@@ -739,6 +739,47 @@ class Cli(unittest.TestCase):
                    self.folder / "e", says="reads no position scaling of a gptj model")
         self.assertFalse((self.folder / "e").exists())
         self.fails(1, "convert", neox, "-o", self.folder / "d.gguf", says="gpt_neox")
+
+        mpt, falcon = self.folder / "mpt", self.folder / "falcon_rw"
+        seen = self.works("inspect", mpt, "--ids", ids)
+        self.assertIn(b"scores plus ALiBi, 6 slopes 0.5 to 0.003906", seen)
+        self.assertIn(b"a score loses slope x distance", seen)
+        self.assertIn(b"head 3: 4259 tokens", seen)  # 24 ln 2 / 2^-8
+        self.assertNotIn(b"Share of each pair", seen)
+        bias, = self.json("inspect", mpt, "--json")["positions"]["biases"]
+        self.assertEqual(bias["slopes"], [2.0**-k for k in (2, 4, 6, 8, 1, 3)])
+        self.assertAlmostEqual(bias["halves_every"][0], 2.772588722)
+        self.assertAlmostEqual(bias["sight_ends"][3], 24 * 177.445678223)
+        self.assertEqual((bias["method"], bias["rule"], bias["max_bias"], bias["scale"]),
+                         ("alibi", "powers_of_two", 8, 1))
+        self.assertIsNone(bias["bfloat16_error"])
+        bias, = self.json("inspect", falcon, "--length", 300, "--json")["positions"]["biases"]
+        self.assertTrue(bias["bfloat16"])
+        self.assertEqual(bias["scale"], 0.5)
+        # Against the products, slope by slope: bfloat16 keeps 8 bits, position and product rounded.
+        def bfloat16(x):
+            step = 2.0 ** (math.frexp(x)[1] - 8) if x else 1
+            return round(x / step) * step
+        self.assertAlmostEqual(bias["bfloat16_error"], max(
+            0.5 * abs(bfloat16(2 * s * bfloat16(j)) - bfloat16(2 * s * bfloat16(299)) - 2 * s * (j - 299))
+            for s in bias["slopes"] for j in range(300)), 6)
+        diff = self.json("inspect", "--diff", mpt, falcon, "--json")
+        self.assertIn("bfloat16", diff["different_layers"][0]["setting"][1])
+        self.works("sweep", mpt, "--ids", ids, "-o", self.folder / "f", "--anchors", 2,
+                   "--protocol", "aligned:8")
+        self.assertEqual([(c["method"], c["length"]) for c in self.rows("f")[1:]],
+                         [("none", n) for n in (16, 32, 64, 128, 256)])
+        self.fails(1, "sweep", mpt, "--ids", ids, "-o", self.folder / "g", "--anchors", 2,
+                   "--protocol", "aligned:8", "--methods", "none,yarn",
+                   says="its positions are a bias on the scores")
+        for setting in (["--method", "yarn", "--factor", 2],
+                        ["--rope-scaling", '{"rope_type": "linear", "factor": 2}']):
+            self.fails(1, "extend", mpt, *setting, "-o", self.folder / "h",
+                       says="its positions are a bias on the scores")
+        self.fails(1, "extend", falcon, "--method", "none", "-o", self.folder / "h",
+                   says="no rotary layer")
+        self.assertFalse((self.folder / "h").exists())
+        self.fails(1, "convert", mpt, "--no-tokenizer", "-o", self.folder / "i.gguf", says="mpt")
 
     def test_embed(self):
         """A tiny BERT with 20 positions, a T5 without an end, of tests/golden."""

@@ -145,6 +145,23 @@ TEST(PlanSweep, MapsAndTemperaturesAreMethodsToo) {
   EXPECT_THAT(MessageOf(Spec({"rerope:64"}, {256})), HasSubstr("expected distances below 64"));
 }
 
+TEST(PlanSweep, BiasesHaveNothingToScale) {
+  PositionPlan plan;
+  plan.layers.resize(2);
+  for (LayerPlan& layer : plan.layers) layer.bias = LayerBias{6, AlibiBias{}};
+  const auto tasks = PlanSweep(Spec({"none"}, {64, 1048576}), plan);
+  EXPECT_THAT(Names(tasks), ElementsAre("none x1 64", "none x1 1048576"));
+  EXPECT_EQ(tasks[0].plan_hash, tasks[1].plan_hash);
+  for (const char* method : {"yarn", "ntk", "linear", "dynamic"}) {
+    try {
+      PlanSweep(Spec({method}, {64, 256}), plan);
+      ADD_FAILURE() << method << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("positions are a bias on the scores")) << method;
+    }
+  }
+}
+
 TEST(PlanSweep, Refusals) {
   EXPECT_THAT(MessageOf(Spec({"yarn"}, {64})), HasSubstr("nothing to do"));
   EXPECT_THAT(MessageOf(Spec({}, {64})), HasSubstr("at least one method"));

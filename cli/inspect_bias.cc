@@ -1,0 +1,117 @@
+// A bias on the scores: how far each head sees.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cli/inspect_page.h"
+
+namespace ropewalk::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const double kLn2 = std::log(2.0);
+constexpr double kLastBit = 24;  // of float32
+constexpr int64_t kMostKeys = int64_t{1} << 18;
+
+std::vector<int64_t> LayersOf(const InspectPage& page, std::size_t index) {
+  std::vector<int64_t> layers;
+  for (std::size_t i = 0; i < page.resolved.layers.size(); ++i) {
+    if (page.resolved.layers[i].bias == static_cast<int>(index)) {
+      layers.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return layers;
+}
+
+double Bfloat16Error(const AlibiBias& alibi, const std::vector<float>& slopes, int64_t length) {
+  const int64_t last = length - 1, first = std::max<int64_t>(0, length - kMostKeys);
+  std::vector<int64_t> keys(static_cast<std::size_t>(length - first));
+  std::iota(keys.begin(), keys.end(), first);
+  std::vector<float> stepped(keys.size());
+  const PairForm form = alibi.LowerInBfloat16(static_cast<int64_t>(slopes.size()));
+  double most = 0;
+  for (std::size_t h = 0; h < slopes.size(); ++h) {
+    form.function->Evaluate(static_cast<int64_t>(h), {&last, 1}, keys, stepped.data(),
+                            static_cast<int64_t>(keys.size()));
+    for (std::size_t c = 0; c < keys.size(); ++c) {
+      const double line = -double{slopes[h]} * static_cast<double>(last - keys[c]);
+      most = std::max(most, std::abs(stepped[c] - line));
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+double InspectBias::HalvesEvery(std::size_t head) const { return kLn2 / slopes[head]; }
+double InspectBias::SightEnds(std::size_t head) const { return kLastBit * HalvesEvery(head); }
+
+InspectBias BiasOf(const InspectPage& page, std::size_t index) {
+  InspectBias out = {.layers = LayerNames(LayersOf(page, index)),
+                     .bias = page.resolved.biases[index]};
+  const AlibiBias& alibi = std::get<AlibiBias>(out.bias.method);
+  out.slopes = alibi.Lower(out.bias.heads, 0).behind;
+  if (alibi.bfloat16) out.bfloat16_error = Bfloat16Error(alibi, out.slopes, page.length);
+  return out;
+}
+
+std::string BiasText(const InspectPage& page, const InspectBias& b) {
+  const std::size_t heads = b.slopes.size();
+  std::string out = fmt::format(
+      "\nBias of {}: a score loses slope x distance\n"
+      "  {:>4}  {:>12}  {:>16}  {:>16}  {:>16}\n"
+      "  {:>4}  {:>12}  {:>16}  {:>16}  {:>16}\n",
+      b.layers, "head", "slope", "weight halves", "sight ends after", "a score loses", "",
+      "per token", "every, tokens", "tokens", fmt::format("at {}", page.length - 1));
+  std::size_t widest = 0;
+  for (std::size_t h = 0; h < heads; ++h) {
+    if (b.slopes[h] < b.slopes[widest]) widest = h;
+    if (heads > 16 && h % 8 != 0 && h + 1 != heads) continue;
+    out += fmt::format("  {:>4}  {:>12.6g}  {:>16.4g}  {:>16.0f}  {:>16.4g}\n", h, b.slopes[h],
+                       b.HalvesEvery(h), b.SightEnds(h),
+                       double{b.slopes[h]} * static_cast<double>(page.length - 1));
+  }
+  if (heads > 16) out += "  every 8th head; --json has all\n";
+  out += fmt::format(
+      "  sight ends where a key weighs 2^-24 of an equal one here: float32 has nothing left of it\n"
+      "  beyond the trained length: a distance costs the same wherever it lies, so no position is\n"
+      "  out of range and nothing is to be scaled; but heads see no further than their slopes let\n"
+      "  them (head {}: {:.0f} tokens), so text beyond that is read and not used\n",
+      widest, b.SightEnds(widest));
+  if (b.bfloat16_error) {
+    out += fmt::format(
+        "  transformers computes slope x position in bfloat16: at {} tokens up to {:.3g} away "
+        "from\n"
+        "  this line in a score; float32 angles reproduce it\n",
+        page.length, *b.bfloat16_error);
+  }
+  return out;
+}
+
+Json BiasJson(const InspectPage& page, std::size_t index) {
+  const InspectBias& b = page.biases[index];
+  const AlibiBias& alibi = std::get<AlibiBias>(b.bias.method);
+  Json halves = Json::array(), sight = Json::array();
+  for (std::size_t h = 0; h < b.slopes.size(); ++h) {
+    halves.push_back(b.HalvesEvery(h));
+    sight.push_back(b.SightEnds(h));
+  }
+  const char* rule = alibi.rule == AlibiSlopes::kGeometric ? "geometric" : "powers_of_two";
+  return {{"layers", LayersOf(page, index)},
+          {"title", b.layers},
+          {"method", "alibi"},
+          {"heads", b.bias.heads},
+          {"rule", alibi.slopes.empty() ? rule : "learned"},
+          {"max_bias", alibi.max_bias},
+          {"scale", alibi.scale},
+          {"bfloat16", alibi.bfloat16},
+          {"slopes", b.slopes},
+          {"halves_every", std::move(halves)},
+          {"sight_ends", std::move(sight)},
+          {"bfloat16_error", b.bfloat16_error ? Json(*b.bfloat16_error) : Json(nullptr)}};
+}
+
+}  // namespace ropewalk::cli
