@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ropewalk/absolute/combine.h"
-#include "ropewalk/rotary/table.h"
+#include "ropewalk/base/buffer.h"
 #include "src/absolute/check.h"
 #include "src/rotary/double_double.h"
 
@@ -61,7 +61,8 @@ void Place(const SinusoidalSpec& spec, const float* cos_sin, std::size_t n, bool
 
 }  // namespace
 
-Sinusoidal::Sinusoidal(const SinusoidalSpec& spec) : spec_(spec), frequencies_(Ladder(spec)) {}
+Sinusoidal::Sinusoidal(const SinusoidalSpec& spec)
+    : spec_(spec), frequencies_(Ladder(spec)), cos_sin_(frequencies_) {}
 
 void Sinusoidal::Rows(std::span<const int64_t> positions, std::span<float> out) const {
   internal::CheckPositions("Sinusoidal: positions", positions, 1 - kPositionLimit, kPositionLimit,
@@ -74,7 +75,7 @@ void Sinusoidal::Rows(std::span<const int64_t> positions, std::span<float> out) 
                  [](int64_t p) { return std::abs(p); });
   const std::size_t n = frequencies_.inv_freq.size();
   AlignedBuffer<float> table(positions.size() * 2 * n);
-  FillCosSin(frequencies_, magnitudes, AnglePrecision::kExact, table.data());
+  cos_sin_.Fill(magnitudes, table.data());
   for (std::size_t r = 0; r < positions.size(); ++r) {
     Place(spec_, table.data() + r * 2 * n, n, positions[r] < 0,
           out.data() + r * static_cast<std::size_t>(spec_.dim));
@@ -90,11 +91,14 @@ void Sinusoidal::Rows(int64_t start, std::span<float> out) const {
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = start + static_cast<int64_t>(i);
   Rows(positions, out.first(static_cast<std::size_t>(below * spec_.dim)));
   const std::size_t n = frequencies_.inv_freq.size();
+  AlignedBuffer<float> table(static_cast<std::size_t>(std::min(kBlockRows, tokens - below)) * 2 *
+                             n);
   for (int64_t t = below; t < tokens; t += kBlockRows) {
     const int64_t rows = std::min(kBlockRows, tokens - t);
-    const CosSinTable table(frequencies_, start + t, rows, AnglePrecision::kExact);
+    cos_sin_.Fill(start + t, rows, table.data());
     for (int64_t r = 0; r < rows; ++r) {
-      Place(spec_, table.Row(start + t + r), n, false, out.data() + (t + r) * spec_.dim);
+      Place(spec_, table.data() + static_cast<std::size_t>(r) * 2 * n, n, false,
+            out.data() + (t + r) * spec_.dim);
     }
   }
 }

@@ -9,13 +9,32 @@
 #include <vector>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/rotary/cos_sin_rows.h"
 #include "src/base/parallel.h"
 #include "src/rotary/angle_scratch.h"
 #include "src/rotary/table_cpu.h"
 
 namespace ropewalk {
+
+// What all rows are made from. Some 60 ns a pair: more than the cosine and sine.
+struct internal::ExactTurns {
+  explicit ExactTurns(const Frequencies& frequencies)
+      : pairs(frequencies.inv_freq.size()),
+        padded(PaddedPairs(pairs)),
+        amplitude(frequencies.amplitude) {
+    of_pair.reserve(padded);
+    for (const DoubleDouble& f : frequencies.inv_freq) of_pair.push_back(ToTurns(f));
+    of_pair.resize(padded, 0);
+  }
+
+  std::size_t pairs, padded;
+  double amplitude;
+  std::vector<Uint128> of_pair;  // [padded], the padding does not move
+};
+
 namespace {
 
+using internal::ExactTurns;
 using internal::Uint128;
 
 constexpr int64_t kPositionLimit = int64_t{1} << 31;
@@ -27,62 +46,54 @@ constexpr int64_t kFineRows = int64_t{1} << kFineBits;
 // Everything a row needs besides its position; shared by threads.
 class ExactRows {
  public:
-  explicit ExactRows(const Frequencies& frequencies)
-      : pairs_(frequencies.inv_freq.size()),
-        padded_(internal::PaddedPairs(pairs_)),
-        amplitude_(frequencies.amplitude),
-        fine_(static_cast<std::size_t>(kFineRows) * 2 * padded_) {
-    turns_.reserve(padded_);
-    for (const DoubleDouble& f : frequencies.inv_freq) turns_.push_back(internal::ToTurns(f));
-    turns_.resize(padded_, 0);
-  }
-
-  std::size_t pairs() const { return pairs_; }
+  // For at most `fine_rows` different fine rows.
+  ExactRows(const ExactTurns& turns, int64_t fine_rows)
+      : turns_(turns), fine_(static_cast<std::size_t>(fine_rows) * 2 * turns.padded) {}
 
   // Scratch of one thread: a coarse row and the angles it is made from.
   struct Scratch {
-    explicit Scratch(const ExactRows& rows) : row(2 * rows.padded_), angles(rows.padded_) {}
+    explicit Scratch(const ExactRows& rows)
+        : row(2 * rows.turns_.padded), angles(rows.turns_.padded) {}
     AlignedBuffer<double> row;  // [2, padded]
     internal::AngleScratch angles;
     int64_t coarse = -1;
   };
 
-  // Makes fine rows first .. last ready.
+  // Makes fine rows first .. last ready. Rows prepared one after another stand so in memory.
   void PrepareFine(int64_t first, int64_t last, Scratch& scratch) {
     for (int64_t r = first; r <= last; ++r) {
-      if (!ready_[r]) SinCos(r, scratch, FineRow(r));
-      ready_[r] = true;
+      if (slot_[r] != 0) continue;
+      slot_[r] = ++prepared_;
+      SinCos(r, scratch, fine_.data() + Offset(r));
     }
   }
 
-  // Rows of positions first .. first + count - 1, all in one block of kFineRows, prepared.
+  // Rows of positions first .. first + count - 1, all in one block of kFineRows, prepared in order.
   void Fill(int64_t first, int64_t count, Scratch& scratch, float* out) const {
     const int64_t coarse = first >> kFineBits;
     if (scratch.coarse != coarse) {
       SinCos(coarse << kFineBits, scratch, scratch.row.data());
       scratch.coarse = coarse;
     }
-    internal::CombineRows(scratch.row.data(), FineRow(first & (kFineRows - 1)), padded_, pairs_,
-                          amplitude_, static_cast<std::size_t>(count), out);
+    internal::CombineRows(scratch.row.data(), fine_.data() + Offset(first & (kFineRows - 1)),
+                          turns_.padded, turns_.pairs, turns_.amplitude,
+                          static_cast<std::size_t>(count), out);
   }
 
  private:
-  double* FineRow(int64_t r) { return fine_.data() + static_cast<std::size_t>(r) * 2 * padded_; }
-  const double* FineRow(int64_t r) const {
-    return fine_.data() + static_cast<std::size_t>(r) * 2 * padded_;
+  std::size_t Offset(int64_t fine) const {
+    return static_cast<std::size_t>(slot_[fine] - 1) * 2 * turns_.padded;
   }
 
   void SinCos(int64_t position, Scratch& scratch, double* row) const {
-    scratch.angles.SinCos([&](std::size_t i) { return turns_[i] * static_cast<Uint128>(position); },
-                          row);
+    const auto by = static_cast<Uint128>(position);
+    scratch.angles.SinCos([&](std::size_t i) { return turns_.of_pair[i] * by; }, row);
   }
 
-  std::size_t pairs_;
-  std::size_t padded_;
-  double amplitude_;
-  std::vector<Uint128> turns_;  // [padded], the padding does not move
-  AlignedBuffer<double> fine_;  // [kFineRows, 2, padded]
-  bool ready_[kFineRows] = {};
+  const ExactTurns& turns_;
+  AlignedBuffer<double> fine_;    // [fine_rows, 2, padded]
+  int64_t slot_[kFineRows] = {};  // 1 and the row in fine_, or 0
+  int64_t prepared_ = 0;
 };
 
 // What Hugging Face computes: the angle is a float32 product of a float32 position. Its cosine and
@@ -114,31 +125,23 @@ void CheckFrequencies(const Frequencies& frequencies) {
 }
 
 // Positions first .. first + count - 1 in order.
-void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
-               AnglePrecision precision, float* out) {
-  const int64_t row_size = 2 * static_cast<int64_t>(frequencies.inv_freq.size());
+void FillExact(const ExactTurns& turns, int64_t first, int64_t count, float* out) {
+  const int64_t row_size = 2 * static_cast<int64_t>(turns.pairs);
   if (count <= 0 || row_size == 0) return;
-  if (precision == AnglePrecision::kFloat32) {
-    const int threads = internal::ThreadsFor(count * row_size * 8);  // libm, 16 ns a pair
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t r = 0; r < count; ++r) {
-      FillFloat32(frequencies, first + r, out + r * row_size);
-    }
-    return;
-  }
-  ExactRows rows(frequencies);
   const int64_t end = first + count;
   const int64_t first_block = first >> kFineBits;
   const int64_t last_block = (end - 1) >> kFineBits;
+  const bool one_block = first_block == last_block;
+  ExactRows rows(turns, one_block ? count : kFineRows);
   ExactRows::Scratch scratch(rows);
-  if (first_block == last_block) {
+  if (one_block) {
     rows.PrepareFine(first & (kFineRows - 1), (end - 1) & (kFineRows - 1), scratch);
   } else {
     rows.PrepareFine(0, kFineRows - 1, scratch);
   }
   // Allocated out here: an exception must not leave a parallel region.
   std::vector<ExactRows::Scratch> scratches;
-  const int threads = internal::ThreadsFor(count * row_size / 2);
+  const int threads = one_block ? 1 : internal::ThreadsFor(count * row_size / 2);
   for (int t = 1; t < threads; ++t) scratches.emplace_back(rows);
   scratches.push_back(std::move(scratch));
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -148,6 +151,17 @@ void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
     rows.Fill(from, to - from, scratches[static_cast<std::size_t>(omp_get_thread_num())],
               out + (from - first) * row_size);
   }
+}
+
+void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
+               AnglePrecision precision, float* out) {
+  if (precision == AnglePrecision::kExact) {
+    return FillExact(ExactTurns(frequencies), first, count, out);
+  }
+  const int64_t row_size = 2 * static_cast<int64_t>(frequencies.inv_freq.size());
+  const int threads = internal::ThreadsFor(count * row_size * 8);  // libm, 16 ns a pair
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t r = 0; r < count; ++r) FillFloat32(frequencies, first + r, out + r * row_size);
 }
 
 }  // namespace
@@ -203,24 +217,34 @@ void CosSinTable::Grow(int64_t count) {
 void FillCosSin(const Frequencies& frequencies, std::span<const int64_t> positions,
                 AnglePrecision precision, float* out) {
   CheckFrequencies(frequencies);
+  if (precision == AnglePrecision::kExact) return CosSinRows(frequencies).Fill(positions, out);
   for (const int64_t position : positions) CheckPosition(position);
-  const std::size_t row_size = 2 * frequencies.inv_freq.size();
-  if (positions.empty() || row_size == 0) return;
-  if (precision == AnglePrecision::kFloat32) {
-    for (const int64_t position : positions) {
-      FillFloat32(frequencies, position, out);
-      out += row_size;
-    }
-    return;
+  for (const int64_t position : positions) {
+    FillFloat32(frequencies, position, out);
+    out += 2 * frequencies.inv_freq.size();
   }
-  ExactRows rows(frequencies);
+}
+
+CosSinRows::CosSinRows(const Frequencies& frequencies)
+    : turns_(std::make_shared<const ExactTurns>(frequencies)) {}
+
+void CosSinRows::Fill(std::span<const int64_t> positions, float* out) const {
+  for (const int64_t position : positions) CheckPosition(position);
+  if (positions.empty() || turns_->pairs == 0) return;
+  ExactRows rows(*turns_, std::min(kFineRows, static_cast<int64_t>(positions.size())));
   ExactRows::Scratch scratch(rows);
   for (const int64_t position : positions) {
     const int64_t fine = position & (kFineRows - 1);
     rows.PrepareFine(fine, fine, scratch);
     rows.Fill(position, 1, scratch, out);
-    out += row_size;
+    out += 2 * turns_->pairs;
   }
+}
+
+void CosSinRows::Fill(int64_t first, int64_t count, float* out) const {
+  CheckPosition(first);
+  if (count > kPositionLimit - first) CheckPosition(kPositionLimit);
+  FillExact(*turns_, first, count, out);
 }
 
 }  // namespace ropewalk

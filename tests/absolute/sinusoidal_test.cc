@@ -107,6 +107,13 @@ TEST(Sinusoidal, AnyStart) {
     encoding.Rows(start, range);
     encoding.Rows(positions, list);
     EXPECT_EQ(range, list) << start;
+    // A step of a decoder asks for one row.
+    for (std::size_t i = 0; i < 1200; i += 37) {
+      std::vector<float> row(6);
+      encoding.Rows(positions[i], row);
+      ASSERT_TRUE(std::equal(row.begin(), row.end(), range.begin() + static_cast<int64_t>(6 * i)))
+          << positions[i];
+    }
   }
 }
 

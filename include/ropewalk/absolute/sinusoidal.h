@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ropewalk/rotary/cos_sin_rows.h"
 #include "ropewalk/rotary/frequencies.h"
 
 namespace ropewalk {
@@ -62,6 +63,7 @@ class Sinusoidal {
 
   SinusoidalSpec spec_;
   Frequencies frequencies_;
+  CosSinRows cos_sin_;
 };
 
 // Images and video: the channels of a patch are blocks, each the encoding of one coordinate.
