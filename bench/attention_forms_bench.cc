@@ -1,6 +1,6 @@
 // Attention with every relative encoding and distance map against attention without, and the
 // backward pass against the forward one, in interleaved rounds.
-//   attention_forms_bench [--rounds N] [--tokens N] [--threads N] [--json FILE]
+//   attention_forms_bench [--rounds N] [--tokens N] [--threads N] [--only NAME] [--json FILE]
 //   attention_forms_bench --memory TOKENS [--json FILE]
 // 8 heads of 128, float32, causal. Ratios are medians over rounds of time over that of "none" in
 // the same round; JSON lines are appended.
@@ -236,13 +236,14 @@ int Memory(int64_t tokens, FILE* file) {
 int main(int argc, char** argv) {
   int rounds = 7, threads = 1;
   int64_t tokens = 4096, memory = 0;
-  std::string json;
+  std::string json, only;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--tokens") tokens = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--threads") threads = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--memory") memory = std::max(1, std::atoi(argv[i + 1]));
+    if (option == "--only") only = argv[i + 1];  // and "none"
     if (option == "--json") json = argv[i + 1];
   }
   FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "a");
@@ -254,6 +255,9 @@ int main(int argc, char** argv) {
   if (memory > 0) return Memory(memory, file);
   Problem problem(tokens, kHeads, kDim);
   std::vector<Variant> variants = Variants(tokens, kHeads, kDim);
+  std::erase_if(variants, [&](const Variant& v) {
+    return !only.empty() && v.name != only && v.name != "none";
+  });
   for (int r = 0; r < rounds; ++r) {
     for (Variant& v : variants) {
       if (r == 0) problem.Forward(v);

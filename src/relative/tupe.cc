@@ -5,6 +5,7 @@
 
 #include "src/relative/check.h"
 #include "src/relative/project.h"
+#include "src/relative/tupe_cpu.h"
 
 namespace ropewalk {
 namespace {
@@ -25,24 +26,23 @@ class Tupe final : public PairFunction {
   Tupe(const TupeBias& tupe, int64_t heads, std::vector<float> queries, std::vector<float> keys)
       : sizes_{heads, tupe.positions, tupe.head_dim, 0, static_cast<int64_t>(tupe.from_cls.size())},
         queries_(std::move(queries)),
-        keys_(sizes_.table()),
+        keys_(std::move(keys)),
+        keys_across_(sizes_.table() + internal::kTupePadding),
         from_cls_(tupe.from_cls),
         to_cls_(tupe.to_cls) {
-    if (tupe.relative) {
-      relative_ = tupe.relative->Lower(heads, tupe.positions - 1);
-      sizes_.columns = relative_.columns;
-    }
     const auto scale = static_cast<float>(tupe.Scale());
     for (float& x : queries_) x *= scale;
-    // [heads, head_dim, positions], so that the inner loop runs over keys.
+    queries_.resize(keys_across_.size());
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t p = 0; p < sizes_.positions; ++p) {
         for (int64_t e = 0; e < sizes_.head_dim; ++e) {
-          keys_[(h * sizes_.head_dim + e) * sizes_.positions + p] =
-              keys[(h * sizes_.positions + p) * sizes_.head_dim + e];
+          keys_across_[(h * sizes_.head_dim + e) * sizes_.positions + p] =
+              keys_[(h * sizes_.positions + p) * sizes_.head_dim + e];
         }
       }
     }
+    keys_.resize(keys_across_.size());
+    if (tupe.relative) SpreadRelative(tupe.relative->Lower(heads, tupe.positions - 1));
   }
 
   int64_t heads() const override { return sizes_.heads; }
@@ -54,26 +54,17 @@ class Tupe final : public PairFunction {
     if (queries.empty() || keys.empty()) return;
     internal::CheckTile("TupeBias", sizes_.positions, queries);
     internal::CheckTile("TupeBias", sizes_.positions, keys);
-    const auto count = static_cast<int64_t>(keys.size());
-    const bool run = keys.back() - keys.front() + 1 == count;
+    const int64_t table = head * sizes_.positions * sizes_.head_dim;
+    internal::EvaluateTupe({queries_.data() + table, keys_across_.data() + table,
+                            biases_.empty() ? nullptr : biases_.data() + Bias(head, 0),
+                            sizes_.positions, sizes_.head_dim, queries, keys, out, stride});
+    if (sizes_.reset == 0) return;
+    for (std::size_t c = 0; c < keys.size(); ++c) {
+      if (keys[c] != 0) continue;
+      for (std::size_t r = 0; r < queries.size(); ++r) out[r * stride + c] = to_cls_[head];
+    }
     for (std::size_t r = 0; r < queries.size(); ++r) {
-      float* row = out + static_cast<int64_t>(r) * stride;
-      std::fill(row, row + count, 0.f);
-      for (int64_t e = 0; e < sizes_.head_dim; ++e) {
-        const float x = queries_[QueryRow(head, queries[r]) + e];
-        const float* y = keys_.data() + (head * sizes_.head_dim + e) * sizes_.positions;
-        if (run) {
-          for (int64_t c = 0; c < count; ++c) row[c] += x * y[keys.front() + c];
-        } else {
-          for (int64_t c = 0; c < count; ++c) row[c] += x * y[keys[c]];
-        }
-      }
-      if (sizes_.columns > 0) {
-        for (int64_t c = 0; c < count; ++c) {
-          row[c] += relative_.values[Column(head, queries[r] - keys[c])];
-        }
-      }
-      Reset(head, queries[r], keys, row);
+      if (queries[r] == 0) std::fill_n(out + r * stride, keys.size(), from_cls_[head]);
     }
   }
 
@@ -82,55 +73,95 @@ class Tupe final : public PairFunction {
     if (queries.empty() || keys.empty()) return;
     internal::CheckTile("TupeBias", sizes_.positions, queries);
     internal::CheckTile("TupeBias", sizes_.positions, keys);
-    for (std::size_t r = 0; r < queries.size(); ++r) {
-      const float* row = d_bias + static_cast<int64_t>(r) * stride;
-      for (std::size_t c = 0; c < keys.size(); ++c) {
-        const double d = row[c];
-        if (sizes_.reset > 0 && queries[r] == 0) {
-          gradient[sizes_.from_cls() + head] += d;
-        } else if (sizes_.reset > 0 && keys[c] == 0) {
-          gradient[sizes_.to_cls() + head] += d;
+    ForParts(queries, [&](std::size_t r, std::size_t rows) {
+      const auto some = queries.subspan(r, rows);
+      if (sizes_.reset > 0 && some.front() == 0) {
+        double& sum = gradient[sizes_.from_cls() + head];
+        for (std::size_t c = 0; c < keys.size(); ++c) sum += d_bias[r * stride + c];
+        return;
+      }
+      ForParts(keys, [&](std::size_t c, std::size_t columns) {
+        const float* d = d_bias + r * stride + c;
+        if (sizes_.reset > 0 && keys[c] == 0) {
+          for (std::size_t i = 0; i < rows; ++i) gradient[sizes_.to_cls() + head] += d[i * stride];
         } else {
-          AddPair(head, queries[r], keys[c], d, gradient);
+          AddPairs(head, some, keys.subspan(c, columns), d, stride, gradient);
         }
+      });
+    });
+  }
+
+ private:
+  // Where biases_ has the bias of key - query.
+  int64_t Bias(int64_t head, int64_t ahead) const {
+    return head * (2 * sizes_.positions - 1) + sizes_.positions - 1 + ahead;
+  }
+  int64_t Column(int64_t head, int64_t distance) const {
+    return head * sizes_.columns + std::clamp<int64_t>(distance - first_, 0, sizes_.columns - 1);
+  }
+
+  void SpreadRelative(const DistanceForm& relative) {
+    sizes_.columns = relative.columns;
+    first_ = relative.first;
+    const int64_t last = sizes_.positions - 1;
+    biases_.resize(Bias(sizes_.heads, -last) + internal::kTupePadding);
+    for (int64_t h = 0; h < sizes_.heads; ++h) {
+      for (int64_t ahead = -last; ahead <= last; ++ahead) {
+        biases_[Bias(h, ahead)] = relative.values[Column(h, -ahead)];
       }
     }
   }
 
- private:
-  int64_t QueryRow(int64_t head, int64_t position) const {
-    return (head * sizes_.positions + position) * sizes_.head_dim;
-  }
-  int64_t Column(int64_t head, int64_t distance) const {
-    return head * sizes_.columns +
-           std::clamp<int64_t>(distance - relative_.first, 0, sizes_.columns - 1);
+  // f(first, count) of each part of a tile's positions that the reset treats alike: every position
+  // 0 is one, and what is between them.
+  template <class F>
+  void ForParts(std::span<const int64_t> positions, const F& f) const {
+    std::size_t first = 0;
+    for (std::size_t i = 0; sizes_.reset > 0 && i < positions.size(); ++i) {
+      if (positions[i] != 0) continue;
+      if (i > first) f(first, i - first);
+      f(i, std::size_t{1});
+      first = i + 1;
+    }
+    if (first < positions.size()) f(first, positions.size() - first);
   }
 
-  void Reset(int64_t head, int64_t query, std::span<const int64_t> keys, float* row) const {
-    if (sizes_.reset == 0) return;
-    if (query == 0) {
-      std::fill(row, row + keys.size(), from_cls_[head]);
-    } else if (keys.front() == 0) {
-      row[0] = to_cls_[head];
+  void AddPairs(int64_t head, std::span<const int64_t> queries, std::span<const int64_t> keys,
+                const float* d_bias, int64_t stride, std::span<double> gradient) const {
+    const int64_t table = head * sizes_.positions * sizes_.head_dim;
+    internal::AddTupeGradient({d_bias, stride, 1, queries, keys, keys_.data() + table,
+                               sizes_.head_dim, gradient.data() + table});
+    internal::AddTupeGradient({d_bias, 1, stride, keys, queries, queries_.data() + table,
+                               sizes_.head_dim, gradient.data() + sizes_.keys() + table});
+    if (sizes_.columns == 0) return;
+    // Sums of diagonals first where keys stand one after another: their rows are added as they are.
+    constexpr int64_t kDiagonals = 1024;
+    const auto [low, high] = std::minmax_element(queries.begin(), queries.end());
+    const int64_t ahead = keys.front() - *high, diagonals = keys.back() - *low - ahead + 1;
+    const auto count = static_cast<int64_t>(keys.size());
+    double* sums = gradient.data() + sizes_.relative();
+    if (diagonals <= kDiagonals && internal::IsRun(keys)) {
+      float diagonal[kDiagonals] = {};
+      for (std::size_t r = 0; r < queries.size(); ++r) {
+        float* to = diagonal + keys.front() - queries[r] - ahead;
+        for (int64_t c = 0; c < count; ++c) to[c] += d_bias[r * stride + c];
+      }
+      for (int64_t i = 0; i < diagonals; ++i) sums[Column(head, -(ahead + i))] += diagonal[i];
+      return;
     }
-  }
-
-  // d(loss) / d(scaled query row), d(key row): both [heads, positions, head_dim].
-  void AddPair(int64_t head, int64_t query, int64_t key, double d,
-               std::span<double> gradient) const {
-    const int64_t q = QueryRow(head, query);
-    const int64_t k = QueryRow(head, key);
-    for (int64_t e = 0; e < sizes_.head_dim; ++e) {
-      gradient[q + e] += d * keys_[(head * sizes_.head_dim + e) * sizes_.positions + key];
-      gradient[sizes_.keys() + k + e] += d * queries_[q + e];
+    for (std::size_t r = 0; r < queries.size(); ++r) {
+      for (int64_t c = 0; c < count; ++c) {
+        sums[Column(head, queries[r] - keys[c])] += d_bias[r * stride + c];
+      }
     }
-    if (sizes_.columns > 0) gradient[sizes_.relative() + Column(head, query - key)] += d;
   }
 
   Sizes sizes_;
-  std::vector<float> queries_;  // [heads, positions, head_dim], times the scale
-  std::vector<float> keys_;     // [heads, head_dim, positions]
-  DistanceForm relative_;
+  // [heads, positions, head_dim], the queries times the scale; [heads, head_dim, positions]. All
+  // are kTupePadding longer than that.
+  std::vector<float> queries_, keys_, keys_across_;
+  std::vector<float> biases_;  // [heads, 2 positions - 1] by Bias(); empty: none
+  int64_t first_ = 0;          // distance of the first column
   std::vector<float> from_cls_, to_cls_;
 };
 

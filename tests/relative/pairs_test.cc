@@ -10,7 +10,9 @@
 #include "ropewalk/relative/fire.h"
 #include "ropewalk/relative/swin.h"
 #include "ropewalk/relative/tupe.h"
+#include "src/relative/tupe_cpu.h"
 #include "tests/relative/support.h"
+#include "tests/support/targets.h"
 #include "tests/support/values.h"
 
 namespace ropewalk {
@@ -167,12 +169,12 @@ TEST(Fire, BadInput) {
 
 constexpr int64_t kHeads = 2, kHeadDim = 3, kModelDim = 5, kPositions = 300;
 
-TupeBias MakeTupe(bool relative, bool reset) {
-  TupeBias tupe{kPositions, kModelDim, kHeadDim};
+TupeBias MakeTupe(bool relative, bool reset, int64_t head_dim = kHeadDim) {
+  TupeBias tupe{kPositions, kModelDim, head_dim};
   tupe.embedding = Random(kPositions * kModelDim, 1);
-  tupe.query_projection = Random(kHeads * kHeadDim * kModelDim, 2);
-  tupe.query_projection_bias = Random(kHeads * kHeadDim, 3);
-  tupe.key_projection = Random(kHeads * kHeadDim * kModelDim, 4);
+  tupe.query_projection = Random(kHeads * head_dim * kModelDim, 2);
+  tupe.query_projection_bias = Random(kHeads * head_dim, 3);
+  tupe.key_projection = Random(kHeads * head_dim * kModelDim, 4);
   if (relative) tupe.relative = T5Bias{8, 64, true, Random(8 * kHeads, 5)};
   if (reset) {
     tupe.from_cls = Random(kHeads, 6);
@@ -194,14 +196,15 @@ std::vector<Vector> Learned(const TupeBias& t) {
 }
 
 // Ke et al. 2020, section 3.
-double TupeTruth(const std::vector<Vector>& p, int64_t head, int64_t i, int64_t j) {
+double TupeTruth(const std::vector<Vector>& p, int64_t head, int64_t i, int64_t j,
+                 int64_t head_dim = kHeadDim) {
   if (!p[6].empty() && i == 0) return p[6][head];
   if (!p[7].empty() && j == 0) return p[7][head];
   const Vector q = reference::Linear(p[1], p[2], reference::Row(p[0], i, kModelDim));
   const Vector k = reference::Linear(p[3], p[4], reference::Row(p[0], j, kModelDim));
   double score =
-      reference::Dot(reference::Row(q, head, kHeadDim), reference::Row(k, head, kHeadDim)) /
-      std::sqrt(2.0 * kHeadDim);
+      reference::Dot(reference::Row(q, head, head_dim), reference::Row(k, head, head_dim)) /
+      std::sqrt(2.0 * static_cast<double>(head_dim));
   if (!p[5].empty()) score += p[5][reference::T5Bucket(i - j, true, 8, 64) * kHeads + head];
   return score;
 }
@@ -267,6 +270,45 @@ TEST(Tupe, TilesWithAndWithoutClsAndGradients) {
         }
       }
     }
+  }
+}
+
+// Tiles of every size around the kernel's, of positions one after another, apart and repeated: the
+// bits of a pair depend on the pair alone, and gradients are those of its pairs one at a time.
+TEST(Tupe, TilesOfAnySizeOnEveryTarget) {
+  const Positions mixed = {0, 0, 1, 2, 2, 4, 90, 91, 92, 257, 299};
+  const std::pair<Positions, Positions> tiles[] = {
+      {Range(3, 192), Range(40, 256)}, {Range(0, 7), Range(0, 33)}, {Range(255, 13), Range(1, 31)},
+      {Range(290, 1), Range(5, 17)},   {mixed, Range(0, 70)},       {mixed, mixed},
+      {Range(280, 20), mixed}};
+  for (const int64_t head_dim : {1, 20, 33}) {
+    const TupeBias tupe = MakeTupe(true, true, head_dim);
+    const std::vector<Vector> learned = Learned(tupe);
+    const PairForm form = tupe.Lower(kHeads, kPositions);
+    const std::vector<float> g = Random(192 * 256, 9);
+    ForEachTarget(internal::TupeTarget, [&](const char* name) {
+      SCOPED_TRACE(name);
+      const std::vector<float> all = Tile(form, 1, Range(0, kPositions), Range(0, kPositions));
+      for (int64_t i = 0; i < kPositions; i += 23) {
+        for (int64_t j = 0; j < kPositions; ++j) {
+          ASSERT_NEAR(all[i * kPositions + j], TupeTruth(learned, 1, i, j, head_dim), 4e-5);
+        }
+      }
+      for (const auto& [queries, keys] : tiles) {
+        const auto columns = static_cast<int64_t>(keys.size());
+        const std::vector<float> tile = Tile(form, 1, queries, keys);
+        Vector sums(form.function->parameters()), one(sums);
+        form.function->Backward(1, queries, keys, g.data(), columns, sums);
+        for (std::size_t r = 0; r < queries.size(); ++r) {
+          for (std::size_t c = 0; c < keys.size(); ++c) {
+            const std::size_t at = r * keys.size() + c;
+            ASSERT_EQ(tile[at], all[queries[r] * kPositions + keys[c]]);
+            form.function->Backward(1, {&queries[r], 1}, {&keys[c], 1}, &g[at], 1, one);
+          }
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(sums[i], one[i], 2e-4) << i;
+      }
+    });
   }
 }
 
