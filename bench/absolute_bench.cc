@@ -1,6 +1,6 @@
 // Absolute encodings: rows of all positions and their gradient beside a copy of as many bytes, in
 // interleaved rounds, and the row of one more position.
-//   absolute_bench [--rounds N] [--json FILE]
+//   absolute_bench [--rounds N] [--only TEXT] [--json FILE]
 // 4096 tokens of 768 elements, float32, one thread; the convolutions as wav2vec 2.0 (128 taps, 16
 // groups) and CPE (3 x 3, depthwise) have them, generators of 64 elements. JSON lines are appended.
 #include <algorithm>
@@ -191,10 +191,11 @@ struct Bench {
 
 int main(int argc, char** argv) {
   int rounds = 5;
-  std::string json;
+  std::string json, only;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (option == "--only") only = argv[i + 1];  // encodings whose names contain it
     if (option == "--json") json = argv[i + 1];
   }
   FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "a");
@@ -205,6 +206,8 @@ int main(int argc, char** argv) {
   SetNumThreads(1);
   Bench bench;
   std::vector<Encoding> encodings = bench.Encodings();
+  std::erase_if(encodings,
+                [&](const Encoding& e) { return e.name.find(only) == std::string::npos; });
   for (int r = 0; r < rounds; ++r) {
     for (Encoding& e : encodings) {
       if (r == 0) e.forward();

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <string>
 
+#include "src/absolute/convolution_onednn.h"
 #include "src/absolute/convolution_shape.h"
 #include "src/base/parallel.h"
 
@@ -80,6 +81,10 @@ struct Kernel {
   }
 };
 
+bool Overlap(std::span<const float> a, std::span<const float> b) {
+  return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
 ConvolutionShape Check(const PositionConvolutionSpec& spec, std::span<const float> x, int64_t batch,
                        std::span<const float> weight, std::span<const float> bias,
                        std::span<const float> y) {
@@ -93,10 +98,19 @@ ConvolutionShape Check(const PositionConvolutionSpec& spec, std::span<const floa
   internal::CheckSpan("PositionConvolution: weight of [channels, channels / groups, taps]", weight,
                       {spec.channels, shape.group_channels, shape.taps});
   if (!bias.empty()) internal::CheckSpan("PositionConvolution: bias", bias, {spec.channels});
-  if (x.data() < y.data() + y.size() && y.data() < x.data() + x.size()) {
+  if (Overlap(x, y)) {
     internal::Refuse("PositionConvolution: y: expected memory of its own, got some of x");
   }
   return shape;
+}
+
+// The rows in front of each sequence of `rows` rows.
+void PassPrefix(const PositionConvolutionSpec& spec, int64_t rows, int64_t batch,
+                std::span<const float> from, std::span<float> to) {
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t at = b * rows * spec.channels;
+    std::copy_n(from.data() + at, spec.prefix_rows * spec.channels, to.data() + at);
+  }
 }
 
 // conv(x) of every token, [batch, tokens, channels] without the rows in front, to f(token's row in
@@ -105,6 +119,13 @@ template <class F>
 void ForTokens(const PositionConvolutionSpec& spec, const ConvolutionShape& shape,
                std::span<const float> x, int64_t batch, std::span<const float> weight,
                std::span<const float> bias, const F& f) {
+  const internal::OneDnnConvolution fast = {spec, shape, batch};
+  if (fast.Fast(/*backward=*/false)) {
+    return fast.ForTokens(x.data(), weight, /*mirrored=*/false, [&](int64_t at, float* sums) {
+      for (std::size_t c = 0; c < bias.size(); ++c) sums[c] += bias[c];
+      f(at, sums);
+    });
+  }
   const std::vector<float> packed = ChannelsLast(shape, spec.channels, weight);
   const Kernel kernel = {shape, spec.channels, packed.data(), bias.empty() ? nullptr : bias.data()};
   const int64_t rows = spec.prefix_rows + shape.tokens, all = batch * shape.tokens;
@@ -132,10 +153,7 @@ void PositionConvolution(const PositionConvolutionSpec& spec, std::span<const fl
                          int64_t batch, std::span<const float> weight, std::span<const float> bias,
                          std::span<float> y) {
   const ConvolutionShape shape = Check(spec, x, batch, weight, bias, y);
-  const int64_t stride = (spec.prefix_rows + shape.tokens) * spec.channels;
-  for (int64_t b = 0; b < batch; ++b) {
-    std::copy_n(x.data() + b * stride, spec.prefix_rows * spec.channels, y.data() + b * stride);
-  }
+  PassPrefix(spec, spec.prefix_rows + shape.tokens, batch, x, y);
   ForTokens(spec, shape, x, batch, weight, bias, [&](int64_t at, const float* sums) {
     const float* from = x.data() + at;
     float* to = y.data() + at;
@@ -149,18 +167,45 @@ void PositionConvolution(const PositionConvolutionSpec& spec, std::span<const fl
 namespace {
 
 // dL/dconv from dL/dy: through the activation, whose argument is computed again.
-std::vector<double> ThroughActivation(const PositionConvolutionSpec& spec,
-                                      const ConvolutionShape& shape, std::span<const float> x,
-                                      int64_t batch, std::span<const float> weight,
-                                      std::span<const float> bias, std::span<const float> dy) {
-  std::vector<double> g(dy.begin(), dy.end());
+template <class T>
+std::vector<T> ThroughActivation(const PositionConvolutionSpec& spec, const ConvolutionShape& shape,
+                                 std::span<const float> x, int64_t batch,
+                                 std::span<const float> weight, std::span<const float> bias,
+                                 std::span<const float> dy) {
+  std::vector<T> g(dy.begin(), dy.end());
   if (!spec.gelu) return g;
   ForTokens(spec, shape, x, batch, weight, bias, [&](int64_t at, const float* sums) {
     for (int64_t c = 0; c < spec.channels; ++c) {
-      g[static_cast<std::size_t>(at + c)] *= GeluDerivative(static_cast<double>(sums[c]));
+      T& value = g[static_cast<std::size_t>(at + c)];
+      value =
+          static_cast<T>(static_cast<double>(value) * GeluDerivative(static_cast<double>(sums[c])));
     }
   });
   return g;
+}
+
+// For oneDNN: float32 sums, d_weight's over a block of tokens.
+void FastBackward(const internal::OneDnnConvolution& fast, std::span<const float> x,
+                  std::span<const float> g, std::span<const float> weight,
+                  std::span<const float> dy, std::span<float> dx, std::span<double> d_weight,
+                  std::span<double> d_bias) {
+  const PositionConvolutionSpec& spec = fast.spec;
+  fast.AddWeightGradient(x.data(), g.data(), d_weight);
+  fast.ForTokens(g.data(), weight, /*mirrored=*/true, [&](int64_t at, const float* sums) {
+    const float* from = dy.data() + at;
+    float* to = dx.data() + at;
+    for (int64_t c = 0; c < spec.channels; ++c) {
+      to[c] = spec.residual ? from[c] + sums[c] : sums[c];
+    }
+  });
+  const int64_t rows = spec.prefix_rows + fast.shape.tokens;
+  PassPrefix(spec, rows, fast.batch, dy, dx);
+  if (d_bias.empty()) return;
+  for (int64_t r = 0; r < fast.batch * rows; ++r) {
+    if (r % rows < spec.prefix_rows) continue;
+    const float* from = g.data() + r * spec.channels;
+    for (int64_t c = 0; c < spec.channels; ++c) d_bias.data()[c] += static_cast<double>(from[c]);
+  }
 }
 
 }  // namespace
@@ -177,7 +222,15 @@ void PositionConvolutionBackward(const PositionConvolutionSpec& spec, std::span<
   if (!d_bias.empty()) {
     internal::CheckSpan("PositionConvolutionBackward: d_bias", d_bias, {channels});
   }
-  const std::vector<double> g = ThroughActivation(spec, shape, x, batch, weight, bias, dy);
+  const internal::OneDnnConvolution fast = {spec, shape, batch};
+  if (fast.Fast(/*backward=*/true)) {
+    // Written to dx, dy is still read.
+    const bool own = spec.gelu || Overlap(dy, dx);
+    std::vector<float> g;
+    if (own) g = ThroughActivation<float>(spec, shape, x, batch, weight, bias, dy);
+    return FastBackward(fast, x, own ? g : dy, weight, dy, dx, d_weight, d_bias);
+  }
+  const auto g = ThroughActivation<double>(spec, shape, x, batch, weight, bias, dy);
   std::vector<double> sums(x.size(), 0.0);
   Sources sources;
   for (int64_t b = 0; b < batch; ++b) {
