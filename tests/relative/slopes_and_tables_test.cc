@@ -151,6 +151,46 @@ TEST(T5, BucketsOfAnyCountAgainstIntegerPowers) {
   }
 }
 
+// Trap T35: the exact bucket is that of each engine's float32 logarithm, at every distance to 300
+// and far: transformers' and ggml's orders of operations, and an epsilon inside
+// (TransformerEngine).
+TEST(T5, FloatLogarithmsOfEveryEngine) {
+  std::vector<int64_t> distances = Distances(4096);
+  for (int64_t d = 0; d <= 300; ++d) distances.push_back(d);
+  for (const bool bidirectional : {true, false}) {
+    const T5Bias t5{.bidirectional = bidirectional};
+    const int64_t side = bidirectional ? 16 : 32, exact = side / 2;
+    for (const int64_t d : distances) {
+      if (d < exact) continue;
+      const auto n = static_cast<float>(d), e = static_cast<float>(exact);
+      const auto wide = static_cast<float>(side - exact);
+      const float logarithms[] = {
+          std::log(n / e) / static_cast<float>(std::log(128.0 / static_cast<double>(exact))) * wide,
+          std::log(n / e) * wide / std::log(128.0f / e),
+          std::log(n / e + 0x1p-23f) / std::log(128.0f / e) * wide};
+      for (const float x : logarithms) {
+        EXPECT_EQ(t5.Bucket(d), std::min(side - 1, exact + static_cast<int64_t>(x))) << d;
+      }
+    }
+  }
+}
+
+// Trap T30, and which distance the own position has: 0 here, 1 in some engines. No softmax sees it.
+TEST(Alibi, TheOwnPositionCostsNothing) {
+  const SlopeForm form = AlibiBias{}.Lower(8, 1 << 20);
+  for (const int64_t length : {1, 2, 257, 4097, 131072}) {
+    for (int64_t h = 0; h < 8; ++h) {
+      EXPECT_EQ(BiasOf(form, h, 0), 0);
+      double here = 0, there = 0;  // denominators, both over the own key's term
+      for (int64_t d = 0; d < length; ++d) {
+        here += std::exp(BiasOf(form, h, d));
+        there += std::exp(BiasOf(form, h, d + 1) - BiasOf(form, h, 1));
+      }
+      EXPECT_NEAR(there / here, 1, 1e-12) << length;
+    }
+  }
+}
+
 TEST(T5, TableAndGradient) {
   for (const bool bidirectional : {true, false}) {
     for (const int64_t max_distance : {5, 60, 4096}) {
