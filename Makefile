@@ -66,8 +66,12 @@ format:
 	scripts/deps.sh ci
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
 
-# The charts and the API reference, from committed numbers and the headers.
-docs:
+# The numbers of the pictures from the library, the pictures from committed numbers, the API reference from the headers.
+docs: build
+	scripts/deps.sh test
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
+	cmake --build $(BUILD) --target chart_numbers
+	$(BUILD)/tests/docs/chart_numbers > docs/charts.json
 	scripts/docs_charts.py
 	scripts/api_docs.py
 

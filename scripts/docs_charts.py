@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the charts of docs/rotary/ as SVG, with Python's standard library alone, from committed numbers:
-frequencies by the formulas of tests/golden/check_conformance.py (which a test holds against the program),
-perplexity and passkey from docs/results/embedded/results.jsonl, Phi-3.5's divisors from docs/results/,
+"""Draws the charts of docs/rotary/, docs/relative/ and docs/absolute/ as SVG, from committed numbers. The last two are
+docs/charts.json alone, which tests/docs/chart_numbers.cc asks of the library. Rotary's are frequencies by the formulas of
+tests/golden/check_conformance.py (which a test holds against the program), perplexity and passkey from docs/results/embedded/results.jsonl, Phi-3.5's divisors from docs/results/,
 settings of named models from their published config.json.
 
 usage: docs_charts.py [--check]     --check writes nothing and fails where a committed file differs
@@ -14,18 +14,11 @@ import math
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True  # formulas() imports
+sys.dont_write_bytecode = True
+from svg_panels import Panel, draw, number, panel_of  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "rotary" / "charts"
 DIM, BASE, TRAINED, FACTOR = 128, 10000, 4096, 4  # of the frequency charts
-STYLE = """
-text{font:12px system-ui,sans-serif;fill:var(--ink)} .small{font-size:11px;fill:var(--dim)}
-.title{font-weight:600} line,path{fill:none;stroke:var(--grid)} .series{stroke-width:2}
-svg{--ink:#1f2328;--dim:#59636e;--grid:#d1d9e0;--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df;
---c4:#9a6700;--rest:#afb8c1}
-@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--dim:#9198a1;--grid:#3d444d;--c0:#58a6ff;--c1:#f0883e;
---c2:#3fb950;--c3:#bc8cff;--c4:#d29922;--rest:#59636e}}"""
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 330, 300, 46, 66, 40  # one panel
 
 
 def formulas():
@@ -52,87 +45,6 @@ def slow_down(method, base=BASE, dim=DIM, **parameters):
     plain = frequencies("none", base=base, dim=dim)
     scaled = frequencies(method, base=base, dim=dim, **parameters)
     return [(i, a / b if b else None) for i, (a, b) in enumerate(zip(plain, scaled))]
-
-
-# ---- Drawing ------------------------------------------------------------------------------------
-
-def axis_ticks(low, high, log):
-    if log:
-        base = 2 if high / low < 200 else 10
-        first = math.floor(math.log(low, base) + 1e-9)
-        last = math.ceil(math.log(high, base) - 1e-9)
-        return [float(base) ** e for e in range(first, last + 1)]
-    step = 10 ** math.floor(math.log10((high - low) / 2))
-    step = next(step * m for m in (1, 2, 5, 10) if (high - low) / (step * m) <= 6)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [n * step for n in range(first, last + 1)]
-
-
-def number(x):
-    if x >= 1e5:
-        return f"{x:.0e}".replace("e+0", "e")
-    return f"{x:g}" if abs(x) >= 1e-4 or x == 0 else f"{x:.0e}".replace("e-0", "e-")
-
-
-class Panel:
-    """One chart: titles, axes (each linear or logarithmic) and lines [(label, points, colour)]."""
-
-    def __init__(self, title, x_title, lines, x_log=False, y_log=False, y_range=None):
-        self.title, self.x_title, self.lines = title, x_title, lines
-        self.x_log, self.y_log = x_log, y_log
-        xs = [x for _, points, _ in lines for x, _ in points]
-        ys = [y for _, points, _ in lines for _, y in points if y is not None]
-        pairs = x_title.startswith("pair")
-        step = 8 if max(xs) < 65 else 2 ** math.ceil(math.log2(max(xs) + 1)) // 8
-        self.x_ticks = list(range(0, step * 8 + 1, step)) if pairs else axis_ticks(min(xs), max(xs), x_log)
-        self.y_ticks = axis_ticks(*(y_range or (min(ys), max(ys))), y_log)
-
-    @staticmethod
-    def place(value, ticks, log, start, end):
-        low, high, v = ticks[0], ticks[-1], value
-        if log:
-            low, high, v = math.log(low), math.log(high), math.log(v)
-        return start + (v - low) / (high - low) * (end - start)
-
-    def x(self, value):
-        return self.place(value, self.x_ticks, self.x_log, LEFT, WIDTH - 20)
-
-    def y(self, value):
-        if value is None:
-            return TOP - 6.0  # above the axis: a pair that stands still
-        return self.place(value, self.y_ticks, self.y_log, HEIGHT - BOTTOM, TOP)
-
-    def path(self, points):
-        return "M" + "L".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
-
-    def svg(self, offset):
-        out = [f'<g transform="translate({offset},0)"><text class="title" x="8" y="18">{self.title}</text>']
-        for i, t in enumerate(self.y_ticks):
-            y = self.y(t)
-            out.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            if len(self.y_ticks) <= 10 or i % 2 == 0:
-                out.append(f'<text class="small" x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{number(t)}</text>')
-        skip = 1 + len(self.x_ticks) // 8
-        for t in self.x_ticks[::skip]:
-            out.append(f'<text class="small" x="{self.x(t):.1f}" y="{HEIGHT - BOTTOM + 16}" '
-                       f'text-anchor="middle">{number(t)}</text>')
-        middle = (LEFT + WIDTH - 20) / 2
-        out.append(f'<text class="small" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{self.x_title}</text>')
-        named = [line for line in self.lines if line[0]]
-        for label, points, colour in self.lines:
-            out.append(f'<path class="series" style="stroke:var(--{colour})" d="{self.path(points)}"/>')
-        for n, (label, _, colour) in enumerate(named):
-            x, y = 8 + n % 2 * 164, 34 + n // 2 * 15
-            out.append(f'<path class="series" style="stroke:var(--{colour})" d="M{x},{y - 4}h14"/>'
-                       f'<text class="small" x="{x + 18}" y="{y}">{label}</text>')
-        return "".join(out) + "</g>"
-
-
-def draw(panels, label):
-    width = WIDTH * len(panels)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" '
-            f'height="{HEIGHT}" role="img" aria-label="{label}"><style>{STYLE}</style>'
-            + "\n".join(panel.svg(WIDTH * i) for i, panel in enumerate(panels)) + "</svg>\n")
 
 
 # ---- Numbers ------------------------------------------------------------------------------------
@@ -345,16 +257,21 @@ METHODS = list(dict.fromkeys(c["method"] for c in CELLS))
 
 def main():
     check = sys.argv[1:] == ["--check"]
-    OUT.mkdir(parents=True, exist_ok=True)
-    drawn = {OUT / f"{name}.svg": draw(panels, f"charts of {name}") for name, panels in charts()}
+    docs = ROOT / "docs"
+    drawn = {docs / "rotary" / "charts" / f"{name}.svg": draw(panels, f"charts of {name}") for name, panels in charts()}
+    with open(docs / "charts.json", encoding="utf-8") as file:
+        for page, panels in json.load(file).items():
+            folder, name = page.split("/")
+            drawn[docs / folder / "charts" / f"{name}.svg"] = draw(map(panel_of, panels), f"charts of {name}")
     drawn[ROOT / "docs" / "results" / "embedded" / "README.md"] = table()
     stale = [path.name for path, text in drawn.items()
              if not path.exists() or path.read_text(encoding="utf-8") != text]
-    stale += [path.name for path in OUT.glob("*.svg") if path not in drawn]
+    stale += [path.name for path in docs.glob("*/charts/*.svg") if path not in drawn]
     if check and stale:
         sys.exit(f"{', '.join(sorted(stale))}: not what scripts/docs_charts.py draws; run it")
     if not check:
         for path, text in drawn.items():
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     print(f"{len(drawn)} files of {len(CELLS)} cells")
 

@@ -73,8 +73,14 @@ def missing_pages():
     for folder in ("rotary", "absolute", "relative"):
         index = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
         for path in sorted((ROOT / "docs" / folder / "methods").glob("*.md")):
+            page = path.read_text(encoding="utf-8")
             if f"(methods/{path.name})" not in index:
                 yield f"docs/{folder}/README.md does not name methods/{path.name}"
+            if f"](../charts/{path.stem}.svg)" not in page:
+                yield f"docs/{folder}/methods/{path.name} does not show ../charts/{path.stem}.svg"
+            for part in () if folder == "rotary" else ("When to use it.", "What it costs.", "Who disagrees."):
+                if f"**{part}**" not in " ".join(page.split()):
+                    yield f"docs/{folder}/methods/{path.name} has no part **{part}**"
 
 
 def stale():
