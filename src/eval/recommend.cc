@@ -327,10 +327,15 @@ std::string ChosenText(const Verdict& v, const std::vector<Cell>& cells, int64_t
   out += ".";
   out += PasskeyText(v) + LeadText(v) + CostText(v, cells);
   if (c.method != "none" && c.method != "as-shipped" && longest_usable > v.length) {
-    out += fmt::format(" With the factor to match, {} is usable up to {} tokens.", c.method,
-                       longest_usable);
+    const bool factor = MethodLabel(c.method, c.factor) != c.method;
+    out += fmt::format("{} {} is usable up to {} tokens.",
+                       factor ? " With the factor to match," : "", c.method, longest_usable);
   }
   const auto method = PositionMethod::TryParse(c.method);
+  if (method && !method->only_scales()) {
+    out +=
+        " It is what attention does with positions, and few engines do it; the settings say which.";
+  }
   if (method && method->length_dependent()) {
     out += " It was measured with its frequencies fixed for the final length of each text.";
   }

@@ -173,6 +173,7 @@ TEST(Json, NamesCombinationsAndTheirEntropy) {
   EXPECT_THAT(Csv({report}), HasSubstr(",3.5,0.5\n"));
   // A map has no factor to be told; the recommendation says so by saying none.
   EXPECT_THAT(SummaryText(report), HasSubstr("use rerope. Perplexity"));
+  EXPECT_THAT(report.recommendations.at(0).text, HasSubstr("few engines do it"));
   EXPECT_EQ(internal::MethodLabel("ntk+log-n", 4), "ntk+log-n with factor 4");
 }
 
