@@ -91,7 +91,9 @@ TEST(AlibiModels, ExactAndFloat32) {
                                          {.angles = AnglePrecision::kFloat32});
       const double difference = test::Difference(exact, theirs);
       EXPECT_LT(difference, differs ? 0.5 : 1e-5) << tokens << " tokens";
-      if (differs) EXPECT_GT(difference, 1e-4) << tokens << " tokens";
+      if (differs) {
+        EXPECT_GT(difference, 1e-4) << tokens << " tokens";
+      }
     }
   }
 }
