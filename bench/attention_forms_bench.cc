@@ -14,7 +14,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -27,7 +29,9 @@
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
 #include "ropewalk/relative/fire.h"
+#include "ropewalk/relative/fope.h"
 #include "ropewalk/relative/kerple.h"
+#include "ropewalk/relative/pope.h"
 #include "ropewalk/relative/running.h"
 #include "ropewalk/relative/sandwich.h"
 #include "ropewalk/relative/shaw.h"
@@ -75,6 +79,7 @@ struct Variant {
   double target;  // of the ratio; 0: none
   std::unique_ptr<ScoreForm> form;
   std::unique_ptr<LoadRotation> rotation;
+  std::vector<float> temperatures;
   std::vector<double> forward_ms, backward_ms, decode_us;
 };
 
@@ -84,7 +89,7 @@ std::vector<Variant> Variants(int64_t tokens, int64_t heads, int64_t dim) {
   const int64_t model = heads * dim;
   const auto push = [&](const char* name, double target, std::unique_ptr<ScoreForm> form,
                         std::unique_ptr<LoadRotation> rotation = nullptr) {
-    v.push_back({name, target, std::move(form), std::move(rotation), {}, {}, {}});
+    v.push_back({name, target, std::move(form), std::move(rotation), {}, {}, {}, {}});
   };
   const auto add = [&](const char* name, double target, ScoreForm form) {
     push(name, target, std::make_unique<ScoreForm>(std::move(form)));
@@ -149,6 +154,10 @@ std::vector<Variant> Variants(int64_t tokens, int64_t heads, int64_t dim) {
   turn("self-extend", 1.5, SelfExtend{window, 8});
   turn("dual-chunk", 1.5, DualChunk{window, 4 * window / 3});
   turn("sinks", 0, AttentionSinks{4, window});
+  push("temperature", 0, nullptr);
+  v.back().temperatures = Random(tokens);
+  push("pope", 0, nullptr);
+  push("fope", 0, nullptr);
   return v;
 }
 
@@ -170,6 +179,7 @@ struct Problem {
   void Forward(const Variant& v) {
     args.form = v.form.get();
     args.rotation = v.rotation.get();
+    args.temperatures = v.temperatures;
     Attention(args);
   }
   // The last token against all keys, with a form that was prepared before.
@@ -182,11 +192,13 @@ struct Problem {
     one.q = TensorView::Of(q.data() + last, {1, shape[1], shape[2]});
     one.out = TensorView::Of(out.data() + last, {1, shape[1], shape[2]});
     one.log_sum_exp = {};
+    one.temperatures = std::span(v.temperatures).first(v.temperatures.empty() ? 0 : 1);
     Attention(one);
   }
   void Backward(const Variant& v) {
     args.form = v.form.get();
     args.rotation = v.rotation.get();
+    args.temperatures = v.temperatures;
     FormGradient d_form;
     AttentionBackward({&args, View(d_out), View(d_q), View(d_k), View(d_v), &d_form, {}});
   }
@@ -197,6 +209,64 @@ struct Problem {
   AttentionArgs args;
 };
 
+// Encodings of queries and keys, which attention then takes as they are, `width` times as wide: the
+// time of both.
+struct Encoded {
+  using Rows = std::span<const float>;
+  using Places = std::span<const int64_t>;
+  std::function<std::vector<float>(Rows, Places)> encode;
+  std::function<void(Rows x, Places, Rows d_out)> back;
+  Problem wide;
+  std::vector<int64_t> places;
+
+  Encoded(int64_t tokens, int64_t width) : wide(tokens, kHeads, width * kDim), places(tokens) {
+    std::iota(places.begin(), places.end(), 0);
+  }
+  void Forward(const Problem& p) {
+    q = encode(p.q, places), k = encode(p.k, places);
+    wide.cache.Truncate(0);
+    wide.cache.Append(wide.View(k), wide.View(wide.values));
+    wide.args.q = wide.View(q);
+    Attention(wide.args);
+  }
+  void Backward(const Problem& p) {
+    wide.Backward({});
+    back(p.q, places, wide.d_q);
+    back(p.k, places, wide.d_k);
+  }
+  void Decode(const Problem& p) {
+    const Rows last = Rows(p.q).last(kHeads * kDim);
+    std::vector<float> one = encode(last, {places.data(), 1});
+    encode(last, {places.data(), 1});  // its key
+    AttentionArgs args = wide.args;
+    args.q = args.out = TensorView::Of(one.data(), {1, kHeads, wide.shape[2]});
+    args.log_sum_exp = {};
+    Attention(args);
+  }
+
+  std::vector<float> q, k;
+};
+
+std::unique_ptr<Encoded> Pope(int64_t tokens) {
+  auto e = std::make_unique<Encoded>(tokens, 2);
+  auto method = std::make_shared<PopeEncoding>();
+  method->heads = kHeads, method->head_dim = kDim;
+  e->encode = [=](auto x, auto places) { return method->Encode(x, places); };
+  e->back = [=](auto x, auto places, auto d) { method->Backward(x, places, d); };
+  return e;
+}
+
+std::unique_ptr<Encoded> Fope(int64_t tokens) {
+  auto e = std::make_unique<Encoded>(tokens, 1);
+  auto method = std::make_shared<FopeEncoding>();
+  method->heads = kHeads, method->head_dim = kDim;
+  method->trained_length = tokens;
+  method->cosines = method->sines = Random(method->Kept() * method->Kept(), 0.1f);
+  e->encode = [=](auto x, auto places) { return method->Encode(x, places); };
+  e->back = [=](auto x, auto places, auto d) { method->Backward(x, places, d); };
+  return e;
+}
+
 // One head of 64, so that 32768 tokens take seconds: peak memory of a process that runs forward and
 // backward, beside a matrix of all pairs.
 int Memory(int64_t tokens, FILE* file) {
@@ -204,7 +274,7 @@ int Memory(int64_t tokens, FILE* file) {
   std::printf("1 head of 64, %d tokens, causal: a float32 matrix of all pairs has %.0f MiB\n",
               static_cast<int>(tokens), pairs_mib);
   std::printf("%-20s %22s\n", "encoding", "peak, both passes, MiB");
-  const size_t count = Variants(8, 1, 64).size();
+  const size_t count = Variants(8, 1, 64).size() - 2;  // without pope and fope, which come last
   for (size_t n = 0; n < count; ++n) {
     std::fflush(nullptr);
     const pid_t child = fork();
@@ -258,8 +328,17 @@ int main(int argc, char** argv) {
   std::erase_if(variants, [&](const Variant& v) {
     return !only.empty() && v.name != only && v.name != "none";
   });
+  std::map<std::string, std::unique_ptr<Encoded>> encoded;
+  encoded["pope"] = Pope(tokens), encoded["fope"] = Fope(tokens);
   for (int r = 0; r < rounds; ++r) {
     for (Variant& v : variants) {
+      if (const auto e = encoded.find(v.name); e != encoded.end()) {
+        e->second->Forward(problem);
+        v.forward_ms.push_back(1e3 * Seconds([&] { e->second->Forward(problem); }));
+        v.backward_ms.push_back(1e3 * Seconds([&] { e->second->Backward(problem); }));
+        v.decode_us.push_back(1e6 * Seconds([&] { e->second->Decode(problem); }));
+        continue;
+      }
       if (r == 0) problem.Forward(v);
       v.forward_ms.push_back(1e3 * Seconds([&] { problem.Forward(v); }));
       v.backward_ms.push_back(1e3 * Seconds([&] { problem.Backward(v); }));
