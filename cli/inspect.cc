@@ -69,6 +69,7 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
         "read, and no method of scaling applies to them",
         biased));
   }
+  if (config.encoder) no_position = 0;  // its notes say where its positions come from
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));
   if (partial > 0) list.push_back(fmt::format("{} layers rotate only part of a head", partial));

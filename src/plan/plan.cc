@@ -230,11 +230,19 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   }
 }
 
-std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer) {
+// Whether a note says what the layers have in the place of a rotation.
+bool HasOther(const std::vector<std::string>& notes) {
+  return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.starts_with("no rotation: ") && !note.starts_with("no rotation: no positions");
+  });
+}
+
+std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, bool other) {
+  const bool some = plan.learned || layer.bias >= 0 || other;
   std::string text =
       layer.recurrent ? "recurrent (linear attention or state space), no positions"
       : layer.rotation < 0
-          ? (plan.learned || layer.bias >= 0 ? "no rotation" : "no position information (NoPE)")
+          ? (some ? "no rotation" : "no position information (NoPE)")
           : DescribeRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)]);
   if (layer.bias >= 0) {
     text += ", scores plus " + Describe(plan.biases[static_cast<std::size_t>(layer.bias)]);
@@ -367,7 +375,8 @@ std::string Describe(const PositionPlan& plan, int64_t length) {
       told[l] = true;
       alike.push_back(static_cast<int64_t>(l));
     }
-    text += "  " + LayerNames(alike) + ": " + DescribeLayer(resolved, layer) + '\n';
+    text += "  " + LayerNames(alike) + ": " + DescribeLayer(resolved, layer, HasOther(plan.notes)) +
+            '\n';
   }
   for (const std::string& note : plan.notes) text += "  note: " + note + '\n';
   return text + "  hash: " + resolved.hash + '\n';

@@ -837,6 +837,8 @@ class Cli(unittest.TestCase):
         self.fails(1, "perplexity", bert, "--ids", one, "--length", 16, says="ropewalk embed runs it")
         seen = self.works("inspect", t5).decode()
         self.assertIn("T5 buckets: 32 over distances up to 128", seen)
+        self.assertNotIn("NoPE", seen)
+        self.assertNotIn("layers without positions", seen)
         self.assertIn("a learned vector for each of 20 positions",
                       self.works("inspect", bert).decode())
 
