@@ -232,10 +232,9 @@ class TileBackward : public TileGradients {
   }
 };
 
-int64_t AttendBackwardT(const BackwardTile& tile) {
-  TileBackward(tile).Backward();
-  return HWY_TARGET;
-}
+void AttendBackwardT(const BackwardTile& tile) { TileBackward(tile).Backward(); }
+
+int64_t AttentionTargetT() { return HWY_TARGET; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ropewalk::internal

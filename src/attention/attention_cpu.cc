@@ -1,8 +1,6 @@
 // Dispatch of the attention kernel: the only file of this folder that is compiled once a target.
 #include "src/attention/attention_cpu.h"
 
-#include <atomic>
-
 // The micro kernel keeps vectors in arrays, which vectors of unknown size cannot be.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -16,19 +14,18 @@ namespace ropewalk::internal {
 namespace {
 HWY_EXPORT(AttendTileT);
 HWY_EXPORT(AttendBackwardT);
-std::atomic<int64_t> last_target{0};
+HWY_EXPORT(AttentionTargetT);
 }  // namespace
 
 void AttendTile(const AttentionTile& tile) noexcept {
-  last_target.store(HWY_DYNAMIC_DISPATCH(AttendTileT)(tile), std::memory_order_relaxed);
+  HWY_DYNAMIC_DISPATCH(AttendTileT)(tile);
 }
 
 void AttendBackward(const BackwardTile& tile) noexcept {
-  last_target.store(HWY_DYNAMIC_DISPATCH(AttendBackwardT)(tile), std::memory_order_relaxed);
+  HWY_DYNAMIC_DISPATCH(AttendBackwardT)(tile);
 }
 
-int64_t AttentionTargets() { return HWY_TARGETS; }
-int64_t LastAttentionTarget() { return last_target.load(std::memory_order_relaxed); }
+int64_t AttentionTarget() { return HWY_DYNAMIC_DISPATCH(AttentionTargetT)(); }
 
 }  // namespace ropewalk::internal
 #endif  // HWY_ONCE

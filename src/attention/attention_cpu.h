@@ -121,10 +121,7 @@ float FinishRow(const AttentionTile& tile, int64_t group_head, int64_t token, fl
 
 void AttendTile(const AttentionTile& tile) noexcept;
 
-// For tests: the set of Highway's targets that the kernel was compiled for, and the one that ran
-// last.
-int64_t AttentionTargets();
-int64_t LastAttentionTarget();
+int64_t AttentionTarget();  // the HWY_TARGET that dispatch chooses; for tests
 
 }  // namespace internal
 }  // namespace ropewalk

@@ -48,7 +48,7 @@ void PackBlock(const float* rows, int64_t pairs, float* block) {
 
 LoadRotation::LoadRotation(const RotarySpec& spec, const Frequencies& frequencies,
                            AnglePrecision precision, const std::optional<DistanceMap>& map)
-    : spec_(spec), precision_(precision), map_(map) {
+    : spec_(spec), map_(map) {
   if (map) CheckComposition(*map, spec);
   if (frequencies.axes > 1) Unsupported("expected positions on one axis");
   if (!frequencies.log_decay.empty()) {
@@ -67,22 +67,30 @@ LoadRotation::LoadRotation(const RotarySpec& spec, const Frequencies& frequencie
   const std::vector<DistanceView> views =
       map ? Views(*map) : std::vector<DistanceView>{DistanceView{}};
   for (const DistanceView& v : views) {
-    View view{v.query, Divided(frequencies, v.frequency_divisor), -1};
+    Frequencies own = Divided(frequencies, v.frequency_divisor);
     if (v.key.slope == 0 && v.key.offset == 0) {
       // Keys at position 0 would only grow by the amplitude; the queries take it.
-      view.frequencies.amplitude *= frequencies.amplitude;
-      views_.push_back(std::move(view));
+      own.amplitude *= frequencies.amplitude;
+      views_.push_back({v.query, Angles(own, precision), -1});
       continue;
     }
     const auto known = std::find_if(tables_.begin(), tables_.end(), [&](const KeyTable& t) {
       return Same(t.map, v.key) && t.divisor == v.frequency_divisor;
     });
-    view.table = static_cast<int>(known - tables_.begin());
-    if (known == tables_.end()) {
-      tables_.push_back({v.key, v.frequency_divisor, view.frequencies, {}});
-    }
-    views_.push_back(std::move(view));
+    const auto table = static_cast<int>(known - tables_.begin());
+    const Angles angles(own, precision);
+    if (known == tables_.end()) tables_.push_back({v.key, v.frequency_divisor, angles, {}});
+    views_.push_back({v.query, angles, table});
   }
+}
+
+LoadRotation::Angles::Angles(const Frequencies& f, AnglePrecision precision) : frequencies(f) {
+  if (precision == AnglePrecision::kExact) exact.emplace(f);
+}
+
+void LoadRotation::Angles::Fill(std::span<const int64_t> positions, float* out) const {
+  if (exact) return exact->Fill(positions, out);
+  FillCosSin(frequencies, positions, AnglePrecision::kFloat32, out);
 }
 
 void LoadRotation::Grow(int64_t tokens) {
@@ -99,18 +107,17 @@ void LoadRotation::Grow(int64_t tokens) {
         table.parts.emplace_back(static_cast<size_t>(kPart * 2 * pairs));
       }
       for (int64_t t = 0; t < kBlock; ++t) positions[t] = table.map(tokens_ + t);
-      FillCosSin(table.frequencies, positions, precision_, rows.data());
+      table.angles.Fill(positions, rows.data());
       PackBlock(rows.data(), pairs, table.parts.back().data() + tokens_ % kPart * 2 * pairs);
     }
   }
 }
 
-int64_t LoadRotation::bytes() const {
-  size_t floats = 0;
-  for (const KeyTable& table : tables_) {
-    for (const auto& part : table.parts) floats += part.size();
-  }
-  return static_cast<int64_t>(floats * sizeof(float));
+int64_t LoadRotation::BytesFor(int64_t tokens) const {
+  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kBlock;
+  const int64_t padded = (tokens + kPart - 1) / kPart * kPart;
+  return static_cast<int64_t>(tables_.size() * sizeof(float)) * padded * 2 *
+         LoadRotationAccess::Pairs(*this);
 }
 
 void LoadRotationAccess::FillQueries(const LoadRotation& r, int view, int64_t first, int64_t count,
@@ -118,7 +125,7 @@ void LoadRotationAccess::FillQueries(const LoadRotation& r, int view, int64_t fi
   const LoadRotation::View& v = r.views_[static_cast<size_t>(view)];
   std::vector<int64_t> positions(static_cast<size_t>(count));
   for (int64_t t = 0; t < count; ++t) positions[t] = v.query(first + t);
-  FillCosSin(v.frequencies, positions, r.precision_, out);
+  v.angles.Fill(positions, out);
 }
 
 namespace internal {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <variant>
 
+#include "src/attention/attention_form.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk::internal {
@@ -24,10 +25,6 @@ std::optional<double> BiasOf(const ScoreForm& form, int64_t head, int64_t distan
     return f->values[static_cast<std::size_t>(head * f->columns + column)];
   }
   return std::nullopt;
-}
-
-const ScoreForm* FormOf(const AttentionArgs& a) {
-  return a.prepared != nullptr ? &a.prepared->form() : a.form;
 }
 
 bool Measurable(const AttentionArgs& a) {

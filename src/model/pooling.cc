@@ -57,6 +57,19 @@ void ReadModule(const fs::path& folder, const JsonObject& module, SentencePoolin
   }
 }
 
+// A text that sentence-transformers puts in front of every other.
+void RefusePrompt(const fs::path& path) {
+  const std::string where = path.string();
+  if (!fs::is_regular_file(path)) return;
+  const json value = internal::ParseJsonObject(MappedFile::Open(where)->text(), where);
+  const auto name = JsonObject(value, where).String("default_prompt_name");
+  if (!name) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: default_prompt_name is \"{}\": put the prompt in front of the text "
+                          "and remove the key",
+                          where, *name));
+}
+
 }  // namespace
 
 const char* Name(SentencePooling::Kind kind) {
@@ -84,9 +97,16 @@ SentencePooling ReadSentencePooling(const std::string& folder) {
   if (fs::is_regular_file(lengths)) {
     const json object =
         internal::ParseJsonObject(MappedFile::Open(lengths.string())->text(), lengths.string());
-    pooling.trained_tokens =
-        JsonObject(object, lengths.string()).Int("max_seq_length", 1, INT32_MAX).value_or(0);
+    const JsonObject top(object, lengths.string());
+    pooling.trained_tokens = top.Int("max_seq_length", 1, INT32_MAX).value_or(0);
+    if (top.Bool("do_lower_case").value_or(false)) {
+      throw Error(ErrorCode::kUnsupported,
+                  lengths.string() +
+                      ": do_lower_case: texts are not lowered here but by the tokenizer; lower "
+                      "the text and say false");
+    }
   }
+  RefusePrompt(fs::path(folder) / "config_sentence_transformers.json");
   return pooling;
 }
 

@@ -64,20 +64,6 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
   }
 }
 
-// Tables of cos and sin that rotation on load keeps for a map: one for each way in which its views
-// place keys, none for keys that all stand at 0.
-int64_t KeyTables(const DistanceMap& map) {
-  std::vector<DistanceView> seen;
-  for (const DistanceView& v : Views(map)) {
-    const auto same = [&](const DistanceView& o) {
-      return o.key.modulus == v.key.modulus && o.key.divisor == v.key.divisor &&
-             o.frequency_divisor == v.frequency_divisor;
-    };
-    if (v.key.slope != 0 && std::none_of(seen.begin(), seen.end(), same)) seen.push_back(v);
-  }
-  return static_cast<int64_t>(seen.size());
-}
-
 }  // namespace
 
 Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
@@ -168,11 +154,7 @@ int64_t Sequence::bytes() const {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
   }
-  for (const Load& load : loads_) {
-    const auto& pairs = resolved_.rotations[load.rotation].frequencies.inv_freq;
-    bytes += KeyTables(*load.turn.map()) * static_cast<int64_t>(pairs.size() * 2 * sizeof(float)) *
-             final_length();
-  }
+  for (const Load& load : loads_) bytes += load.turn.BytesFor(final_length());
   return bytes;
 }
 

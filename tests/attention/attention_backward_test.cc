@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "src/attention/attention_cpu.h"
 #include "tests/attention/attention_cases.h"
+#include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace {
@@ -285,18 +285,10 @@ TEST(AttentionBackward, SameBitsForAnyThreads) {
 }
 
 TEST(AttentionBackward, EveryTarget) {
-  const int64_t targets = hwy::SupportedTargets() & internal::AttentionTargets();
-  ASSERT_NE(targets, 0);
-  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  ForEachTarget(internal::AttentionTarget, [&](const char* name) {
+    SCOPED_TRACE(name);
     ExpectEveryForm(MakeCase(4, 2, 18, 70, 70), true);
-    EXPECT_EQ(internal::LastAttentionTarget(), target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 void ExpectRefusal(const std::function<void()>& call, const std::string& part) {

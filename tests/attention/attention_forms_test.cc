@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "src/attention/attention_cpu.h"
 #include "tests/attention/attention_cases.h"
+#include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace {
@@ -316,24 +316,16 @@ TEST(AttentionForms, PreparedOnceChangesNoBit) {
 }
 
 TEST(AttentionForms, EveryTargetEqualsTheReference) {
-  const int64_t targets = hwy::SupportedTargets() & internal::AttentionTargets();
-  ASSERT_NE(targets, 0);
-  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  ForEachTarget(internal::AttentionTarget, [&](const char* name) {
+    SCOPED_TRACE(name);
     AttentionCase c = MakeCase(6, 2, 20, 301, 290);
     ExpectEveryForm(c, true);
-    EXPECT_EQ(internal::LastAttentionTarget(), target);
     c.soft_cap = 3;
     c.sinks = Normal(6, 8);
     ExpectEveryForm(c, true);
     c.causal = false;
     ExpectEveryForm(c, false);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 }  // namespace

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/rotary/rotate.h"
 #include "src/attention/attention_cpu.h"
 #include "tests/attention/attention_cases.h"
+#include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace {
@@ -71,12 +71,8 @@ struct Turning {
     describe = [=](AttentionCase& c) {
       c.relative = [map](int64_t i, int64_t j) {
         return map ? Distance(*map, static_cast<double>(i), static_cast<double>(j))
-                   : static_cast<double>(i - j);
+                   : static_cast<double>(i - j);  // masks are the case's own
       };
-      if (!map) {
-        // Masks are the case's own.
-        c.relative = [](int64_t i, int64_t j) { return static_cast<double>(i - j); };
-      }
       c.amplitude = amplitude;
       c.pairs.clear(), c.frequencies.clear();
       const int64_t pairs = spec.rotary_dim / 2;
@@ -280,21 +276,13 @@ TEST(LoadRotation, FarPositions) {
 }
 
 TEST(LoadRotation, EveryTargetEqualsTheReference) {
-  const int64_t targets = hwy::SupportedTargets() & internal::AttentionTargets();
-  ASSERT_NE(targets, 0);
-  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  ForEachTarget(internal::AttentionTarget, [&](const char* name) {
+    SCOPED_TRACE(name);
     for (const DistanceMap& map : Maps(90)) {
       Turning t(Spec(20, PairLayout::kHalf), map, 301);
       ExpectReference(MakeCase(6, 2, 20, 301, 290), t, Describe(map));
     }
-    EXPECT_EQ(internal::LastAttentionTarget(), target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 // The loss, sum of out times `weights`, along a direction: by fourth-order differences of the

@@ -7,10 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "ropewalk/base/threads.h"
 #include "src/attention/attention_cpu.h"
 #include "tests/attention/attention_reference.h"
+#include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace {
@@ -266,20 +266,12 @@ TEST(Attention, EveryTargetEqualsTheReference) {
   const auto prefill_expected = ReferenceAttention(prefill);
   const auto window_expected = ReferenceAttention(window);
   const auto decode_expected = ReferenceAttention(decode);
-  const int64_t targets = hwy::SupportedTargets() & internal::AttentionTargets();
-  ASSERT_NE(targets, 0);
-  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  ForEachTarget(internal::AttentionTarget, [&](const char* name) {
+    SCOPED_TRACE(name);
     EXPECT_LE(MaxDifference(RunAttention(prefill), prefill_expected), kTolerance);
-    EXPECT_EQ(internal::LastAttentionTarget(), target);
     EXPECT_LE(MaxDifference(RunAttention(window), window_expected), kTolerance);
     EXPECT_LE(MaxDifference(RunAttention(decode), decode_expected), kTolerance);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 }  // namespace

@@ -293,6 +293,18 @@ TEST(Pooling, ReadsAndRefuses) {
   EXPECT_THAT(error(), HasSubstr("pooling_mode_max_tokens"));
   mode({{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", true}});
   EXPECT_THAT(error(), HasSubstr("2 pooling modes"));
+  mode({{"pooling_mode_cls_token", true}});
+  test::WriteFile(folder / "sentence_bert_config.json", R"({"do_lower_case": true})");
+  EXPECT_THAT(error(), HasSubstr("do_lower_case"));
+  test::WriteFile(folder / "sentence_bert_config.json", R"({"do_lower_case": false})");
+  EXPECT_NO_THROW(ReadSentencePooling(folder.path()));
+  const auto prompts = [&](const json& config) {
+    test::WriteFile(folder / "config_sentence_transformers.json", config.dump());
+  };
+  prompts({{"prompts", {{"query", "query: "}}}, {"default_prompt_name", "query"}});
+  EXPECT_THAT(error(), AllOf(HasSubstr("default_prompt_name"), HasSubstr("query")));
+  prompts({{"prompts", json::object()}, {"default_prompt_name", nullptr}});
+  EXPECT_NO_THROW(ReadSentencePooling(folder.path()));
   modules({"Transformer", "Dense"});
   EXPECT_THAT(error(), AllOf(HasSubstr("module 1"), HasSubstr("Dense")));
   test::WriteFile(folder / "modules.json", "{}");

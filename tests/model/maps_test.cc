@@ -165,7 +165,7 @@ TEST(DecoderMaps, MemoryCountsTheTablesOfKeys) {
   const auto bytes = [&](const char* method) {
     return Sequence(*model.decoder, model.Plan(method), 1000, AnglePrecision::kExact).bytes();
   };
-  const int64_t table = 1000 * 8 * 4;                 // cos and sin of 4 pairs
+  const int64_t table = 4096 * 8 * 4;  // cos and sin of 4 pairs, in parts of 4096 tokens
   EXPECT_EQ(bytes("rerope") - bytes("none"), table);  // near keys; far ones stand at 0
   EXPECT_EQ(bytes("leaky-rerope") - bytes("none"), 2 * table);
   EXPECT_EQ(bytes("self-extend") - bytes("none"), 2 * table);

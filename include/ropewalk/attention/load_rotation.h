@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/relative/distance_map.h"
+#include "ropewalk/rotary/cos_sin_rows.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/table.h"
 
@@ -29,25 +31,31 @@ class LoadRotation {
   int64_t tokens() const { return tokens_; }
   int64_t head_dim() const { return spec_.head_dim; }
   const std::optional<DistanceMap>& map() const { return map_; }
-  int64_t bytes() const;
+  int64_t BytesFor(int64_t tokens) const;  // of the tables that Grow(tokens) makes
 
  private:
   friend struct LoadRotationAccess;
+  // Made once: a decoding step asks each layer for one row.
+  struct Angles {
+    Angles(const Frequencies& f, AnglePrecision precision);
+    void Fill(std::span<const int64_t> positions, float* out) const;
+    Frequencies frequencies;
+    std::optional<CosSinRows> exact;  // absent: kFloat32
+  };
   // cos and sin of the keys at one map of positions.
   struct KeyTable {
     PositionMap map;
     int64_t divisor = 1;
-    Frequencies frequencies;                  // over the divisor
+    Angles angles;                            // of frequencies over the divisor
     std::vector<AlignedBuffer<float>> parts;  // each [blocks, 2, pairs, 64]
   };
   struct View {
     PositionMap query;
-    Frequencies frequencies;
+    Angles angles;
     int table = -1;  // of its keys, -1: they stand at position 0 and stay as they are
   };
 
   RotarySpec spec_;
-  AnglePrecision precision_;
   std::optional<DistanceMap> map_;
   int64_t tokens_ = 0;
   std::vector<KeyTable> tables_;

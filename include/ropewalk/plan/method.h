@@ -65,7 +65,6 @@ class PositionMethod {
     std::map<std::string, int64_t> settings = {};
   };
   void AddPart(const std::string& text);
-  void AddScaling(const MethodInfo& scaling, const std::string& settings);
   int64_t Known(double factor, int64_t trained_length) const;
 
   std::string name_;
