@@ -37,14 +37,50 @@ std::optional<double> ReadPositions(const std::string& text) {
 // Digits that give the same float again, and no more.
 double Shortest(float x) { return std::stod(fmt::format("{}", x)); }
 
-Json VectorOf(const Encoder& encoder, const SentencePooling& pooling,
+Json Numbers(std::span<const float> values) {
+  Json list = Json::array();
+  for (const float x : values) list.push_back(Shortest(x));
+  return list;
+}
+
+EncoderStates WhichStates(const Options& options) {
+  return options.states == "mask-decoder" ? EncoderStates::kMaskDecoder : EncoderStates::kLast;
+}
+
+// A vector of the text or, where --states asks for them, one a token.
+Json VectorOf(const Encoder& encoder, const SentencePooling& pooling, const Options& options,
               const std::vector<int32_t>& ids) {
   const int64_t dim = encoder.config().hidden;
   std::vector<float> hidden(ids.size() * dim);
-  encoder.Forward(ids, hidden.data());
-  Json vector = Json::array();
-  for (const float x : SentenceVector(pooling, hidden, dim)) vector.push_back(Shortest(x));
-  return {{"tokens", ids.size()}, {"vector", std::move(vector)}};
+  encoder.Forward(ids, hidden.data(), {}, WhichStates(options));
+  if (options.states.empty()) {
+    return {{"tokens", ids.size()}, {"vector", Numbers(SentenceVector(pooling, hidden, dim))}};
+  }
+  Json rows = Json::array();
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    rows.push_back(Numbers(std::span(hidden).subspan(t * dim, dim)));
+  }
+  return {{"tokens", ids.size()}, {"states", std::move(rows)}};
+}
+
+// What the vectors are made of, and they.
+Json Output(const Encoder& encoder, const SentencePooling& pooling, const Options& options,
+            const std::optional<double>& alpha, Json vectors) {
+  const ModelConfig& c = encoder.config();
+  const int64_t most = encoder.max_tokens(WhichStates(options));
+  Json json = {{"architecture", c.architecture}, {"dim", c.hidden}};
+  if (options.states.empty()) {
+    json["pooling"] = Name(pooling.kind);
+    json["normalized"] = pooling.normalize;
+    json["pooling_source"] = pooling.source;
+  } else {
+    json["states"] = options.states;
+  }
+  json["positions"] = alpha ? fmt::format("hierarchical, alpha {}", *alpha) : "model";
+  json["max_tokens"] = most == INT64_MAX ? Json() : Json(most);
+  json["compute"] = options.compute;
+  json["vectors"] = std::move(vectors);
+  return json;
 }
 
 // The ids of --text between those that the model was trained with.
@@ -79,12 +115,11 @@ void Run(const Options& options) {
   const SentencePooling pooling = ReadSentencePooling(files.path);
   const auto encoder =
       Encoder::Load(files, {.compute = ComputeOf(options), .hierarchical_alpha = alpha});
-  const ModelConfig& c = encoder->config();
   Json vectors = Json::array();
   int64_t beyond = 0;
   InterruptScope scope;
   for (const std::vector<int32_t>& ids : texts) {
-    vectors.push_back(VectorOf(*encoder, pooling, ids));
+    vectors.push_back(VectorOf(*encoder, pooling, options, ids));
     const auto tokens = static_cast<int64_t>(ids.size());
     beyond += pooling.trained_tokens > 0 && tokens > pooling.trained_tokens ? 1 : 0;
     if (IsInterrupted()) throw Interrupted();
@@ -95,17 +130,7 @@ void Run(const Options& options) {
                     "sentence-transformers cuts them for this model; here none is cut",
                     beyond, texts.size(), pooling.trained_tokens));
   }
-  const bool endless = encoder->max_tokens() == INT64_MAX;
-  const Json json = {{"architecture", c.architecture},
-                     {"dim", c.hidden},
-                     {"pooling", Name(pooling.kind)},
-                     {"normalized", pooling.normalize},
-                     {"pooling_source", pooling.source},
-                     {"positions", alpha ? fmt::format("hierarchical, alpha {}", *alpha) : "model"},
-                     {"max_tokens", endless ? Json() : Json(encoder->max_tokens())},
-                     {"compute", options.compute},
-                     {"vectors", std::move(vectors)}};
-  fmt::print("{}\n", internal::Line(json));
+  fmt::print("{}\n", internal::Line(Output(*encoder, pooling, options, alpha, std::move(vectors))));
 }
 
 }  // namespace
@@ -117,15 +142,17 @@ void AddEmbedCommand(CLI::App& app) {
                          "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, T5, "
                          "DeBERTa v2 and v3, XLNet)");
   AddOptions(*command, *options,
-             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kPositions, Opt::kCompute,
-              Opt::kThreads, Opt::kAllowUnknown});
+             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kPositions, Opt::kStates,
+              Opt::kCompute, Opt::kThreads, Opt::kAllowUnknown});
   command->footer(
       "--text takes one text, of models with a WordPiece tokenizer, and puts [CLS] and [SEP] "
       "round it. --ids takes one, [101, 7592, 102], or many, [[101, 7592, 102], [101, 102]], with "
       "the special tokens that the model was trained with. Pooling is what modules.json says (the "
       "mean or the first token, normalised or not); without it the mean.\n"
       "A BERT of 512 positions reads longer texts with --positions hierarchical: position i n + j "
-      "is made of the learned ones of i and j, and positions below n stay as they were.\n\n"
+      "is made of the learned ones of i and j, and positions below n stay as they were.\n"
+      "--states mask-decoder is for DeBERTa v2 and v3 with the original checkpoint's absolute "
+      "positions, which its layers do not read.\n\n"
       "Example: ropewalk embed ./all-MiniLM-L6-v2 --text book.txt --positions hierarchical");
   command->callback([options] { Run(*options); });
 }

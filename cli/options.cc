@@ -102,6 +102,13 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
                    "ones (ALPHA is 0.4)")
           ->capture_default_str();
       return;
+    case Opt::kStates:
+      c.add_option("--states", o.states,
+                   "Instead of a vector a text, the states of its tokens: last: of the last layer; "
+                   "mask-decoder: what DeBERTa's masked language model reads, with absolute "
+                   "positions")
+          ->check(CLI::IsMember({"last", "mask-decoder"}));
+      return;
     case Opt::kCompute:
       c.add_option("--compute", o.compute,
                    "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs "

@@ -24,7 +24,7 @@ struct Options {
   std::vector<std::string> methods, rope_scaling, lengths, diff, search;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
-  std::string trained, protocol = "aligned", angles = "exact", positions = "model";
+  std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = Name(ComputeType::kFloat32);
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
@@ -53,6 +53,7 @@ enum class Opt {
   kNoPasskey,
   kAngles,
   kPositions,
+  kStates,
   kCompute,
   kBos,
   kThreads,

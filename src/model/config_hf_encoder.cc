@@ -55,6 +55,9 @@ class EncoderReader {
     Activation(activation_key, top_.String(activation_key).value_or("gelu"));
     c_.norm_eps = top_.Number("layer_norm_eps", 0, 1).value_or(norm_eps);
   }
+  int64_t PositionRows() const {
+    return source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
+  }
   void AbsolutePositions(int64_t first_row);
   void DebertaTerms();
 
@@ -73,7 +76,7 @@ void EncoderReader::CheckSizesKnown() const {
 }
 
 void EncoderReader::AbsolutePositions(int64_t first_row) {
-  const int64_t rows = source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
+  const int64_t rows = PositionRows();
   if (rows <= first_row) {
     Refuse("max_position_embeddings", fmt::format("{} rows precede position 0", first_row));
   }
@@ -179,8 +182,15 @@ void EncoderReader::Deberta() {
   spec.normalized_embedding = HasWord(norms, "layer_norm");
   const int64_t buckets = top_.Int("position_buckets", -1, kMaxDim).value_or(-1);
   int64_t reach = top_.Int("max_relative_positions", -1, kMaxTokens).value_or(-1);
-  if (reach < 1) reach = source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
-  if (top_.Bool("position_biased_input").value_or(true)) AbsolutePositions(0);
+  if (reach < 1) reach = PositionRows();
+  if (top_.Bool("position_biased_input").value_or(true)) {
+    AbsolutePositions(0);
+  } else {
+    spec.mask_decoder_positions = PositionRows();
+    c_.plan.notes.push_back(
+        fmt::format("the mask decoder alone adds learned absolute positions, {} of them",
+                    spec.mask_decoder_positions));
+  }
   if (!top_.Bool("relative_attention").value_or(false)) {
     c_.plan.notes.push_back("relative_attention is false: no disentangled terms");
     return;

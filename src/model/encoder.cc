@@ -43,20 +43,46 @@ struct Encoder::Impl::Scratch {
   AlignedBuffer<float> up, gate;  // [kChunkRows, feed_forward]
 };
 
-int64_t Encoder::Impl::max_tokens() const {
+int64_t Encoder::Impl::max_tokens(EncoderStates which) const {
   if (hierarchical) return hierarchical->rows * hierarchical->rows;
-  return config.plan.learned ? config.plan.learned->positions : INT64_MAX;
+  if (config.plan.learned) return config.plan.learned->positions;
+  return which == EncoderStates::kMaskDecoder ? spec().mask_decoder_positions : INT64_MAX;
 }
 
-void Encoder::Impl::Check(std::span<const int32_t> ids, std::span<const int32_t> types) const {
+void Encoder::Impl::CheckMaskDecoder(int64_t tokens) const {
+  const auto none = [](const std::string& why) {
+    throw Error(ErrorCode::kUnsupported, "Encoder::Forward: the mask decoder's states: " + why);
+  };
+  if (spec().tensors != EncoderSpec::Tensors::kDeberta) {
+    none(fmt::format("expected a DeBERTa model, got {}", config.architecture));
+  }
+  if (config.plan.learned) return;
+  if (config.layers < 2) none("expected 2 layers or more, of which the last is run again, got 1");
+  if (positions.empty()) {
+    none(fmt::format(
+        "the files lack the tensor 'embeddings.position_embeddings.weight' [{}, {}], the absolute "
+        "positions (transformers drops it when it saves a model); take the original checkpoint",
+        spec().mask_decoder_positions, config.hidden));
+  }
+  if (tokens > spec().mask_decoder_positions) {
+    Refuse(
+        fmt::format("{} tokens, but the mask decoder has absolute positions for {}; give fewer "
+                    "tokens",
+                    tokens, spec().mask_decoder_positions));
+  }
+}
+
+void Encoder::Impl::Check(std::span<const int32_t> ids, std::span<const int32_t> types,
+                          EncoderStates which) const {
   const auto tokens = static_cast<int64_t>(ids.size());
-  if (tokens > max_tokens()) {
+  if (which == EncoderStates::kMaskDecoder) CheckMaskDecoder(tokens);
+  if (tokens > max_tokens(which)) {
     const int64_t n = config.plan.learned->positions;
     Refuse(fmt::format("{} tokens, but the model has learned positions for {}{}", tokens, n,
                        hierarchical
                            ? fmt::format(", which hierarchical decomposition makes {}; give fewer "
                                          "tokens",
-                                         max_tokens())
+                                         max_tokens(which))
                            : fmt::format("; give fewer tokens, or load it with hierarchical "
                                          "positions, which serve {}",
                                          n * n)));
@@ -83,6 +109,18 @@ void Encoder::Impl::Check(std::span<const int32_t> ids, std::span<const int32_t>
   }
 }
 
+void Encoder::Impl::AddPositions(int64_t tokens, float* x) const {
+  std::vector<int64_t> where(tokens);
+  std::iota(where.begin(), where.end(), 0);
+  std::vector<float> rows(tokens * config.hidden);
+  if (hierarchical) {
+    HierarchicalRows(*hierarchical, positions, where, rows);
+  } else {
+    LookUpRows(positions, config.hidden, where, rows);
+  }
+  for (int64_t i = 0; i < tokens * config.hidden; ++i) x[i] += rows[i];
+}
+
 void Encoder::Impl::Embed(std::span<const int32_t> ids, std::span<const int32_t> types,
                           float* x) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
@@ -93,17 +131,7 @@ void Encoder::Impl::Embed(std::span<const int32_t> ids, std::span<const int32_t>
       for (int64_t i = 0; i < hidden; ++i) x[t * hidden + i] += row[i];
     }
   }
-  if (!positions.empty()) {
-    std::vector<int64_t> where(tokens);
-    std::iota(where.begin(), where.end(), 0);
-    std::vector<float> rows(tokens * hidden);
-    if (hierarchical) {
-      HierarchicalRows(*hierarchical, positions, where, rows);
-    } else {
-      LookUpRows(positions, hidden, where, rows);
-    }
-    for (int64_t i = 0; i < tokens * hidden; ++i) x[i] += rows[i];
-  }
+  if (config.plan.learned) AddPositions(tokens, x);
   if (embedding_norm.weight.size() > 0) Normalize(embedding_norm, x, tokens, x);
 }
 
@@ -134,20 +162,25 @@ std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t toke
   return forms;
 }
 
-void Encoder::Impl::AddAttention(const Layer& layer, const PreparedForm* form, KvCache& cache,
-                                 int64_t tokens, float* x, Scratch& s) const {
-  const ModelConfig& c = config;
-  const int64_t stride = 3 * width();
-  const float* input = x;
+void Encoder::Impl::Project(const Layer& layer, int64_t tokens, const float* x, Scratch& s) const {
   if (!spec().post_norm) {
     Normalize(layer.attention_norm, x, tokens, s.normed.data());
-    input = s.normed.data();
+    x = s.normed.data();
   }
-  layer.qkv.Apply(input, tokens, c.hidden, s.qkv.data(), stride);
+  layer.qkv.Apply(x, tokens, config.hidden, s.qkv.data(), 3 * width());
+}
+
+void Encoder::Impl::Store(int64_t tokens, KvCache& cache, Scratch& s) const {
+  const int64_t stride = 3 * width(), heads = config.heads, dim = config.head_dim;
   cache.Truncate(0);
-  cache.Append(Heads(s.qkv.data() + width(), tokens, c.heads, c.head_dim, stride),
-               Heads(s.qkv.data() + 2 * width(), tokens, c.heads, c.head_dim, stride));
-  Attention({.q = Heads(s.qkv.data(), tokens, c.heads, c.head_dim, stride),
+  cache.Append(Heads(s.qkv.data() + width(), tokens, heads, dim, stride),
+               Heads(s.qkv.data() + 2 * width(), tokens, heads, dim, stride));
+}
+
+void Encoder::Impl::AddAttention(const Layer& layer, const PreparedForm* form, const KvCache& cache,
+                                 int64_t tokens, float* x, Scratch& s) const {
+  const ModelConfig& c = config;
+  Attention({.q = Heads(s.qkv.data(), tokens, c.heads, c.head_dim, 3 * width()),
              .out = Heads(s.attended.data(), tokens, c.heads, c.head_dim, width()),
              .cache = &cache,
              .scale = static_cast<float>(spec().score_scale),
@@ -180,18 +213,33 @@ void Encoder::Impl::AddFeedForward(const Layer& layer, int64_t tokens, float* x,
   }
 }
 
+// x: the states below the last layer, which keys and values stay with.
+void Encoder::Impl::DecodeMasks(const PreparedForm* form, KvCache& cache, int64_t tokens, float* x,
+                                Scratch& s) const {
+  constexpr int kSteps = 2;  // as the models were trained
+  const Layer& last = layers.back();
+  Project(last, tokens, x, s);
+  Store(tokens, cache, s);
+  AddPositions(tokens, x);
+  for (int step = 0; step < kSteps; ++step) {
+    Project(last, tokens, x, s);
+    AddAttention(last, form, cache, tokens, x, s);
+    AddFeedForward(last, tokens, x, s);
+  }
+}
+
 Encoder::Encoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Encoder::~Encoder() = default;
 
 const ModelConfig& Encoder::config() const { return impl_->config; }
 const EncoderSpec& Encoder::spec() const { return impl_->spec(); }
-int64_t Encoder::max_tokens() const { return impl_->max_tokens(); }
+int64_t Encoder::max_tokens(EncoderStates which) const { return impl_->max_tokens(which); }
 
 void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
-                      std::span<const int32_t> token_types) const {
+                      std::span<const int32_t> token_types, EncoderStates which) const {
   const Impl& m = *impl_;
   const auto tokens = static_cast<int64_t>(ids.size());
-  m.Check(ids, token_types);
+  m.Check(ids, token_types, which);
   if (tokens == 0) return;
   if (hidden == nullptr) Refuse("hidden: expected room for the states, got null");
   const auto forms = m.FormsFor(tokens);
@@ -201,6 +249,12 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
   m.Embed(ids, token_types, x);
   for (std::size_t l = 0; l < m.layers.size(); ++l) {
     const PreparedForm* form = forms->empty() ? nullptr : &(*forms)[forms->size() == 1 ? 0 : l];
+    if (l + 1 == m.layers.size() && m.DecodesMasks(which)) {
+      m.DecodeMasks(form, cache, tokens, x, scratch);
+      continue;
+    }
+    m.Project(m.layers[l], tokens, x, scratch);
+    m.Store(tokens, cache, scratch);
     m.AddAttention(m.layers[l], form, cache, tokens, x, scratch);
     m.AddFeedForward(m.layers[l], tokens, x, scratch);
   }

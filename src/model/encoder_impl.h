@@ -27,8 +27,10 @@ struct Encoder::Impl {
   using Forms = std::vector<PreparedForm>;  // one a layer, one for all, or none
 
   ModelConfig config;
-  Weight words;                      // [vocab, hidden]; rows are read from the file
-  std::vector<float> positions;      // [positions, hidden], from position 0 on
+  Weight words;  // [vocab, hidden]; rows are read from the file
+  // [positions, hidden], from position 0 on: of the embeddings where the plan has them, else of the
+  // mask decoder.
+  std::vector<float> positions;
   AlignedBuffer<float> token_types;  // [token_types, hidden]
   std::optional<HierarchicalSpec> hierarchical;
   Norm embedding_norm, final_norm;  // empty: there is none
@@ -47,13 +49,25 @@ struct Encoder::Impl {
 
   struct Scratch;
   class Loader;
-  int64_t max_tokens() const;
-  void Check(std::span<const int32_t> ids, std::span<const int32_t> token_types) const;
+  bool DecodesMasks(EncoderStates which) const {
+    return which == EncoderStates::kMaskDecoder && !config.plan.learned;
+  }
+  int64_t max_tokens(EncoderStates which) const;
+  void Check(std::span<const int32_t> ids, std::span<const int32_t> token_types,
+             EncoderStates which) const;
+  void CheckMaskDecoder(int64_t tokens) const;
+  void AddPositions(int64_t tokens, float* x) const;
   void Embed(std::span<const int32_t> ids, std::span<const int32_t> token_types, float* x) const;
   void Normalize(const Norm& norm, const float* x, int64_t rows, float* out) const;
-  void AddAttention(const Layer& layer, const PreparedForm* form, KvCache& cache, int64_t tokens,
-                    float* x, Scratch& scratch) const;
+  // Queries from x into the scratch; keys and values too, and into the cache.
+  void Project(const Layer& layer, int64_t tokens, const float* x, Scratch& scratch) const;
+  void Store(int64_t tokens, KvCache& cache, Scratch& scratch) const;
+  // x plus what the queries in the scratch find in the cache.
+  void AddAttention(const Layer& layer, const PreparedForm* form, const KvCache& cache,
+                    int64_t tokens, float* x, Scratch& scratch) const;
   void AddFeedForward(const Layer& layer, int64_t tokens, float* x, Scratch& scratch) const;
+  void DecodeMasks(const PreparedForm* form, KvCache& cache, int64_t tokens, float* x,
+                   Scratch& scratch) const;
 };
 
 }  // namespace ropewalk

@@ -46,8 +46,8 @@ class Encoder::Impl::Loader {
   void Run() {
     m_.words = *tensors_.Find(Id::kWords);
     m_.token_types = ReadAll(tensors_.Find(Id::kTokenTypes));
+    m_.positions = ReadVector(tensors_.Find(Id::kPositions));
     if (c_.plan.learned) {
-      m_.positions = ReadVector(tensors_.Find(Id::kPositions));
       m_.positions.erase(m_.positions.begin(),
                          m_.positions.begin() + c_.plan.learned->first_row * c_.hidden);
     }

@@ -21,6 +21,7 @@ struct Expected {
   bool bias;
   std::string name;
   std::vector<int64_t> shape;
+  bool optional;  // a file without it is whole
 };
 
 // Collects what a model has.
@@ -33,7 +34,10 @@ class List {
 
   void In(int64_t layer, std::string prefix) { layer_ = layer, prefix_ = std::move(prefix); }
   void Tensor(Id id, const std::string& name, std::vector<int64_t> shape, bool bias = false) {
-    all.push_back({id, layer_, bias, prefix_ + name, std::move(shape)});
+    all.push_back({id, layer_, bias, prefix_ + name, std::move(shape), false});
+  }
+  void Optional(Id id, const std::string& name, std::vector<int64_t> shape) {
+    all.push_back({id, layer_, false, prefix_ + name, std::move(shape), true});
   }
   void Matrix(Id id, const std::string& name, int64_t out, int64_t in, bool bias) {
     Tensor(id, name + ".weight", {out, in});
@@ -59,6 +63,9 @@ void AddEmbeddings(List& t) {
   if (c.plan.learned) {
     const int64_t rows = c.plan.learned->first_row + c.plan.learned->positions;
     t.Matrix(Id::kPositions, "position_embeddings", rows, c.hidden, false);
+  } else if (t.e.mask_decoder_positions > 0) {
+    t.Optional(Id::kPositions, "position_embeddings.weight",
+               {t.e.mask_decoder_positions, c.hidden});
   }
   if (t.e.token_types > 0) {
     t.Matrix(Id::kTokenTypes, "token_type_embeddings", t.e.token_types, c.hidden, false);
@@ -224,6 +231,7 @@ EncoderTensors::EncoderTensors(const ModelConfig& config, const ModelFiles& file
     if (it == files.tensors.end()) {
       it = files.tensors.find((rooted ? root : "") + OtherSpelling(t.name));
     }
+    if (it == files.tensors.end() && t.optional) continue;
     if (it == files.tensors.end()) {
       throw Error(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' is missing (expected shape [{}]); is a weight file "

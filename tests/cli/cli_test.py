@@ -805,6 +805,26 @@ class Cli(unittest.TestCase):
         self.fails(2, "embed", bert, "--ids", ids, "--positions", "hierarchical:0.5", says="--positions")
         self.fails(2, "embed", bert, "--ids", ids, "--positions", "none", says="--positions")
         self.fails(2, "embed", bert, says="--ids")
+        # States of the tokens, and DeBERTa's with the absolute positions that its mask decoder adds.
+        states = self.json("embed", bert, "--ids", ids, "--states", "last")
+        self.assertEqual(states["states"], "last")
+        self.assertNotIn("pooling", states)
+        for text, vector in zip(states["vectors"], got["vectors"]):
+            self.assertEqual(text["tokens"], len(text["states"]))
+            mean = [sum(column) / len(column) for column in zip(*text["states"])]
+            for a, b in zip(mean, vector["vector"]):
+                self.assertAlmostEqual(a, b, places=5)
+        deberta = golden / "deberta_decoder"
+        last = self.json("embed", deberta, "--ids", ids, "--states", "last")
+        decoder = self.json("embed", deberta, "--ids", ids, "--states", "mask-decoder")
+        self.assertEqual((last["max_tokens"], decoder["max_tokens"]), (None, 300))
+        self.assertNotEqual(last["vectors"], decoder["vectors"])
+        self.fails(1, "embed", bert, "--ids", ids, "--states", "mask-decoder", says="DeBERTa")
+        self.fails(1, "embed", golden / "deberta_v3", "--ids", ids, "--states", "mask-decoder",
+                   says="transformers drops it")
+        self.fails(2, "embed", bert, "--ids", ids, "--states", "first", says="--states")
+        self.assertIn("the mask decoder alone adds learned absolute positions, 300 of them",
+                      self.works("inspect", deberta).decode())
         # A text between the tokens that its tokenizer puts around one.
         vocabulary = ["[UNK]", "[CLS]", "[SEP]", "rope", "##walk", "the", "."]
         (bert / "tokenizer.json").write_text(json.dumps(dict(

@@ -6,7 +6,7 @@
     hf_encoders/NAME/states.f32       float32: runs x rows x hidden
     hf_encoders/cases.json            ids; rows of the states; for each name its runs: tokens, token
                                       types or null, alpha of hierarchical positions or 0 (the same
-                                      in all runs of a name)
+                                      in all runs of a name), whether of the mask decoder
 """
 
 import pathlib
@@ -32,11 +32,14 @@ def main():
         folder = out / name
         folder.mkdir(parents=True)
         cases.write_folder(name, folder)
-        lengths = [n for n in TOKENS if n <= encoder.last]
-        runs[name] = [dict(tokens=n, types=None, alpha=encoder.alpha) for n in lengths]
+        plain = dict(types=None, alpha=encoder.alpha, decoder=encoder.decoder)
+        runs[name] = [dict(plain, tokens=n) for n in TOKENS if n <= encoder.last]
         if encoder.types:
-            runs[name].append(dict(tokens=80, types=cases.types_of(name, 80), alpha=encoder.alpha))
-        states = [cases.states(name, folder, ids[:r["tokens"]], r["types"]) for r in runs[name]]
+            runs[name].append(dict(plain, tokens=80, types=cases.types_of(name, 80)))
+        if encoder.decoder:  # the layers alone, beyond its positions
+            runs[name].append(dict(plain, tokens=400, decoder=False))
+        states = [cases.states(name, folder, ids[:r["tokens"]], r["types"], r["decoder"])
+                  for r in runs[name]]
         np.concatenate([s[[r for r in ROWS if r < len(s)]] for s in states]).astype("<f4").tofile(
             folder / "states.f32")
     cases.write_json(out / "cases.json", dict(ids=ids, rows=ROWS, runs=runs))

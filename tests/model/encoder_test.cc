@@ -7,28 +7,27 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "ropewalk/base/error.h"
-#include "tests/model/support.h"
+#include "tests/model/encoder_support.h"
 
 namespace ropewalk {
 namespace {
 
 using nlohmann::json;
+using test::Changed;
+using test::ErrorOf;
+using test::kGoldens;
+using test::LoadGolden;
+using test::ReadJson;
+using test::States;
 using test::fs::path;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const path kGoldens = path(ROPEWALK_SOURCE_DIR) / "tests" / "golden" / "hf_encoders";
 // The limit of make parity as well.
 constexpr double kLimit = 2e-5;
-
-json ReadJson(const path& file) {
-  std::ifstream in(file);
-  return json::parse(in);
-}
 
 std::vector<float> ReadFloats(const path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -36,43 +35,6 @@ std::vector<float> ReadFloats(const path& file) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   return values;
-}
-
-// A golden's folder with keys of its configuration changed.
-class Changed {
- public:
-  Changed(const std::string& name, const json& keys) {
-    test::fs::create_symlink(kGoldens / name / "model.safetensors", folder_ / "model.safetensors");
-    json config = ReadJson(kGoldens / name / "config.json");
-    config.update(keys);
-    test::WriteFile(folder_ / "config.json", config.dump());
-  }
-  std::string path() const { return folder_.path(); }
-
- private:
-  test::TempFolder folder_;
-};
-
-std::unique_ptr<Encoder> LoadGolden(const std::string& name, double alpha = 0) {
-  EncoderOptions options;
-  if (alpha != 0) options.hierarchical_alpha = alpha;
-  return Encoder::Load(OpenModel((kGoldens / name).string()), options);
-}
-
-std::vector<float> States(const Encoder& encoder, std::span<const int32_t> ids,
-                          std::span<const int32_t> types = {}) {
-  std::vector<float> states(ids.size() * encoder.config().hidden);
-  encoder.Forward(ids, states.data(), types);
-  return states;
-}
-
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(EncoderGolden, StatesEqualTransformers) {
@@ -89,7 +51,9 @@ TEST(EncoderGolden, StatesEqualTransformers) {
       const int64_t tokens = run["tokens"];
       std::vector<int32_t> types;
       if (!run["types"].is_null()) types = run["types"].get<std::vector<int32_t>>();
-      const auto states = States(*encoder, std::span(ids).first(tokens), types);
+      const auto which =
+          run["decoder"].get<bool>() ? EncoderStates::kMaskDecoder : EncoderStates::kLast;
+      const auto states = States(*encoder, std::span(ids).first(tokens), types, which);
       for (const int64_t row : cases["rows"]) {
         if (row >= tokens) continue;
         ours.insert(ours.end(), states.begin() + row * hidden, states.begin() + (row + 1) * hidden);

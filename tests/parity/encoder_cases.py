@@ -10,6 +10,7 @@ import json
 import pathlib
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 
@@ -19,6 +20,7 @@ BERT = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, num_hidden_
 T5 = dict(vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
 DEBERTA = dict(BERT, relative_attention=True, pos_att_type=["p2c", "c2p"],
                position_biased_input=False, type_vocab_size=0)
+DECODER_TABLE = "embeddings.position_embeddings.weight"
 XLNET = dict(vocab_size=VOCAB, d_model=32, n_layer=2, n_head=4, d_inner=48)
 
 
@@ -31,6 +33,7 @@ class Encoder:
     types: bool = False  # it is run with token types as well
     alpha: float = 0  # hierarchical positions of a table of `last` rows; 0: none
     last: int = 1 << 30  # tokens that it has positions for
+    decoder: bool = False  # with the absolute positions of DeBERTa's mask decoder, `last` of them
     root: str = ""  # before every name, as a file with a task's head has it
     keys: tuple = ()  # of the configuration, that a published file has although they are defaults
 
@@ -65,6 +68,16 @@ ENCODERS = {
     "deberta_p2c": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
                            dict(DEBERTA, pos_att_type=["p2c"], position_buckets=16,
                                 share_att_key=True, max_relative_positions=80)),
+    # The mask decoder's positions, as a checkpoint of the original code has them.
+    "deberta_decoder": Encoder(
+        transformers.DebertaV2Config, transformers.DebertaV2Model,
+        dict(DEBERTA, position_buckets=16, max_relative_positions=-1, share_att_key=True,
+             norm_rel_ebd="layer_norm", num_hidden_layers=3), last=300, decoder=True,
+        root="deberta."),
+    "deberta_decoder_linear": Encoder(
+        transformers.DebertaV2Config, transformers.DebertaV2Model,
+        dict(DEBERTA, max_relative_positions=60, max_position_embeddings=80), torch.float32,
+        last=80, decoder=True),
     "xlnet": Encoder(transformers.XLNetConfig, transformers.XLNetModel, XLNET, root="transformer."),
     "xlnet_clamped": Encoder(transformers.XLNetConfig, transformers.XLNetModel,
                              dict(XLNET, clamp_len=50, ff_activation="relu", untie_r=True),
@@ -100,12 +113,36 @@ def write_folder(name, folder):
     encoder = ENCODERS[name]
     model = random_model(name).to(encoder.dtype)
     model.save_pretrained(folder)
+    path = pathlib.Path(folder) / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    if encoder.decoder:  # which transformers does not write
+        tensors[DECODER_TABLE] = decoder_table(name).to(encoder.dtype)
     if encoder.root:  # as a checkpoint of a task has the names, with a head that is not read
-        import safetensors.torch
-        path = pathlib.Path(folder) / "model.safetensors"
-        tensors = {encoder.root + k: v for k, v in safetensors.torch.load_file(path).items()}
+        tensors = {encoder.root + k: v for k, v in tensors.items()}
         tensors["classifier.weight"] = torch.zeros(2, 32)
+    if encoder.decoder or encoder.root:
         safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def decoder_table(name):
+    encoder = ENCODERS[name]
+    noise = torch.randn((encoder.last, 32), generator=torch.Generator().manual_seed(len(name)))
+    return (0.8 * noise).to(encoder.dtype).float()
+
+
+def decoder_states(model, table, ids):
+    """What DeBERTa's masked language model reads (arXiv 2006.03654, section 3.2): transformers' last
+    layer twice, asked from the positions and from its own answer, about the states below it."""
+    everyone = torch.ones(1, len(ids))
+    below = model(torch.tensor([ids]), attention_mask=everyone,
+                  output_hidden_states=True).hidden_states[-2]
+    encoder = model.encoder
+    states = below + table[:len(ids)]
+    for _ in range(2):
+        states = encoder.layer[-1](
+            below, encoder.get_attention_mask(everyone), query_states=states,
+            relative_pos=encoder.get_rel_pos(below), rel_embeddings=encoder.get_rel_embedding())[0]
+    return states[0]
 
 
 def decomposed(table, alpha, tokens):
@@ -130,16 +167,17 @@ def extended(model, alpha, tokens):
     return model
 
 
-def states(name, folder, ids, types=None):
-    """[ids, hidden] float32 of eager attention."""
+def states(name, folder, ids, types=None, decoder=False):
+    """[ids, hidden] float32 of eager attention, of the last layer or of the mask decoder."""
     encoder = ENCODERS[name]
     plain = {} if "xlnet" in name or "deberta" in name else dict(attn_implementation="eager")
     source = folder
     if encoder.root:
         # transformers finds the names with their root by itself for a model of the task alone.
-        import safetensors.torch
         model = encoder.model(encoder.config.from_pretrained(folder, **plain)).float()
         tensors = safetensors.torch.load_file(pathlib.Path(folder) / "model.safetensors")
+        if encoder.decoder:
+            del tensors[encoder.root + DECODER_TABLE]
         model.load_state_dict({k.removeprefix(encoder.root): v.float() for k, v in tensors.items()
                                if k.startswith(encoder.root)})
     else:
@@ -148,6 +186,8 @@ def states(name, folder, ids, types=None):
         model = extended(model, encoder.alpha, len(ids))
     more = {} if types is None else dict(token_type_ids=torch.tensor([types]))
     with torch.no_grad():
+        if decoder:
+            return decoder_states(model.eval(), decoder_table(name), ids).numpy().astype(np.float32)
         out = model.eval()(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), **more)
         return out.last_hidden_state[0].numpy().astype(np.float32)
 

@@ -3,9 +3,9 @@
 //
 //   encoder_dump JOBS.json
 //
-// JOBS.json is an array of {"model", "ids", "types", "alpha", "vector", "out"}: types null, or one
-// for each id; alpha of hierarchical positions, 0: none. `out` receives [ids, hidden], or [hidden]
-// for a vector, float32, little endian.
+// JOBS.json is an array of {"model", "ids", "types", "alpha", "vector", "decoder", "out"}: types
+// null, or one for each id; alpha of hierarchical positions, 0: none; decoder: the mask decoder's
+// states. `out` receives [ids, hidden], or [hidden] for a vector, float32, little endian.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -24,7 +24,9 @@ void RunJob(const nlohmann::json& job, const ropewalk::Encoder& encoder) {
   if (!job.at("types").is_null()) types = job.at("types").get<std::vector<int32_t>>();
   const int64_t hidden = encoder.config().hidden;
   std::vector<float> states(ids.size() * hidden);
-  encoder.Forward(ids, states.data(), types);
+  encoder.Forward(
+      ids, states.data(), types,
+      job.at("decoder") ? ropewalk::EncoderStates::kMaskDecoder : ropewalk::EncoderStates::kLast);
   if (job.at("vector")) {
     const std::string folder = job.at("model");
     states = ropewalk::SentenceVector(ropewalk::ReadSentencePooling(folder), states, hidden);

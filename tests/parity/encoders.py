@@ -36,7 +36,7 @@ class Table:
 
     def add(self, name, run, job, theirs, control=False):
         out = self.root / f"{len(self.jobs)}.f32"
-        self.jobs.append(dict(dict(types=None, alpha=0, vector=False), **job, out=str(out)))
+        self.jobs.append(dict(dict(types=None, alpha=0, vector=False, decoder=False), **job, out=str(out)))
         self.expected.append((name, run, theirs, out, control))
 
     def finish(self):
@@ -44,13 +44,13 @@ class Table:
         cases.write_json(path, self.jobs)
         subprocess.run([self.program, str(path)], check=True)
         failures = 0
-        print(f"{'encoder':19} {'run':34} {'largest':>9} {'difference':>11}")
+        print(f"{'encoder':22} {'run':34} {'largest':>9} {'difference':>11}")
         for name, run, theirs, out, control in self.expected:
             ours = np.fromfile(out, np.float32).reshape(-1, theirs.shape[-1])[: len(theirs)]
             difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
             good = difference > 0.01 if control else difference <= LIMIT
             failures += not good
-            print(f"{name:19} {run:34} {np.abs(theirs).max():9.4f} {difference:11.2e}"
+            print(f"{name:22} {run:34} {np.abs(theirs).max():9.4f} {difference:11.2e}"
                   f"{' (must differ)' if control else ''}{'' if good else '  FAILED'}")
         print(f"{len(self.expected)} comparisons, {failures} failed (limit {LIMIT} of the largest)")
         return failures
@@ -60,8 +60,16 @@ def add_tiny(table, name, folder):
     encoder = cases.ENCODERS[name]
     cases.write_folder(name, folder)
     ids = cases.ids_of(1100, 0)
+    for tokens in [1, 2, 60, 80, 255, 300] if encoder.decoder else []:
+        if tokens <= encoder.last:
+            table.add(name, f"{tokens} tokens, mask decoder",
+                      dict(model=str(folder), ids=ids[:tokens], decoder=True),
+                      cases.states(name, folder, ids[:tokens], decoder=True))
+    if encoder.decoder:
+        table.add(name, "mask decoder, control", dict(model=str(folder), ids=ids[:60]),
+                  cases.states(name, folder, ids[:60], decoder=True), control=True)
     for tokens in [1, 2, 60, 300, 1100]:
-        if tokens > encoder.last or encoder.alpha and tokens > 400:
+        if not encoder.decoder and tokens > encoder.last or encoder.alpha and tokens > 400:
             continue
         job = dict(model=str(folder), ids=ids[:tokens], alpha=encoder.alpha)
         theirs = cases.states(name, folder, ids[:tokens])

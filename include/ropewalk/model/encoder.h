@@ -35,7 +35,17 @@ struct EncoderSpec {
   // relative embedding is normalised.
   bool content_to_position = false, position_to_content = false, shared_keys = false,
        normalized_embedding = false;
+  // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
+  int64_t mask_decoder_positions = 0;
 };
+
+// Which states of a text. DeBERTa v2 and v3 learn absolute positions that no layer reads, but what
+// comes before the masked language model's head (the enhanced mask decoder: He et al. 2020, arXiv
+// 2006.03654, section 3.2): with H the states below the last layer and P the positions' vectors,
+// the last layer runs twice, queries and residual from P + H and then from its own result, keys and
+// values from H both times. Where positions are added before the first layer
+// (position_biased_input) the two are the same.
+enum class EncoderStates : uint8_t { kLast, kMaskDecoder };
 
 struct EncoderOptions {
   ComputeType compute = ComputeType::kFloat32;  // of the linear layers
@@ -55,13 +65,15 @@ class Encoder {
 
   const ModelConfig& config() const;
   const EncoderSpec& spec() const;
-  int64_t max_tokens() const;  // of one text; INT64_MAX where positions have no end
+  // Of one text; INT64_MAX where positions have no end.
+  int64_t max_tokens(EncoderStates which = EncoderStates::kLast) const;
 
-  // The final states of one text, hidden: [ids.size(), config().hidden]. token_types: one for each
-  // id, or none (all 0). Throws Error for ids and types outside their tables and for a text longer
-  // than max_tokens(), before anything is computed.
+  // The states of one text, hidden: [ids.size(), config().hidden]. token_types: one for each id, or
+  // none (all 0). Throws Error for ids and types outside their tables, for a text longer than
+  // max_tokens(which) and for kMaskDecoder of a model without it, before anything is computed.
   void Forward(std::span<const int32_t> ids, float* hidden,
-               std::span<const int32_t> token_types = {}) const;
+               std::span<const int32_t> token_types = {},
+               EncoderStates which = EncoderStates::kLast) const;
 
  private:
   struct Impl;

@@ -1,0 +1,63 @@
+// What tests of encoders share: the goldens of tests/golden/make_encoder_goldens.py.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/model/encoder.h"
+#include "tests/model/support.h"
+
+namespace ropewalk::test {
+
+using nlohmann::json;
+
+inline const fs::path kGoldens = fs::path(ROPEWALK_SOURCE_DIR) / "tests" / "golden" / "hf_encoders";
+inline json ReadJson(const fs::path& file) {
+  std::ifstream in(file);
+  return json::parse(in);
+}
+
+// A golden's folder with keys of its configuration changed.
+class Changed {
+ public:
+  Changed(const std::string& name, const json& keys) {
+    fs::create_symlink(kGoldens / name / "model.safetensors", folder_ / "model.safetensors");
+    json config = ReadJson(kGoldens / name / "config.json");
+    config.update(keys);
+    WriteFile(folder_ / "config.json", config.dump());
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  TempFolder folder_;
+};
+
+inline std::unique_ptr<Encoder> LoadGolden(const std::string& name, double alpha = 0) {
+  EncoderOptions options;
+  if (alpha != 0) options.hierarchical_alpha = alpha;
+  return Encoder::Load(OpenModel((kGoldens / name).string()), options);
+}
+
+inline std::vector<float> States(const Encoder& encoder, std::span<const int32_t> ids,
+                                 std::span<const int32_t> types = {},
+                                 EncoderStates which = EncoderStates::kLast) {
+  std::vector<float> states(ids.size() * encoder.config().hidden);
+  encoder.Forward(ids, states.data(), types, which);
+  return states;
+}
+
+inline std::string ErrorOf(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace ropewalk::test
