@@ -63,13 +63,12 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
         config.plan.learned->positions));
     no_position = 0;
   }
-  if (biased > 0) {
+  if (biased > 0 && !config.plan.learned) {
     list.push_back(fmt::format(
         "{} layers have a bias on the scores in the place of a rotation: text of any length can be "
         "read, and no method of scaling applies to them",
         biased));
   }
-  if (config.encoder) no_position = 0;  // its notes say where its positions come from
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));
   if (partial > 0) list.push_back(fmt::format("{} layers rotate only part of a head", partial));

@@ -44,6 +44,55 @@ double Bfloat16Error(const AlibiBias& alibi, const std::vector<float>& slopes, i
   return most;
 }
 
+Json AlibiJson(const InspectBias& b, const AlibiBias& alibi) {
+  Json halves = Json::array(), sight = Json::array();
+  for (std::size_t h = 0; h < b.slopes.size(); ++h) {
+    halves.push_back(b.HalvesEvery(h));
+    sight.push_back(b.SightEnds(h));
+  }
+  const char* rule = alibi.rule == AlibiSlopes::kGeometric ? "geometric" : "powers_of_two";
+  return {{"method", "alibi"},
+          {"heads", b.bias.heads},
+          {"rule", alibi.slopes.empty() ? rule : "learned"},
+          {"max_bias", alibi.max_bias},
+          {"scale", alibi.scale},
+          {"bfloat16", alibi.bfloat16},
+          {"slopes", b.slopes},
+          {"halves_every", std::move(halves)},
+          {"sight_ends", std::move(sight)},
+          {"bfloat16_error", b.bfloat16_error ? Json(*b.bfloat16_error) : Json(nullptr)}};
+}
+
+// What a configuration says: the learned numbers are the model's.
+struct MethodJson {
+  const InspectBias& b;
+  Json operator()(const AlibiBias& alibi) const { return AlibiJson(b, alibi); }
+  Json operator()(const T5LayerBias& t5) const {
+    return {{"method", "t5"},
+            {"heads", b.bias.heads},
+            {"buckets", t5.bias.buckets},
+            {"last_distance", t5.bias.last_distance},
+            {"bidirectional", t5.bias.bidirectional},
+            {"per_layer", t5.per_layer}};
+  }
+  Json operator()(const DebertaLayerBias& deberta) const {
+    return {{"method", "deberta"},
+            {"heads", b.bias.heads},
+            {"buckets", deberta.bias.buckets},
+            {"last_distance", deberta.bias.max_position},
+            {"content_to_position", deberta.content_to_position},
+            {"position_to_content", deberta.position_to_content},
+            {"shared_keys", deberta.shared_keys},
+            {"normalized_embedding", deberta.normalized_embedding}};
+  }
+  Json operator()(const TransformerXlBias& xl) const {
+    return {{"method", "transformer_xl"},
+            {"heads", b.bias.heads},
+            {"bidirectional", !xl.causal},
+            {"last_distance", xl.clamp_distance > 0 ? Json(xl.clamp_distance) : Json()}};
+  }
+};
+
 }  // namespace
 
 double InspectBias::HalvesEvery(std::size_t head) const { return kLn2 / slopes[head]; }
@@ -52,13 +101,15 @@ double InspectBias::SightEnds(std::size_t head) const { return kLastBit * Halves
 InspectBias BiasOf(const InspectPage& page, std::size_t index) {
   InspectBias out = {.layers = LayerNames(LayersOf(page, index)),
                      .bias = page.resolved.biases[index]};
-  const AlibiBias& alibi = std::get<AlibiBias>(out.bias.method);
-  out.slopes = alibi.Lower(out.bias.heads, 0).behind;
-  if (alibi.bfloat16) out.bfloat16_error = Bfloat16Error(alibi, out.slopes, page.length);
+  if (const auto* alibi = std::get_if<AlibiBias>(&out.bias.method)) {
+    out.slopes = alibi->Lower(out.bias.heads, 0).behind;
+    if (alibi->bfloat16) out.bfloat16_error = Bfloat16Error(*alibi, out.slopes, page.length);
+  }
   return out;
 }
 
 std::string BiasText(const InspectPage& page, const InspectBias& b) {
+  if (b.slopes.empty()) return "";  // the plan's line says what a configuration knows of it
   const std::size_t heads = b.slopes.size();
   std::string out = fmt::format(
       "\nBias of {}: a score loses slope x distance\n"
@@ -93,25 +144,9 @@ std::string BiasText(const InspectPage& page, const InspectBias& b) {
 
 Json BiasJson(const InspectPage& page, std::size_t index) {
   const InspectBias& b = page.biases[index];
-  const AlibiBias& alibi = std::get<AlibiBias>(b.bias.method);
-  Json halves = Json::array(), sight = Json::array();
-  for (std::size_t h = 0; h < b.slopes.size(); ++h) {
-    halves.push_back(b.HalvesEvery(h));
-    sight.push_back(b.SightEnds(h));
-  }
-  const char* rule = alibi.rule == AlibiSlopes::kGeometric ? "geometric" : "powers_of_two";
-  return {{"layers", LayersOf(page, index)},
-          {"title", b.layers},
-          {"method", "alibi"},
-          {"heads", b.bias.heads},
-          {"rule", alibi.slopes.empty() ? rule : "learned"},
-          {"max_bias", alibi.max_bias},
-          {"scale", alibi.scale},
-          {"bfloat16", alibi.bfloat16},
-          {"slopes", b.slopes},
-          {"halves_every", std::move(halves)},
-          {"sight_ends", std::move(sight)},
-          {"bfloat16_error", b.bfloat16_error ? Json(*b.bfloat16_error) : Json(nullptr)}};
+  Json json = {{"layers", LayersOf(page, index)}, {"title", b.layers}};
+  json.update(std::visit(MethodJson{b}, b.bias.method));
+  return json;
 }
 
 }  // namespace ropewalk::cli

@@ -30,11 +30,11 @@ struct InspectRotation {
   std::vector<EngineView> engines = {};
 };
 
-// A bias on the scores that falls by a slope a token.
+// A bias on the scores.
 struct InspectBias {
   std::string layers;
   LayerBias bias;
-  std::vector<float> slopes = {};  // [heads], a token, as scores get them
+  std::vector<float> slopes = {};  // ALiBi: [heads], a token, as scores get them
   // With slopes in bfloat16: how far transformers' products are from the straight line at most, in
   // a score of the last token.
   std::optional<double> bfloat16_error = {};

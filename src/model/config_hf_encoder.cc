@@ -59,7 +59,11 @@ class EncoderReader {
     return source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
   }
   void AbsolutePositions(int64_t first_row);
-  void DebertaTerms();
+  DebertaLayerBias DebertaTerms() const;
+  template <class Bias>
+  void SetBias(const Bias& bias) {
+    for (LayerPlan& layer : c_.plan.layers) layer.bias = LayerBias{c_.heads, bias};
+  }
 
   const HfSource& source_;
   const JsonObject& top_;
@@ -105,13 +109,14 @@ void EncoderReader::T5() {
   spec.tensors = Tensors::kT5;
   spec.post_norm = false;
   spec.score_scale = 1;  // the initialisation of q has the square root in it
-  spec.bias_per_layer = source_.family.encoder == EncoderKind::kUmt5;
   RefuseIfTrue("is_decoder", "this is a decoder; encoders are computed");
-  const T5Bias bias{
+  T5LayerBias t5;
+  t5.per_layer = source_.family.encoder == EncoderKind::kUmt5;
+  t5.bias = {
       .buckets = top_.Int("relative_attention_num_buckets", 4, kMaxDim).value_or(32),
       .last_distance = top_.Int("relative_attention_max_distance", 1, kMaxTokens).value_or(128)};
-  bias.Bucket(0);  // refuses numbers that make no buckets
-  spec.bias = bias;
+  t5.bias.Bucket(0);  // refuses numbers that make no buckets
+  SetBias(t5);
   c_.block.norm = Norm::kRms;
   c_.norm_eps = source_.Number("layer_norm_epsilon", 0, 1).value_or(1e-6);
   std::string name = top_.String("feed_forward_proj").value_or("relu");
@@ -126,15 +131,10 @@ void EncoderReader::T5() {
                   "is_gated_act", fmt::format("{}", *gated));
   }
   if (const auto act = top_.String("dense_act_fn")) Activation("dense_act_fn", *act);
-  c_.plan.notes.push_back(fmt::format(
-      "T5 buckets: {} over distances up to {}, both directions; one learned number for each head "
-      "and bucket{}, added to unscaled scores",
-      bias.buckets, bias.last_distance,
-      spec.bias_per_layer ? " in every layer" : ", the same in all layers"));
 }
 
 // pos_att_type is a list, or words between bars.
-void EncoderReader::DebertaTerms() {
+DebertaLayerBias EncoderReader::DebertaTerms() const {
   std::vector<std::string> words;
   if (const json* types = top_.Find("pos_att_type")) {
     if (types->is_string()) {
@@ -150,15 +150,17 @@ void EncoderReader::DebertaTerms() {
       top_.Fail("pos_att_type", "a list of \"c2p\" and \"p2c\"");
     }
   }
+  DebertaLayerBias deberta;
   for (const std::string& word : words) {
     if (word == "c2p") {
-      spec.content_to_position = true;
+      deberta.content_to_position = true;
     } else if (word == "p2c") {
-      spec.position_to_content = true;
+      deberta.position_to_content = true;
     } else {
       Refuse("pos_att_type", fmt::format("\"{}\" is not computed; c2p and p2c are", word));
     }
   }
+  return deberta;
 }
 
 void EncoderReader::Deberta() {
@@ -173,13 +175,12 @@ void EncoderReader::Deberta() {
   c_.qkv_bias = c_.out_bias = true;
   spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(0);
   c_.head_dim = top_.Int("attention_head_size", 1, kMaxHeadDim).value_or(c_.head_dim);
-  DebertaTerms();
-  const int terms = 1 + (spec.content_to_position ? 1 : 0) + (spec.position_to_content ? 1 : 0);
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(terms * c_.head_dim));
-  spec.shared_keys = top_.Bool("share_att_key").value_or(false);
+  DebertaLayerBias deberta = DebertaTerms();
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(deberta.Terms() * c_.head_dim));
+  deberta.shared_keys = top_.Bool("share_att_key").value_or(false);
   std::string norms = top_.String("norm_rel_ebd").value_or("none");
   std::replace(norms.begin(), norms.end(), '|', ' ');
-  spec.normalized_embedding = HasWord(norms, "layer_norm");
+  deberta.normalized_embedding = HasWord(norms, "layer_norm");
   const int64_t buckets = top_.Int("position_buckets", -1, kMaxDim).value_or(-1);
   int64_t reach = top_.Int("max_relative_positions", -1, kMaxTokens).value_or(-1);
   if (reach < 1) reach = PositionRows();
@@ -195,22 +196,16 @@ void EncoderReader::Deberta() {
     c_.plan.notes.push_back("relative_attention is false: no disentangled terms");
     return;
   }
-  if (terms == 1) {
+  if (deberta.Terms() == 1) {
     Refuse("pos_att_type", "relative attention without c2p and p2c is not computed");
   }
-  DebertaBias bias;
+  DebertaBias& bias = deberta.bias;
   bias.buckets = std::max<int64_t>(buckets, 0);
   bias.max_position = reach;
   bias.model_dim = c_.hidden;
   bias.head_dim = c_.head_dim;
   bias.Row(0);  // refuses numbers that make no buckets
-  spec.bias = bias;
-  c_.plan.notes.push_back(fmt::format(
-      "disentangled attention: {}{}{} of {} distances up to {}; {}; scores over sqrt({} head_dim)",
-      spec.content_to_position ? "content to position" : "", terms == 3 ? " and " : "",
-      spec.position_to_content ? "position to content" : "",
-      buckets > 0 ? fmt::format("{} log buckets a side", buckets) : std::string("all"), reach,
-      spec.shared_keys ? "the layers' own matrices of q and k" : "matrices of their own", terms));
+  SetBias(deberta);
 }
 
 void EncoderReader::Xlnet() {
@@ -232,12 +227,8 @@ void EncoderReader::Xlnet() {
   bias.causal = false;
   bias.clamp_distance = std::max<int64_t>(top_.Int("clamp_len", -1, kMaxTokens).value_or(-1), 0);
   if (c_.hidden % 2 != 0) Refuse("d_model", "an even number is needed for sinusoids");
-  spec.bias = bias;
-  c_.plan.notes.push_back(fmt::format(
-      "Transformer-XL positions: sinusoids of the distance, both directions{}, projected in every "
-      "layer, against the query and a learned vector; one segment",
-      bias.clamp_distance > 0 ? fmt::format(", of distance {} beyond it", bias.clamp_distance)
-                              : std::string()));
+  SetBias(bias);
+  c_.plan.notes.push_back("one segment, where XLNet's segment bias has no effect");
 }
 
 }  // namespace

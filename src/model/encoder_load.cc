@@ -55,9 +55,11 @@ class Encoder::Impl::Loader {
     m_.final_norm = MakeNorm(Id::kFinalNorm, -1);
     for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(MakeLayer(l));
     auto forms = std::make_shared<Forms>();
-    if (const auto* t5 = std::get_if<T5Bias>(&e_.bias)) LowerT5(*t5, *forms);
-    if (const auto* deberta = std::get_if<DebertaBias>(&e_.bias)) LowerDeberta(*deberta, *forms);
-    if (const auto* xl = std::get_if<TransformerXlBias>(&e_.bias)) ReadSinusoidal(*xl);
+    if (const auto* t5 = internal::BiasOf<T5LayerBias>(c_)) LowerT5(*t5, *forms);
+    if (const auto* deberta = internal::BiasOf<DebertaLayerBias>(c_)) {
+      LowerDeberta(*deberta, *forms);
+    }
+    if (const auto* xl = internal::BiasOf<TransformerXlBias>(c_)) ReadSinusoidal(*xl);
     m_.forms = std::move(forms);
   }
 
@@ -101,29 +103,31 @@ class Encoder::Impl::Loader {
     return layer;
   }
 
-  void LowerT5(T5Bias bias, Forms& forms) const {
-    for (int64_t l = 0; l < (e_.bias_per_layer ? c_.layers : 1); ++l) {
+  void LowerT5(const T5LayerBias& t5, Forms& forms) const {
+    T5Bias bias = t5.bias;
+    for (int64_t l = 0; l < (t5.per_layer ? c_.layers : 1); ++l) {
       bias.embedding = ReadVector(tensors_.Find(Id::kRelative, l));
       // Beyond last_distance the nearest column holds.
       forms.emplace_back(bias.Lower(c_.heads, bias.last_distance), c_.heads, c_.head_dim);
     }
   }
 
-  void LowerDeberta(DebertaBias bias, Forms& forms) const {
+  void LowerDeberta(const DebertaLayerBias& deberta, Forms& forms) const {
+    DebertaBias bias = deberta.bias;
     AlignedBuffer<float> embedding = ReadAll(tensors_.Find(Id::kRelative));
-    if (e_.normalized_embedding) {
+    if (deberta.normalized_embedding) {
       m_.Normalize(MakeNorm(Id::kRelativeNorm, -1), embedding.data(), 2 * bias.Span(),
                    embedding.data());
     }
     bias.embedding.assign(embedding.data(), embedding.data() + embedding.size());
-    const Id key = e_.shared_keys ? Id::kK : Id::kPositionKey;
-    const Id query = e_.shared_keys ? Id::kQ : Id::kPositionQuery;
+    const Id key = deberta.shared_keys ? Id::kK : Id::kPositionKey;
+    const Id query = deberta.shared_keys ? Id::kQ : Id::kPositionQuery;
     for (int64_t l = 0; l < c_.layers; ++l) {
-      if (e_.content_to_position) {
+      if (deberta.content_to_position) {
         bias.key_projection = ReadVector(tensors_.Find(key, l));
         bias.key_projection_bias = ReadVector(tensors_.FindBias(key, l));
       }
-      if (e_.position_to_content) {
+      if (deberta.position_to_content) {
         bias.query_projection = ReadVector(tensors_.Find(query, l));
         bias.query_projection_bias = ReadVector(tensors_.FindBias(query, l));
       }

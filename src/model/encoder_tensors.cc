@@ -98,17 +98,18 @@ void AddDeberta(List& t) {
   const ModelConfig& c = t.c;
   AddEmbeddings(t);
   AddBertLayers(t, "query_proj", "key_proj", "value_proj");
-  const auto* bias = std::get_if<DebertaBias>(&t.e.bias);
+  const auto* bias = BiasOf<DebertaLayerBias>(c);
   if (bias == nullptr) return;
   t.In(-1, "encoder.");
-  t.Matrix(Id::kRelative, "rel_embeddings", 2 * bias->Span(), c.hidden, false);
-  if (t.e.normalized_embedding) t.Norm(Id::kRelativeNorm, "LayerNorm");
-  if (t.e.shared_keys) return;
+  t.Matrix(Id::kRelative, "rel_embeddings", 2 * bias->bias.Span(), c.hidden, false);
+  if (bias->normalized_embedding) t.Norm(Id::kRelativeNorm, "LayerNorm");
+  if (bias->shared_keys) return;
   for (int64_t l = 0; l < c.layers; ++l) {
     t.In(l, fmt::format("encoder.layer.{}.attention.self.", l));
     const int64_t width = HeadsWide(c);
-    if (t.e.content_to_position) t.Matrix(Id::kPositionKey, "pos_key_proj", width, c.hidden, true);
-    if (t.e.position_to_content) {
+    if (bias->content_to_position)
+      t.Matrix(Id::kPositionKey, "pos_key_proj", width, c.hidden, true);
+    if (bias->position_to_content) {
       t.Matrix(Id::kPositionQuery, "pos_query_proj", width, c.hidden, true);
     }
   }
@@ -117,7 +118,7 @@ void AddDeberta(List& t) {
 void AddT5(List& t) {
   const ModelConfig& c = t.c;
   const int64_t width = HeadsWide(c);
-  const int64_t buckets = std::get<T5Bias>(t.e.bias).buckets;
+  const T5LayerBias& t5 = *BiasOf<T5LayerBias>(c);
   t.In(-1, "");
   t.Matrix(Id::kWords, "shared", c.vocab, c.hidden, false);
   t.Norm(Id::kFinalNorm, "encoder.final_layer_norm");
@@ -128,8 +129,9 @@ void AddT5(List& t) {
     t.Matrix(Id::kK, "0.SelfAttention.k", width, c.hidden, false);
     t.Matrix(Id::kV, "0.SelfAttention.v", width, c.hidden, false);
     t.Matrix(Id::kO, "0.SelfAttention.o", c.hidden, width, false);
-    if (l == 0 || t.e.bias_per_layer) {
-      t.Matrix(Id::kRelative, "0.SelfAttention.relative_attention_bias", buckets, c.heads, false);
+    if (l == 0 || t5.per_layer) {
+      t.Matrix(Id::kRelative, "0.SelfAttention.relative_attention_bias", t5.bias.buckets, c.heads,
+               false);
     }
     t.Norm(Id::kFeedForwardNorm, "1.layer_norm");
     const char* up = c.block.gated ? "1.DenseReluDense.wi_1" : "1.DenseReluDense.wi";

@@ -34,6 +34,14 @@ enum class EncoderTensor : uint8_t {
   kFeedForwardNorm,
 };
 
+// The bias that all layers have, where it is of this kind; else null.
+template <class Bias>
+const Bias* BiasOf(const ModelConfig& config) {
+  const std::vector<LayerPlan>& layers = config.plan.layers;
+  if (layers.empty() || !layers[0].bias) return nullptr;
+  return std::get_if<Bias>(&layers[0].bias->method);
+}
+
 // The tensors of a model, found and of the right shape. Throws Error that names the file and the
 // tensor for one that is missing, of another shape, or has no place.
 class EncoderTensors {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 
 namespace ropewalk {
 namespace {
@@ -27,36 +28,114 @@ std::string DescribeAlibi(const AlibiBias& alibi, int64_t heads) {
   return text;
 }
 
+std::string DescribeT5(const T5LayerBias& t5) {
+  return fmt::format(
+      "T5 buckets: {} over distances up to {}, {}; one learned number for each head and bucket{}, "
+      "added to unscaled scores",
+      t5.bias.buckets, t5.bias.last_distance,
+      t5.bias.bidirectional ? "both directions" : "keys behind alone",
+      t5.per_layer ? " in every layer" : ", the same in all layers");
+}
+
+std::string DescribeDeberta(const DebertaLayerBias& deberta) {
+  const DebertaBias& b = deberta.bias;
+  return fmt::format(
+      "DeBERTa's disentangled terms: {}{}{}; {} up to {}{}; {}; scores over sqrt({} head_dim)",
+      deberta.content_to_position ? "content to position" : "", deberta.Terms() == 3 ? " and " : "",
+      deberta.position_to_content ? "position to content" : "",
+      b.buckets > 0 ? fmt::format("{} log buckets a side", b.buckets) : "a row each distance",
+      b.max_position, deberta.normalized_embedding ? ", normalised" : "",
+      deberta.shared_keys ? "the layers' own matrices of q and k" : "matrices of their own",
+      deberta.Terms());
+}
+
+std::string DescribeTransformerXl(const TransformerXlBias& xl) {
+  return fmt::format(
+      "Transformer-XL's terms: sinusoids of the distance, {}{}, projected in every layer, against "
+      "the query and a learned vector",
+      xl.causal ? "keys behind alone" : "both directions",
+      xl.clamp_distance > 0 ? fmt::format(", of distance {} beyond it", xl.clamp_distance) : "");
+}
+
+struct LowerBias {
+  const LayerBias& bias;
+  int64_t last;  // distance
+  AnglePrecision precision;
+  ScoreForm operator()(const AlibiBias& alibi) const {
+    if (alibi.bfloat16 && precision == AnglePrecision::kFloat32) {
+      return alibi.LowerInBfloat16(bias.heads);
+    }
+    return alibi.Lower(bias.heads, last);
+  }
+  ScoreForm operator()(const T5LayerBias& t5) const { return t5.bias.Lower(bias.heads, last); }
+  ScoreForm operator()(const DebertaLayerBias& deberta) const {
+    return deberta.bias.Lower(bias.heads, last);
+  }
+  ScoreForm operator()(const TransformerXlBias& xl) const { return xl.Lower(bias.heads, last); }
+};
+
+// Learned numbers count where the bias has them; a configuration has none.
+struct HashMethod {
+  int64_t heads;
+  Hasher& hasher;
+  void operator()(const AlibiBias& alibi) const {
+    const SlopeForm form = alibi.Lower(heads, 0);
+    hasher.UpdateValue(heads);
+    for (const float slope : form.behind) hasher.UpdateValue(slope);
+    hasher.UpdateValue(static_cast<uint8_t>(alibi.bfloat16));
+    hasher.UpdateValue(static_cast<uint8_t>(!form.ahead.empty()));
+    for (const float slope : form.ahead) hasher.UpdateValue(slope);
+  }
+  void operator()(const T5LayerBias& t5) const {
+    t5.bias.Bucket(0);  // refuses numbers that make no buckets
+    Integers({heads, t5.bias.buckets, t5.bias.last_distance, t5.bias.bidirectional, t5.per_layer});
+    Learned({&t5.bias.embedding});
+  }
+  void operator()(const DebertaLayerBias& deberta) const {
+    const DebertaBias& b = deberta.bias;
+    b.Row(0);
+    Integers({heads, b.buckets, b.max_position, deberta.content_to_position,
+              deberta.position_to_content, deberta.shared_keys, deberta.normalized_embedding});
+    Learned({&b.embedding, &b.key_projection, &b.key_projection_bias, &b.query_projection,
+             &b.query_projection_bias});
+  }
+  void operator()(const TransformerXlBias& xl) const {
+    // model_dim gives the frequencies of the sinusoids.
+    Integers({heads, xl.model_dim, xl.causal, xl.clamp_distance});
+    Learned({&xl.projection, &xl.content_bias, &xl.position_bias});
+  }
+  void Integers(std::initializer_list<int64_t> list) const {
+    for (const int64_t number : list) hasher.UpdateValue(number);
+  }
+  void Learned(std::initializer_list<const std::vector<float>*> list) const {
+    for (const std::vector<float>* numbers : list) {
+      hasher.UpdateValue(static_cast<int64_t>(numbers->size()));
+      hasher.Update(numbers->data(), numbers->size() * sizeof(float));
+    }
+  }
+};
+
+struct DescribeMethod {
+  int64_t heads;
+  std::string operator()(const AlibiBias& alibi) const { return DescribeAlibi(alibi, heads); }
+  std::string operator()(const T5LayerBias& t5) const { return DescribeT5(t5); }
+  std::string operator()(const DebertaLayerBias& deberta) const { return DescribeDeberta(deberta); }
+  std::string operator()(const TransformerXlBias& xl) const { return DescribeTransformerXl(xl); }
+};
+
 }  // namespace
 
 ScoreForm Lower(const LayerBias& bias, int64_t length, AnglePrecision precision) {
-  return std::visit(
-      [&](const AlibiBias& alibi) -> ScoreForm {
-        if (alibi.bfloat16 && precision == AnglePrecision::kFloat32) {
-          return alibi.LowerInBfloat16(bias.heads);
-        }
-        return alibi.Lower(bias.heads, std::max<int64_t>(length - 1, 0));
-      },
-      bias.method);
+  return std::visit(LowerBias{bias, std::max<int64_t>(length - 1, 0), precision}, bias.method);
 }
 
 std::string Describe(const LayerBias& bias) {
-  return std::visit([&](const AlibiBias& alibi) { return DescribeAlibi(alibi, bias.heads); },
-                    bias.method);
+  return std::visit(DescribeMethod{bias.heads}, bias.method);
 }
 
 void HashBias(const LayerBias& bias, Hasher& hasher) {
   hasher.UpdateValue(static_cast<uint8_t>(bias.method.index()));
-  std::visit(
-      [&](const AlibiBias& alibi) {
-        const SlopeForm form = alibi.Lower(bias.heads, 0);
-        hasher.UpdateValue(bias.heads);
-        for (const float slope : form.behind) hasher.UpdateValue(slope);
-        hasher.UpdateValue(static_cast<uint8_t>(alibi.bfloat16));
-        hasher.UpdateValue(static_cast<uint8_t>(!form.ahead.empty()));
-        for (const float slope : form.ahead) hasher.UpdateValue(slope);
-      },
-      bias.method);
+  std::visit(HashMethod{bias.heads, hasher}, bias.method);
 }
 
 }  // namespace ropewalk

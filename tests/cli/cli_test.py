@@ -856,7 +856,20 @@ class Cli(unittest.TestCase):
         self.fails(1, "embed", MODEL, "--ids", ids, says="encoders that run are bert")
         self.fails(1, "perplexity", bert, "--ids", one, "--length", 16, says="ropewalk embed runs it")
         seen = self.works("inspect", t5).decode()
-        self.assertIn("T5 buckets: 32 over distances up to 128", seen)
+        self.assertIn("layers 0-1: no rotation, scores plus T5 buckets: 32 over distances up to 128", seen)
+        biases = {name: self.json("inspect", golden / name, "--json")["positions"]["biases"]
+                  for name in ("t5", "umt5", "deberta_c2p", "xlnet_clamped", "bert")}
+        self.assertEqual(biases["bert"], [])
+        layers = dict(layers=[0, 1], title="layers 0-1", heads=4)
+        t5_bias = dict(layers, method="t5", buckets=32, last_distance=128, bidirectional=True)
+        self.assertEqual(biases["t5"], [dict(t5_bias, per_layer=False)])
+        self.assertEqual(biases["umt5"], [dict(t5_bias, per_layer=True)])
+        self.assertEqual(biases["deberta_c2p"], [dict(
+            layers, method="deberta", buckets=12, last_distance=100, content_to_position=True,
+            position_to_content=False, shared_keys=False, normalized_embedding=False)])
+        self.assertEqual(biases["xlnet_clamped"], [dict(
+            layers, method="transformer_xl", bidirectional=True, last_distance=50)])
+        self.assertNotIn("any length", self.works("inspect", golden / "deberta_c2p").decode())
         self.assertNotIn("NoPE", seen)
         self.assertNotIn("layers without positions", seen)
         self.assertIn("a learned vector for each of 20 positions",

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ropewalk/base/error.h"
 #include "tests/model/encoder_support.h"
@@ -110,6 +111,31 @@ TEST(Encoder, BeyondTheTableOfPositions) {
               AllOf(HasSubstr("401 tokens"), HasSubstr("400")));
   EXPECT_THAT(ErrorOf([&] { LoadGolden("bert_hierarchical", 0.5); }), HasSubstr("alpha"));
   EXPECT_EQ(LoadGolden("roberta")->max_tokens(), 300);  // of 302 rows
+}
+
+// Each with a bias of its own, and models with the same one share the hash.
+TEST(Encoder, PlansHaveHashesOfTheirBias) {
+  const auto hash = [](const std::string& folder) {
+    return Resolve(OpenModel(folder).config.plan, 64).hash;
+  };
+  const auto golden = [&](const char* name) { return hash((kGoldens / name).string()); };
+  std::set<std::string> seen;
+  const auto names = {"bert",        "roberta",        "t5",           "t5_gated",
+                      "umt5",        "deberta_linear", "deberta_v3",   "deberta_c2p",
+                      "deberta_p2c", "xlnet",          "xlnet_clamped"};
+  for (const char* name : names) EXPECT_TRUE(seen.insert(golden(name)).second) << name;
+  EXPECT_EQ(golden("deberta_linear"), golden("deberta_decoder_linear"));
+  EXPECT_NE(golden("deberta_v3"), golden("deberta_decoder"));  // of 3 layers
+  for (const auto& [name, key, value] : {std::tuple{"t5", "relative_attention_num_buckets", 16},
+                                         {"t5", "relative_attention_max_distance", 256},
+                                         {"umt5", "num_heads", 2},
+                                         {"deberta_v3", "position_buckets", 32},
+                                         {"deberta_v3", "max_relative_positions", 200},
+                                         {"deberta_linear", "max_relative_positions", 61},
+                                         {"xlnet", "clamp_len", 60}}) {
+    EXPECT_TRUE(seen.insert(hash(Changed(name, {{key, value}}).path())).second) << name << key;
+  }
+  EXPECT_EQ(seen.size(), names.size() + 7);
 }
 
 TEST(Encoder, BadInput) {

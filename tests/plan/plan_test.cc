@@ -95,16 +95,20 @@ TEST(Plan, BiasOfALayer) {
               testing::ThrowsMessage<Error>(HasSubstr("layer 1: recurrent layers have no scores")));
 }
 
-TEST(Plan, BiasLowersToAForm) {
-  const LayerBias bias{8, AlibiBias{.scale = 0.125, .bfloat16 = true}};
-  const ScoreForm exact = Lower(bias, 4096, AnglePrecision::kExact);
-  EXPECT_EQ(std::get<SlopeForm>(exact).behind[0], 0.0625f);
-  const ScoreForm products = Lower(bias, 4096, AnglePrecision::kFloat32);
-  EXPECT_EQ(std::get<PairForm>(products).function->heads(), 8);
-  const LayerBias plain{8, AlibiBias{}};
-  for (const AnglePrecision angles : {AnglePrecision::kExact, AnglePrecision::kFloat32}) {
-    EXPECT_TRUE(std::holds_alternative<SlopeForm>(Lower(plain, 1, angles)));
-  }
+// Hashes that docs/results names stay: SmolLM2-135M without scaling and with YaRN.
+TEST(Plan, PublishedHashesStay) {
+  PositionPlan plan;
+  LayerPlan layer;
+  layer.rotation = Spec(100000);
+  plan.layers.assign(30, layer);
+  EXPECT_EQ(Resolve(WithScaling(plan, NoScaling{}, 8192), 4096).hash,
+            "0c2f055c5698c11a908ee579b83e8dac");
+  EXPECT_EQ(Resolve(WithScaling(plan, YarnScaling{2}, 8192), 16384).hash,
+            "0bd75ad0c92b289ea2c37db49bf7d56f");
+  // ALiBi, as it was before other biases had a hash.
+  plan.layers.assign(2, {});
+  for (LayerPlan& l : plan.layers) l.bias = LayerBias{6, AlibiBias{}};
+  EXPECT_EQ(Resolve(plan, 64).hash, "01ef7a54016a597db2503d1f19d99c7f");
 }
 
 TEST(Plan, WithScalingReplacesEveryRotation) {

@@ -10,14 +10,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "ropewalk/attention/linear.h"
 #include "ropewalk/model/model.h"
-#include "ropewalk/relative/deberta.h"
-#include "ropewalk/relative/t5.h"
-#include "ropewalk/relative/transformer_xl.h"
 
 namespace ropewalk {
 
@@ -27,14 +23,7 @@ struct EncoderSpec {
   Tensors tensors = Tensors::kBert;
   bool post_norm = true;    // each norm behind a residual addition, not before a block
   int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
-  double score_scale = 1;   // of q.k and of the content terms
-  // What is added to the scores, without its learned numbers; they lie in the tensors.
-  std::variant<std::monostate, T5Bias, DebertaBias, TransformerXlBias> bias = {};
-  bool bias_per_layer = false;  // T5: a table in every layer (UMT5), not the first one's for all
-  // DeBERTa: the terms, whether they use the matrices of the layer's own q and k, and whether the
-  // relative embedding is normalised.
-  bool content_to_position = false, position_to_content = false, shared_keys = false,
-       normalized_embedding = false;
+  double score_scale = 1;   // of q.k and of the content terms; what is added to them says the plan
   // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
   int64_t mask_decoder_positions = 0;
 };

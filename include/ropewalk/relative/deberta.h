@@ -36,6 +36,8 @@ struct DebertaBias {
   };
   // Of a form with gradients in the place of numbers; its row_of is not read.
   Gradient Backward(const ContentForm& gradient) const;
+
+  bool operator==(const DebertaBias&) const = default;
 };
 
 // make_log_bucket_position, exact: distances up to buckets / 2 are their own bucket, farther ones

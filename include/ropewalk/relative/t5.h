@@ -23,6 +23,8 @@ struct T5Bias {
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
   // d(loss) / d(embedding), [buckets, heads].
   std::vector<double> Backward(const DistanceForm& gradient) const;
+
+  bool operator==(const T5Bias&) const = default;
 };
 
 }  // namespace ropewalk

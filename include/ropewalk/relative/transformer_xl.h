@@ -32,6 +32,8 @@ struct TransformerXlBias {
   };
   // Of a form with gradients in the place of numbers and the same `first` and `rows`.
   Gradient Backward(const ContentForm& gradient) const;
+
+  bool operator==(const TransformerXlBias&) const = default;
 };
 
 }  // namespace ropewalk
