@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "src/base/host_device.h"
 #include "src/rotary/double_double.h"
 
 namespace ropewalk::internal {
@@ -43,7 +44,7 @@ struct ReducedAngle {
 };
 
 // turns: a fraction of a turn in units of 2^-128. Error below 2^-60 radians.
-inline ReducedAngle Reduce(Uint128 turns) {
+ROPEWALK_HD inline ReducedAngle Reduce(Uint128 turns) {
   constexpr Uint128 kEighth = static_cast<Uint128>(1) << 125;
   const int quadrant = static_cast<int>((turns + kEighth) >> 126);
   const int64_t rest =  // signed, units of 2^-64 turns, |rest| <= 2^61

@@ -12,6 +12,7 @@
 #include "ropewalk/rotary/cos_sin_rows.h"
 #include "src/base/parallel.h"
 #include "src/rotary/angle_scratch.h"
+#include "src/rotary/exact_angle.h"
 #include "src/rotary/table_cpu.h"
 
 namespace ropewalk {
@@ -35,12 +36,12 @@ struct internal::ExactTurns {
 namespace {
 
 using internal::ExactTurns;
+using internal::kFineBits;
 using internal::Uint128;
 
 constexpr int64_t kPositionLimit = int64_t{1} << 31;
 // position = 64 * coarse + fine. 64 rows of either kind make 4096 positions for 128 sine
 // evaluations a pair, and 64 fine rows of 64 pairs are 64 KiB: they stay in L2.
-constexpr int kFineBits = 6;
 constexpr int64_t kFineRows = int64_t{1} << kFineBits;
 
 // Everything a row needs besides its position; shared by threads.
