@@ -166,7 +166,7 @@ HWY_INLINE void StoreHead(const float* in, int64_t n, typename Codec::Element* o
   for (; i < n; ++i) Codec::Store(one, Storable<Codec>(one, hn::LoadU(one, in + i)), out + i);
 }
 
-inline void StoreHeadAs(DType dtype, float* in, int64_t n, void* out) {
+inline void StoreHeadAs(DType dtype, float inverse_scale, float* in, int64_t n, void* out) {
   switch (dtype) {
     case DType::kF64:
       std::copy(in, in + n, static_cast<double*>(out));
@@ -178,10 +178,15 @@ inline void StoreHeadAs(DType dtype, float* in, int64_t n, void* out) {
       return StoreHead<F16>(in, n, static_cast<Float16*>(out));
     case DType::kBF16:
       return StoreHead<BF16>(in, n, static_cast<BFloat16*>(out));
+    case DType::kF8E4M3:
+      for (int64_t i = 0; i < n; ++i) {
+        static_cast<Float8E4M3*>(out)[i] = ToFloat8E4M3(in[i] * inverse_scale);
+      }
+      return;
   }
 }
 // From double by way of float; the buffer is overwritten.
-inline void StoreHeadAs(DType dtype, double* in, int64_t n, void* out) {
+inline void StoreHeadAs(DType dtype, float inverse_scale, double* in, int64_t n, void* out) {
   if (dtype == DType::kF64) {
     std::copy(in, in + n, static_cast<double*>(out));
     return;
@@ -191,7 +196,7 @@ inline void StoreHeadAs(DType dtype, double* in, int64_t n, void* out) {
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t m = std::min(kChunk, n - i);
     for (int64_t j = 0; j < m; ++j) chunk[j] = static_cast<float>(in[i + j]);
-    StoreHeadAs(dtype, chunk, m, static_cast<char*>(out) + i * SizeOf(dtype));
+    StoreHeadAs(dtype, inverse_scale, chunk, m, static_cast<char*>(out) + i * SizeOf(dtype));
   }
 }
 
@@ -266,7 +271,8 @@ HWY_INLINE void RotateThrough(const ExtendedParams& p, const ExtendedOperand& o,
   }
   RotateInPlace<Body>(p, o, row, heads, dim, prepared);
   for (int64_t h = 0; h < o.views.heads; ++h) {
-    StoreHeadAs(o.out_dtype, heads + h * dim, dim, out + h * out_stride * SizeOf(o.out_dtype));
+    StoreHeadAs(o.out_dtype, o.inverse_scale, heads + h * dim, dim,
+                out + h * out_stride * SizeOf(o.out_dtype));
   }
 }
 
@@ -359,6 +365,8 @@ inline void RotateTokensExtendedBody(const ExtendedParams& p, int64_t begin, int
       return WalkExtended<BF16, InterleavedWordsBody<>, InterleavedBody<F32>>(p, begin, end,
                                                                               scratch);
 #endif
+    case DType::kF8E4M3:
+      return;  // refused before
   }
 }
 

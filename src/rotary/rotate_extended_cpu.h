@@ -16,7 +16,8 @@ struct ExtendedOperand {
   int decay;                 // xPos: 1 grows (queries), -1 shrinks (keys), 0 neither
   const float* norm_weight;  // [head_dim], or null: no norm
   double norm_eps;
-  bool to_slots;  // out is a cache
+  bool to_slots;            // out is a cache
+  float inverse_scale = 1;  // of what is stored in 8 bits
 };
 
 struct ExtendedParams {

@@ -10,7 +10,7 @@
 
 namespace ropewalk {
 
-enum class DType : uint8_t { kF64, kF32, kF16, kBF16 };
+enum class DType : uint8_t { kF64, kF32, kF16, kBF16, kF8E4M3 };
 
 // IEEE binary16 and bfloat16 as bits. Conversions round to nearest, ties to even, keep subnormals
 // and infinities, and turn every NaN into a quiet NaN.
@@ -30,9 +30,21 @@ constexpr BFloat16 ToBFloat16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-constexpr int64_t SizeOf(DType t) { return t == DType::kF64 ? 8 : t == DType::kF32 ? 4 : 2; }
+// The OCP 8-bit float with 4 bits of exponent: up to 448, NaN, no infinities. Caches that Rotate
+// writes hold it, nothing computes in it.
+struct Float8E4M3 {
+  uint8_t bits;
+};
+
+float ToFloat(Float8E4M3 x);
+Float8E4M3 ToFloat8E4M3(float x);  // nearest, ties to even; infinities too become 448
+
+constexpr int64_t SizeOf(DType t) {
+  constexpr int64_t kSizes[] = {8, 4, 2, 2, 1};
+  return kSizes[static_cast<int>(t)];
+}
 constexpr const char* Name(DType t) {
-  constexpr const char* kNames[] = {"f64", "f32", "f16", "bf16"};
+  constexpr const char* kNames[] = {"f64", "f32", "f16", "bf16", "f8_e4m3"};
   return kNames[static_cast<int>(t)];
 }
 
@@ -47,7 +59,8 @@ struct DTypeOf<Float16> : std::integral_constant<DType, DType::kF16> {};
 template <>
 struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBF16> {};
 
-// Calls `f(std::type_identity<T>{})` with the C++ type of `t`; once, at an op's boundary.
+// Calls `f(std::type_identity<T>{})` with the C++ type of `t`, one that is computed with; once, at
+// an op's boundary.
 template <class F>
 decltype(auto) VisitFloat(DType t, F&& f) {
   switch (t) {
@@ -59,6 +72,8 @@ decltype(auto) VisitFloat(DType t, F&& f) {
       return std::forward<F>(f)(std::type_identity<Float16>{});
     case DType::kBF16:
       return std::forward<F>(f)(std::type_identity<BFloat16>{});
+    case DType::kF8E4M3:
+      throw Error(ErrorCode::kInvalidArgument, "dtype: nothing computes in f8_e4m3");
   }
   throw Error(ErrorCode::kInvalidArgument, "dtype: not a value of DType");
 }

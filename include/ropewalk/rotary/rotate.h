@@ -103,6 +103,11 @@ struct RotateArgs {
   // where token i (of batch * tokens) goes, -1: nowhere (padding). No slot twice. BlockTableSlots
   // and RingSlots make them.
   std::span<const int64_t> slots = {};
+  // k_out and v_out of kF8E4M3 hold value / scale, 448 at most.
+  float k_scale = 1;
+  float v_scale = 1;
+
+  void* stream = nullptr;  // a cudaStream_t, for tensors of a GPU
 };
 
 // Arithmetic is float32 with one rounding at the end (float64 for f64 input). Elements outside
@@ -113,6 +118,13 @@ struct RotateArgs {
 //
 // Throws Error for shapes that do not fit, partial overlap of input and output, slots outside the
 // cache, and for a position outside the table (naming it), before anything is written.
+//
+// On a GPU (Device::kCuda, all tensors of it) everything that is pointed to lies in its memory: lists
+// of positions, slots, norm weights, and the table was built for it. The call is put on `stream` and
+// returns. It allocates nothing and waits for nothing, so that a graph can capture it; hence the host
+// reads neither positions nor slots: a token outside the table becomes NaN, one outside the cache
+// is not written, and the next CudaSynchronize (base/cuda.h) throws. Angles on the fly: exact ones,
+// of at most 256 pairs.
 void Rotate(const RotateArgs& args);
 
 // Slots of tokens in a paged cache: token t of sequence b is the first[b] + t-th of its sequence
