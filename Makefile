@@ -64,7 +64,7 @@ lint:
 
 format:
 	scripts/deps.sh ci
-	git ls-files '*.h' '*.cc' | xargs clang-format -i
+	git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
 # The numbers of the pictures from the library, the pictures from committed numbers, the API reference from the headers.
 docs: build

@@ -16,4 +16,4 @@ configure_package_config_file(cmake/ropewalkConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ropewalkConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ropewalkConfig.cmake
-              ${PROJECT_BINARY_DIR}/ropewalkConfigVersion.cmake DESTINATION ${config_dir})
+              ${PROJECT_BINARY_DIR}/ropewalkConfigVersion.cmake cmake/ropewalkCudart.cmake DESTINATION ${config_dir})

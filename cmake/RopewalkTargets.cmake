@@ -5,34 +5,58 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# Flags of what nvcc compiles, with those of the host compiler. The standard stands here because CMake knows C++20
+# for CUDA from 3.26 on.
+function(ropewalk_cuda_flags target host_flags)
+  if(NOT ROPEWALK_HAVE_CUDA)
+    return()
+  endif()
+  # What nvcc hands on has lost the defaults of fields that designated initialisers leave out.
+  list(APPEND host_flags -Wno-missing-field-initializers)
+  list(JOIN host_flags "," host_flags)
+  set(flags -std=c++20 --fmad=false --expt-relaxed-constexpr -Xcompiler=${host_flags}
+            $<$<BOOL:${ROPEWALK_WERROR}>:-Werror=all-warnings>)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
+endfunction()
+
 # Flags shared by all targets. Contraction is off everywhere: tables must have the same bits on every
 # SIMD target, with or without FMA; kernels that want FMA ask for it (Highway's MulAdd).
 function(ropewalk_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -ffp-contract=off
-                                           $<$<BOOL:${ROPEWALK_WERROR}>:-Werror>)
+  set(flags -Wall -Wextra -ffp-contract=off)
+  if(ROPEWALK_WERROR)
+    list(APPEND flags -Werror)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 warns falsely of overlapping copies inside std::string (GCC bug 105329).
-    target_compile_options(${target} PRIVATE -Wno-restrict)
+    list(APPEND flags -Wno-restrict)
   endif()
+  ropewalk_cuda_flags(${target} "${flags}")
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
   if(ROPEWALK_SANITIZE)
     # -O1 and no null or vptr checks halve the time that the instrumented code takes to build; the
     # address sanitizer stops at a null pointer as well.
-    target_compile_options(${target} PRIVATE -O1 -fsanitize=${ROPEWALK_SANITIZE}
-                                             -fno-sanitize=null,vptr -fno-sanitize-recover=all
-                                             -fno-omit-frame-pointer)
+    set(flags -O1 -fsanitize=${ROPEWALK_SANITIZE} -fno-sanitize=null,vptr -fno-sanitize-recover=all
+              -fno-omit-frame-pointer)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       # What the sanitizers put between the lines makes GCC warn falsely of std::variant.
-      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+      list(APPEND flags -Wno-maybe-uninitialized)
     endif()
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
     target_link_options(${target} PUBLIC -fsanitize=${ROPEWALK_SANITIZE})
   endif()
 endfunction()
 
-# ropewalk_library(<folder> SOURCES ... DEPS <folders to its left> LIBS <private libraries>)
+# ropewalk_library(<folder> SOURCES ... DEPS <folders to its left> LIBS <private libraries>
+#                  CUDA_SOURCES ... NO_CUDA_SOURCES <what stands for them in a build without CUDA>)
 function(ropewalk_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;NO_CUDA_SOURCES;DEPS;LIBS" ${ARGN})
+  if(ROPEWALK_HAVE_CUDA)
+    list(APPEND ARG_SOURCES ${ARG_CUDA_SOURCES})
+  else()
+    list(APPEND ARG_SOURCES ${ARG_NO_CUDA_SOURCES})
+  endif()
   add_library(ropewalk_${name} STATIC ${ARG_SOURCES})
   add_library(ropewalk::${name} ALIAS ropewalk_${name})
   set_target_properties(ropewalk_${name} PROPERTIES EXPORT_NAME ${name})

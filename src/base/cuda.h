@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "src/base/host_device.h"
 
@@ -23,18 +24,28 @@ ROPEWALK_HD inline void ReportFault(CudaFaults* faults, CudaFaults::Kind kind, i
 #endif
 }
 
-// Of the current device. Throws Error (kUnsupported, with the reason) if there is none.
+// Throws Error (kUnsupported) that says why there is no CUDA.
+[[noreturn]] void RefuseCuda();
+
+// Of the current device. Throws Error (kUnsupported, with the reason) if there is none. Nothing is
+// allocated, and after the first call for a device nothing is loaded either.
 CudaFaults* DeviceFaults();
 int DeviceMultiprocessors();
+int CurrentDevice();  // its number
 
-// Memory of the current device; errors of the runtime become Error.
+// Memory of the current device; errors of the runtime become Error, too little is std::bad_alloc.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(int64_t bytes);
-  DeviceBuffer(DeviceBuffer&& other) noexcept;
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
-  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBuffer();  // waits for the device
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 
@@ -43,10 +54,11 @@ class DeviceBuffer {
   int64_t bytes_ = 0;
 };
 
-// From host memory, which may be freed when the call returns; between buffers of the device.
+// In the order of `stream`. To and from memory of the host they wait until it is done.
 void CopyToDevice(void* to, const void* from, int64_t bytes, void* stream);
+void CopyToHost(void* to, const void* from, int64_t bytes, void* stream);
 void CopyOnDevice(void* to, const void* from, int64_t bytes, void* stream);
-void CopyToHost(void* to, const void* from, int64_t bytes, void* stream);  // waits
+void WaitForStream(void* stream);
 
 // After a launch: throws Error if `status` (a cudaError_t) is none of success.
 void CheckCuda(int status, const char* what);
