@@ -106,6 +106,10 @@ void CheckPositions(const Positions& positions, int64_t axes, int64_t batch, int
                     const CosSinTable* table) {
   const bool text =
       positions.kind() != Positions::Kind::kEach32 && positions.kind() != Positions::Kind::kEach64;
+  if (table != nullptr && table->device() != Device::kCpu) {
+    Bad("table: it lies on a GPU, and the tensors in memory of the CPU; build it with "
+        "Device::kCpu");
+  }
   const Check check{positions, positions.axes(), batch, tokens, table};
   if (positions.data() == nullptr && positions.kind() != Positions::Kind::kStart) {
     Bad("positions: expected one a token or a sequence, got none");

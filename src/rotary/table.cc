@@ -14,6 +14,7 @@
 #include "src/rotary/angle_scratch.h"
 #include "src/rotary/exact_angle.h"
 #include "src/rotary/table_cpu.h"
+#include "src/rotary/table_device.h"
 
 namespace ropewalk {
 
@@ -154,8 +155,10 @@ void FillExact(const ExactTurns& turns, int64_t first, int64_t count, float* out
   }
 }
 
-void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
-               AnglePrecision precision, float* out) {
+}  // namespace
+
+void internal::FillRows(const Frequencies& frequencies, int64_t first, int64_t count,
+                        AnglePrecision precision, float* out) {
   if (precision == AnglePrecision::kExact) {
     return FillExact(ExactTurns(frequencies), first, count, out);
   }
@@ -165,17 +168,16 @@ void FillRange(const Frequencies& frequencies, int64_t first, int64_t count,
   for (int64_t r = 0; r < count; ++r) FillFloat32(frequencies, first + r, out + r * row_size);
 }
 
-}  // namespace
-
 CosSinTable::CosSinTable(const Frequencies& frequencies, int64_t first, int64_t count,
-                         AnglePrecision precision)
+                         AnglePrecision precision, Device device, void* stream)
     : frequencies_(frequencies),
       precision_(precision),
       first_(first),
       pairs_(static_cast<int64_t>(frequencies.inv_freq.size())) {
   CheckFrequencies(frequencies);
   CheckPosition(first);
-  Grow(count);
+  if (device == Device::kCuda) MoveToDevice(stream);
+  Grow(count, stream);
 }
 
 CosSinTable CosSinTable::FromRows(AlignedBuffer<float> rows, int64_t pairs) {
@@ -190,10 +192,11 @@ CosSinTable CosSinTable::FromRows(AlignedBuffer<float> rows, int64_t pairs) {
   table.pairs_ = pairs;
   table.given_ = true;
   table.rows_ = std::move(rows);
+  table.data_ = table.rows_.data();
   return table;
 }
 
-void CosSinTable::Grow(int64_t count) {
+void CosSinTable::Grow(int64_t count, void* stream) {
   if (count < 0 || count > kPositionLimit - first_) {
     throw Error(ErrorCode::kInvalidArgument, "table: expected 0 to " +
                                                  std::to_string(kPositionLimit - first_) +
@@ -206,12 +209,14 @@ void CosSinTable::Grow(int64_t count) {
                                                  " rows were given, so it cannot grow to " +
                                                  std::to_string(count));
   }
+  if (on_device_ != nullptr) return GrowOnDevice(count, stream);
   AlignedBuffer<float> rows(static_cast<std::size_t>(count) * 2 * static_cast<std::size_t>(pairs_));
   const int64_t kept = count_ * 2 * pairs_;
   if (kept > 0)
     std::memcpy(rows.data(), rows_.data(), static_cast<std::size_t>(kept) * sizeof(float));
-  FillRange(frequencies_, first_ + count_, count - count_, precision_, rows.data() + kept);
+  internal::FillRows(frequencies_, first_ + count_, count - count_, precision_, rows.data() + kept);
   rows_ = std::move(rows);
+  data_ = rows_.data();
   count_ = count;
 }
 

@@ -2,33 +2,47 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "ropewalk/base/buffer.h"
+#include "ropewalk/base/tensor_view.h"
 #include "ropewalk/rotary/frequencies.h"
 
 namespace ropewalk {
+
+namespace internal {
+struct TableOnDevice;
+}  // namespace internal
 
 // Row layout: amplitude * cos of pair 0 .. pairs-1, then amplitude * sin of the same.
 //
 // kExact: error at most 0.5001 ULP where the value is at least 2^-14 in magnitude; below, 2^-40
 // absolute or 0.501 ULP, whichever is larger (half an ULP just below 2^-14 is 2^-39). For positions
 // 0 .. 2^31 - 1 and amplitudes up to 2 (tests hold it with MPFR). The bits of a row depend on
-// frequencies, amplitude and position alone: not on the SIMD target, the range or growth.
+// frequencies, amplitude and position alone: not on the SIMD target, the range, growth or device.
+//
+// A table of Device::kCuda lies in memory of the GPU that was current (cudaSetDevice) when it was
+// made, for calls on tensors there. What makes or grows one works on `stream` (a cudaStream_t;
+// null: the default stream) and waits until it is done, so it cannot be part of a graph.
 class CosSinTable {
  public:
   CosSinTable() = default;
   // Positions first .. first + count - 1.
   CosSinTable(const Frequencies& frequencies, int64_t first, int64_t count,
-              AnglePrecision precision);
+              AnglePrecision precision, Device device = Device::kCpu, void* stream = nullptr);
 
   // Rows given outright, `rows` is [count, 2, pairs] as above: row r stands for position r. For
   // rotations that no frequency describes. Such a table does not grow.
   static CosSinTable FromRows(AlignedBuffer<float> rows, int64_t pairs);
 
-  // Extends the range to `count` positions; rows that exist keep their bits. Invalidates Row().
-  void Grow(int64_t count);
+  // A copy of a table of the CPU, also of rows that were given, in memory of the current GPU.
+  CosSinTable OnDevice(void* stream = nullptr) const;
 
+  // Extends the range to `count` positions; rows that exist keep their bits. Invalidates Row().
+  void Grow(int64_t count, void* stream = nullptr);
+
+  Device device() const { return on_device_ == nullptr ? Device::kCpu : Device::kCuda; }
   int64_t first() const { return first_; }
   int64_t count() const { return count_; }
   int64_t pairs() const { return pairs_; }
@@ -37,19 +51,23 @@ class CosSinTable {
   const Frequencies& frequencies() const { return frequencies_; }
   AnglePrecision precision() const { return precision_; }
   bool Contains(int64_t position) const { return position >= first_ && position - first_ < count_; }
-  // [2 * pairs]; the position must be contained.
-  const float* Row(int64_t position) const {
-    return rows_.data() + (position - first_) * 2 * pairs_;
-  }
+  // [2 * pairs], in memory of device(); the position must be contained.
+  const float* Row(int64_t position) const { return data_ + (position - first_) * 2 * pairs_; }
 
  private:
+  friend struct internal::TableOnDevice;
+  void MoveToDevice(void* stream);
+  void GrowOnDevice(int64_t count, void* stream);
+
   Frequencies frequencies_;
   AnglePrecision precision_ = AnglePrecision::kExact;
   int64_t first_ = 0;
   int64_t count_ = 0;
   int64_t pairs_ = 0;
   bool given_ = false;         // FromRows
-  AlignedBuffer<float> rows_;  // [count, 2, pairs]
+  AlignedBuffer<float> rows_;  // [count, 2, pairs], of a table of the CPU
+  std::shared_ptr<internal::TableOnDevice> on_device_;
+  const float* data_ = nullptr;  // the rows, wherever they lie
 };
 
 // The same rows for any list of positions: out is [positions.size(), 2, pairs].
