@@ -28,8 +28,16 @@ TensorView WithBatch(const TensorView& view, const char* name) {
   return out;
 }
 
-void CheckView(const TensorView& view, const char* name) {
-  if (view.device != Device::kCpu) BadRotate(std::string(name) + ": expected memory of the CPU");
+void CheckComputes(const TensorView& view, const char* name) {
+  if (view.dtype != DType::kF8E4M3) return;
+  BadRotate(std::string(name) + ": nothing computes in f8_e4m3, it is for caches to write");
+}
+
+void CheckView(const TensorView& view, const char* name, Device device) {
+  if (view.device != device) {
+    BadRotate(std::string(name) + ": expected memory of the " +
+              (device == Device::kCpu ? "CPU" : "GPU, as q"));
+  }
   if (view.strides[3] != 1 && view.shape[3] > 1) {
     BadRotate(std::string(name) + ": the elements of a head must be contiguous, got last stride " +
               std::to_string(view.strides[3]));

@@ -13,8 +13,11 @@ namespace ropewalk::internal {
 // [tokens, heads, head_dim] as [1, tokens, heads, head_dim]; Error for another rank.
 TensorView WithBatch(const TensorView& view, const char* name);
 
-// `view` has four dimensions: on the CPU, contiguous heads, addressable.
-void CheckView(const TensorView& view, const char* name);
+// Error for a type that nothing computes in.
+void CheckComputes(const TensorView& view, const char* name);
+
+// `view` has four dimensions: on the device, contiguous heads, addressable.
+void CheckView(const TensorView& view, const char* name, Device device = Device::kCpu);
 
 // The same batch, tokens and head_dim, and heads if asked.
 void CheckSameShape(const TensorView& a, const char* a_name, const TensorView& b,
