@@ -1,19 +1,14 @@
 #include "ropewalk/rotary/gradient.h"
 
 #include <algorithm>
-#include <string>
 
-#include "ropewalk/base/error.h"
 #include "src/base/parallel.h"
 #include "src/rotary/check_positions.h"
+#include "src/rotary/gradient_check.h"
 #include "src/rotary/position_cursor.h"
 
 namespace ropewalk {
 namespace {
-
-[[noreturn]] void Bad(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, "FrequencyGradient: " + message);
-}
 
 constexpr int64_t kElementNs = 2;
 
@@ -28,31 +23,6 @@ struct Strides {
 Strides StridesOf(const TensorView& view) {
   const int64_t* s = view.strides + view.rank - 3;
   return {view.rank == 4 ? view.strides[0] : 0, s[0], s[1]};
-}
-
-void CheckViews(const RotaryGradientArgs& args) {
-  const TensorView* views[] = {&args.value, &args.gradient};
-  for (const TensorView* v : views) {
-    if (v->rank != 3 && v->rank != 4) {
-      Bad("expected [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], got " +
-          v->ShapeString());
-    }
-    if (v->device != Device::kCpu) Bad("expected memory of the CPU");
-    if (v->strides[v->rank - 1] != 1) Bad("the elements of a head must be contiguous");
-    if (!std::equal(v->shape, v->shape + v->rank, args.value.shape) || v->rank != args.value.rank ||
-        v->dtype != args.value.dtype) {
-      Bad("gradient: expected the shape and dtype of value, " + args.value.ShapeString() + " " +
-          Name(args.value.dtype) + ", got " + v->ShapeString() + " " + Name(v->dtype));
-    }
-    if (v->data == nullptr && v->NumElements() != 0) Bad("data is null");
-  }
-  if (args.frequencies == nullptr) Bad("frequencies: expected those of the rotation, got null");
-  const int64_t dim = 2 * static_cast<int64_t>(args.frequencies->inv_freq.size());
-  const int64_t head_dim = args.value.shape[args.value.rank - 1];
-  if (dim == 0 || args.first_dim < 0 || args.first_dim > head_dim - dim) {
-    Bad("first_dim " + std::to_string(args.first_dim) + " and rotary_dim " + std::to_string(dim) +
-        " do not fit head_dim " + std::to_string(head_dim));
-  }
 }
 
 // What one part of the tokens adds up.
@@ -100,7 +70,7 @@ void AddTokens(const RotaryGradientArgs& args, int64_t begin, int64_t end, Part&
 }  // namespace
 
 RotaryGradient FrequencyGradient(const RotaryGradientArgs& args) {
-  CheckViews(args);
+  internal::CheckGradient(args, Device::kCpu);
   const TensorView& value = args.value;
   const std::size_t pairs = args.frequencies->inv_freq.size();
   RotaryGradient out{std::vector<double>(pairs, 0.0), 0};

@@ -36,6 +36,22 @@ struct RotaryGradient {
 // bits are equal. Throws Error as Rotate does.
 RotaryGradient FrequencyGradient(const RotaryGradientArgs& args);
 
+// The same of tensors on a GPU (Device::kCuda), whose lists of positions lie there as well; put on
+// `stream` (a cudaStream_t). It allocates nothing and waits for nothing, so that a graph can
+// capture it. All in device memory:
+//   workspace  FrequencyGradientWorkspace(args) bytes, aligned for double; the same for all calls
+//              of one shape
+//   out        [pairs] dL / d inv_freq, then dL / d amplitude, then dL / d base if there is a
+//              base_derivative (BaseDerivative's; memory of the CPU, copied by the call);
+//              overwritten
+// Sums in double, added in an order that follows from shapes and alignment alone: their bits do not
+// depend on the GPU. At most 256 pairs with a base_derivative or on several axes. Throws Error as
+// FrequencyGradient does, but does not read positions, and kUnsupported without CUDA.
+int64_t FrequencyGradientWorkspace(const RotaryGradientArgs& args);
+void FrequencyGradientOnDevice(const RotaryGradientArgs& args, void* workspace, double* out,
+                               std::span<const double> base_derivative = {},
+                               void* stream = nullptr);
+
 // d inv_freq[i] / d base, [pairs]. Each method's frequency is base^(-2i/d) times something; where
 // that is a constant the derivative is -(2i/d) inv_freq[i] / base. Llama3 and ByParts blend by the
 // frequency itself and add the derivative of the blend. Between the steps of floor and ceil the

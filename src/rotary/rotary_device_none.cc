@@ -1,0 +1,9 @@
+// For builds without CUDA: the launches of this folder, which refuse.
+#include "src/base/cuda.h"
+#include "src/rotary/gradient_device.h"
+
+namespace ropewalk::internal {
+
+void LaunchGradient(const GradientLaunch&, void*) { RefuseCuda(); }
+
+}  // namespace ropewalk::internal
