@@ -8,6 +8,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/rotate.h"
+#include "src/rotary/q8_block.h"
 
 namespace ropewalk {
 
@@ -23,41 +24,33 @@ Q8KeysView Q8KeysView::Contiguous(void* data, int64_t batch, int64_t tokens, int
 namespace internal {
 namespace {
 
-constexpr int64_t kBlock = 32;       // elements
-constexpr int64_t kBlockBytes = 34;  // f16 scale, 32 bytes
+constexpr int64_t kBlock = kQ8Block;
+constexpr int64_t kBlockBytes = kQ8Bytes;
 constexpr int64_t kTokensAtATime = 64;
-constexpr float kMaxFloat16 = 65504;
 
 void Decode(const char* block, float* out) {
   Float16 scale;
   int8_t q[kBlock];
   std::memcpy(&scale, block, sizeof(scale));
   std::memcpy(q, block + sizeof(scale), sizeof(q));
-  const float d = ToFloat(scale);
-  for (int i = 0; i < kBlock; ++i) out[i] = d * static_cast<float>(q[i]);
+  for (int i = 0; i < kBlock; ++i) out[i] = Q8Decoded(scale, q[i]);
 }
 
-// With the scale as it is stored, not as it was before its own rounding: each element is then off
-// by at most half a step.
 void Encode(const float* x, char* block) {
   float largest = 0;
   for (int i = 0; i < kBlock; ++i) largest = std::max(largest, std::abs(x[i]));
-  const Float16 scale = ToFloat16(std::min(largest / 127, kMaxFloat16));
-  const float d = ToFloat(scale);
-  const float inverse = d > 0 ? 1 / d : 0;
+  const Q8Scale scale = Q8ScaleFor(largest);
   int8_t q[kBlock];
-  for (int i = 0; i < kBlock; ++i) {
-    q[i] = static_cast<int8_t>(std::lrint(std::clamp(x[i] * inverse, -127.0f, 127.0f)));
-  }
-  std::memcpy(block, &scale, sizeof(scale));
-  std::memcpy(block + sizeof(scale), q, sizeof(q));
+  for (int i = 0; i < kBlock; ++i) q[i] = Q8Encoded(x[i], scale.inverse);
+  std::memcpy(block, &scale.stored, sizeof(scale.stored));
+  std::memcpy(block + sizeof(scale.stored), q, sizeof(q));
 }
 
 [[noreturn]] void Bad(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "q8_keys: " + message);
 }
 
-void Check(const Q8KeysView& keys) {
+void CheckStrides(const Q8KeysView& keys) {
   if (keys.data == nullptr) Bad("data is null");
   if (keys.heads < 0) Bad("heads is negative");
   if (keys.head_dim < kBlock || keys.head_dim % kBlock != 0 || keys.head_dim > 1 << 20) {
@@ -83,16 +76,21 @@ void Check(const Q8KeysView& keys) {
 
 }  // namespace
 
-void RerotateQ8(const Q8KeysView& keys, const CosSinTable& table, PairLayout layout,
-                int64_t first_dim, const std::vector<int64_t>& row_of,
-                const std::vector<uint8_t>& stays) {
-  if (row_of.empty() || keys.heads == 0) return;
-  Check(keys);
-  const int64_t end = first_dim + 2 * table.pairs();
+void CheckQ8(const Q8KeysView& keys, int64_t pairs, int64_t first_dim) {
+  CheckStrides(keys);
+  const int64_t end = first_dim + 2 * pairs;
   if (first_dim < 0 || end > keys.head_dim) {
     Bad("elements " + std::to_string(first_dim) + " to " + std::to_string(end - 1) +
         " do not lie in a head of " + std::to_string(keys.head_dim));
   }
+}
+
+void RerotateQ8(const Q8KeysView& keys, const CosSinTable& table, PairLayout layout,
+                int64_t first_dim, const std::vector<int64_t>& row_of,
+                const std::vector<uint8_t>& stays) {
+  if (row_of.empty() || keys.heads == 0) return;
+  CheckQ8(keys, table.pairs(), first_dim);
+  const int64_t end = first_dim + 2 * table.pairs();
   // The blocks that hold a rotated element; the others keep their bits.
   const int64_t first_block = first_dim / kBlock;
   const int64_t blocks = (end + kBlock - 1) / kBlock - first_block;

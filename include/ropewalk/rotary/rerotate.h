@@ -55,6 +55,7 @@ struct Q8KeysView {
   int64_t batch = 0, tokens = 0, heads = 0;
   int64_t head_dim = 0;           // a multiple of 32
   int64_t strides_bytes[3] = {};  // batch, token, head
+  Device device = Device::kCpu;
   static Q8KeysView Contiguous(void* data, int64_t batch, int64_t tokens, int64_t heads,
                                int64_t head_dim);
 };
@@ -74,6 +75,7 @@ struct RerotateArgs {
   int64_t first_dim = 0;              // first rotated element of a head
   const Frequencies* from = nullptr;  // the method before the call, if another: needs FromTo
   AmplitudeChange amplitude = AmplitudeChange::kKeep;
+  void* stream = nullptr;  // a cudaStream_t, for keys of a GPU
 };
 
 // Angles are exact (differences of positions are integers and are never added up in floating
@@ -99,6 +101,11 @@ struct RerotateArgs {
 //
 // Throws Error before anything is written: lists of the wrong size, shapes that do not fit, xPos
 // (its keys also shrink with position), frequencies of different pairs or axes.
+//
+// On a GPU (Device::kCuda) the lists of Moves lie in its memory; at most 256 pairs. The call is put
+// on `stream` and returns; it allocates nothing and waits for nothing, so that a graph can capture
+// it. Finite keys get the bits that a CPU with fused multiply-add gives them; a key that does not
+// move keeps its own (there 0 may come of -0).
 void Rerotate(const RerotateArgs& args);
 
 }  // namespace ropewalk
