@@ -110,11 +110,9 @@ void CheckPositions(const Positions& positions, int64_t axes, int64_t batch, int
                     const CosSinTable* table, Device device) {
   const bool text =
       positions.kind() != Positions::Kind::kEach32 && positions.kind() != Positions::Kind::kEach64;
-  if (table != nullptr && table->device() != device) {
-    Bad(device == Device::kCpu ? "table: it lies on a GPU, and the tensors in memory of the CPU; "
-                                 "build it with Device::kCpu"
-                               : "table: it lies in memory of the CPU, and the tensors on a GPU; "
-                                 "build it with Device::kCuda");
+  if (table != nullptr && device == Device::kCpu && table->device() != device) {
+    Bad("table: it lies on a GPU, and the tensors in memory of the CPU; build it with "
+        "Device::kCpu");
   }
   const Check check{positions, positions.axes(), batch, tokens, table, device == Device::kCpu};
   if (positions.data() == nullptr && positions.kind() != Positions::Kind::kStart) {

@@ -2,10 +2,14 @@
 #include "src/base/cuda.h"
 #include "src/rotary/gradient_device.h"
 #include "src/rotary/rerotate_device.h"
+#include "src/rotary/rotate_device.h"
+#include "src/rotary/table_device.h"
 
 namespace ropewalk::internal {
 
+void LaunchFillTable(const TableParams&, void*) { RefuseCuda(); }
 void LaunchGradient(const GradientLaunch&, void*) { RefuseCuda(); }
 void LaunchRerotate(const RerotateLaunch&, void*) { RefuseCuda(); }
+void LaunchRotate(const RotateLaunch&, void*) { RefuseCuda(); }
 
 }  // namespace ropewalk::internal

@@ -12,6 +12,7 @@
 #include "src/rotary/check_positions.h"
 #include "src/rotary/overlap.h"
 #include "src/rotary/rotate_cpu.h"
+#include "src/rotary/rotate_device.h"
 #include "src/rotary/rotate_extended.h"
 #include "src/rotary/rotate_views.h"
 
@@ -50,6 +51,7 @@ struct CheckedOperand {
         in(WithBatch(given, in_name)),
         out(given_out.rank == 0 ? in : WithBatch(given_out, name_of_out)) {
     CheckView(in, name);
+    internal::CheckComputes(in, name);
     if (given_out.rank != 0) {
       CheckView(out, out_name);
       CheckSame(in, name, out, out_name, true);
@@ -153,6 +155,7 @@ void RotateOn(int threads, const RotateParams& params, int64_t tokens) {
 }  // namespace
 
 void Rotate(const RotateArgs& args) {
+  if (args.q.device == Device::kCuda) return internal::RotateOnDevice(args);
   if (internal::IsExtended(args)) return internal::RotateExtended(args);
   const CheckedOperand q(args.q, "q", args.q_out, "q_out");
   std::optional<CheckedOperand> k;

@@ -95,6 +95,36 @@ TEST(Float16, OverflowAndTinyValues) {
   EXPECT_EQ(ToBFloat16(3.4e38f).bits, 0x7f80);
 }
 
+// The 127 values up to 448 by the definition: 4 bits of exponent with bias 7, 3 of mantissa, and of
+// exponent 15 all but the last mantissa, which is NaN.
+double ValueOfE4M3(int bits) {
+  const int exponent = bits >> 3, mantissa = bits & 7;
+  return exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+}
+
+TEST(Float8E4M3, EveryValueAndEveryMiddle) {
+  const auto round = [](float x) { return int{ToFloat8E4M3(x).bits}; };
+  for (int bits = 0; bits < 127; ++bits) {
+    const double low = ValueOfE4M3(bits);
+    EXPECT_EQ(ToFloat(Float8E4M3{static_cast<uint8_t>(bits)}), low);
+    EXPECT_EQ(ToFloat(Float8E4M3{static_cast<uint8_t>(bits | 0x80)}), -low);
+    EXPECT_EQ(round(static_cast<float>(low)), bits);
+    EXPECT_EQ(round(static_cast<float>(-low)), bits | 0x80);
+    if (bits == 126) break;
+    const auto middle = static_cast<float>((low + ValueOfE4M3(bits + 1)) / 2);
+    EXPECT_EQ(round(std::nextafter(middle, 0.0f)), bits);
+    EXPECT_EQ(round(middle), bits + (bits & 1));
+    EXPECT_EQ(round(std::nextafter(middle, INFINITY)), bits + 1);
+  }
+  for (const float huge : {448.0f, 449.0f, 1e30f, INFINITY}) {
+    EXPECT_EQ(round(huge), 0x7e);
+    EXPECT_EQ(round(-huge), 0xfe);
+  }
+  EXPECT_EQ(round(NAN) & 0x7f, 0x7f);
+  EXPECT_TRUE(std::isnan(ToFloat(Float8E4M3{0x7f})));
+  EXPECT_TRUE(std::isnan(ToFloat(Float8E4M3{0xff})));
+}
+
 TEST(DType, TablesAgree) {
   EXPECT_STREQ(Name(DType::kBF16), "bf16");
   for (const DType t : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
@@ -103,6 +133,9 @@ TEST(DType, TablesAgree) {
       EXPECT_EQ(DTypeOf<T>::value, t);
     });
   }
+  EXPECT_STREQ(Name(DType::kF8E4M3), "f8_e4m3");
+  EXPECT_EQ(SizeOf(DType::kF8E4M3), 1);
+  EXPECT_THROW(VisitFloat(DType::kF8E4M3, [](auto) {}), Error);
   EXPECT_THROW(VisitFloat(static_cast<DType>(7), [](auto) {}), Error);
 }
 

@@ -58,6 +58,8 @@ template <>
 struct DTypeOf<Float16> : std::integral_constant<DType, DType::kF16> {};
 template <>
 struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBF16> {};
+template <>
+struct DTypeOf<Float8E4M3> : std::integral_constant<DType, DType::kF8E4M3> {};
 
 // Calls `f(std::type_identity<T>{})` with the C++ type of `t`, one that is computed with; once, at
 // an op's boundary.
