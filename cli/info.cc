@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "ropewalk/attention/linear.h"
+#include "ropewalk/base/cuda.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
 
@@ -25,8 +26,38 @@ std::string SimdTarget() {
   return hwy::TargetName(targets & -targets);
 }
 
+nlohmann::ordered_json Json(const CudaInfo& info) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
+  nlohmann::ordered_json json = {{"toolkit", or_null(info.toolkit)},
+                                 {"targets", or_null(info.targets)},
+                                 {"driver", or_null(info.driver)},
+                                 {"devices", nlohmann::ordered_json::array()},
+                                 {"why_none", or_null(info.why_none)}};
+  for (const CudaDevice& d : info.devices) {
+    json["devices"].push_back({{"name", d.name},
+                               {"compute_capability", fmt::format("{}.{}", d.major, d.minor)},
+                               {"memory_bytes", d.memory_bytes},
+                               {"multiprocessors", d.multiprocessors}});
+  }
+  return json;
+}
+
+void Print(const CudaInfo& info) {
+  std::string built = info.toolkit.empty() ? "none" : info.toolkit + " for " + info.targets;
+  if (!info.driver.empty()) built += ", driver " + info.driver;
+  fmt::print("{:13} {}\n", "cuda", built);
+  for (const CudaDevice& d : info.devices) {
+    fmt::print("  {}: compute capability {}.{}, {} multiprocessors, {:.1f} GiB\n", d.name, d.major,
+               d.minor, d.multiprocessors, static_cast<double>(d.memory_bytes) / (1 << 30));
+  }
+  if (!info.why_none.empty()) fmt::print("  no GPU: {}\n", info.why_none);
+}
+
 void Run(const Options& options) {
   if (options.threads > 0) SetNumThreads(options.threads);
+  const CudaInfo cuda = FindCuda();
   const nlohmann::ordered_json json = {
       {"version", Version()},
       {"build_type", ROPEWALK_BUILD_TYPE},
@@ -34,6 +65,7 @@ void Run(const Options& options) {
       {"simd_target", SimdTarget()},
       {"bf16", Name(FindBf16Unit())},
       {"threads", NumThreads()},
+      {"cuda", Json(cuda)},
       {"libraries",
        {{"highway", ROPEWALK_HWY_VERSION},
         {"onednn", OneDnnVersion()},
@@ -55,6 +87,7 @@ void Run(const Options& options) {
       fmt::print("{:13} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
+  Print(cuda);
   for (const auto& [key, value] : json["libraries"].items()) {
     fmt::print("  {:13} {}\n", key, value.get<std::string>());
   }
@@ -65,7 +98,7 @@ void Run(const Options& options) {
 void AddInfoCommand(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "info", "Version, build, SIMD target in use, bf16 instructions, threads, libraries");
+      "info", "Version, build, SIMD target in use, bf16 instructions, threads, GPUs, libraries");
   AddOptions(*command, *options, {Opt::kThreads, Opt::kJson});
   command->callback([options] { Run(*options); });
 }

@@ -18,6 +18,7 @@ import unittest
 
 PROGRAM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MODEL = str(SOURCE / "models")
+HAVE_CUDA = os.environ.get("ROPEWALK_HAVE_CUDA") == "1"
 TRAINED = 256
 # Methods that follow the length in a way no config.json or GGUF file can say. HoPE's pairs that
 # stand still have a form in GGUF and none in config.json; dynamic NTK is the other way round.
@@ -161,7 +162,23 @@ class Cli(unittest.TestCase):
         info = self.json("info", "--json", "--threads", 1)
         self.assertEqual(info["threads"], 1)
         self.assertIn("onednn", info["libraries"])
-        self.works("info")
+        text = self.works("info").decode()
+        cuda = info["cuda"]
+        if HAVE_CUDA:
+            self.assertRegex(cuda["toolkit"], r"^\d+\.\d+$")
+            self.assertIn("sm_", cuda["targets"])
+            self.assertIn(f"cuda          {cuda['toolkit']} for {cuda['targets']}", text)
+        else:
+            self.assertIsNone(cuda["toolkit"])
+            self.assertIn("ROPEWALK_CUDA=ON", cuda["why_none"])
+            self.assertIn("cuda          none\n", text)
+        if cuda["devices"]:
+            self.assertIsNone(cuda["why_none"])
+            for device in cuda["devices"]:
+                self.assertIn(f"{device['name']}: compute capability {device['compute_capability']}", text)
+        else:  # what was found, and what to do
+            self.assertRegex(cuda["why_none"], "; (build with|install|update|see) |the CUDA runtime says|none of which")
+            self.assertIn("no GPU: " + cuda["why_none"], text)
         model = self.json("inspect", MODEL, "--json")
         self.assertEqual(model["trained_length"], TRAINED)
         self.assertEqual(len(model["model_hash"]), 32)
