@@ -32,6 +32,31 @@ const char* ropewalk_version(void); /* "0.1.0" */
 /* Of the last call of this thread that failed; "" if none did. Valid until the next one fails. */
 const char* ropewalk_last_error(void);
 
+/* base/cuda.h. Memory of a GPU is that of the current one (cudaSetDevice); a stream is a
+ * cudaStream_t, NULL the default one. */
+/* device */
+enum { ROPEWALK_CPU = 0, ROPEWALK_CUDA = 1 };
+typedef struct ropewalk_cuda_device {
+  const char* name;
+  int32_t major, minor; /* compute capability */
+  int64_t memory_bytes;
+  int32_t multiprocessors;
+} ropewalk_cuda_device;
+typedef struct ropewalk_cuda_info {
+  size_t size;
+  const char* toolkit;                 /* "13.0"; "": built without CUDA */
+  const char* targets;                 /* "sm_80 sm_90 sm_100 ptx_80" */
+  const char* driver;                  /* the newest CUDA that it knows; "": none */
+  const char* why_none;                /* why there is no device; "" if there is */
+  const ropewalk_cuda_device* devices; /* [num_devices] that the library has code for */
+  int64_t num_devices;
+} ropewalk_cuda_info;
+/* The pointers live until the next call of this thread. Call it before a graph is captured. */
+ropewalk_status ropewalk_cuda_find(ropewalk_cuda_info* out);
+/* Waits for `stream`; then an error names a position outside its table or a slot outside its cache
+ * that a call since the last time met. */
+ropewalk_status ropewalk_cuda_synchronize(void* stream);
+
 /* rotary/spec.h */
 /* layout; 0 is an error */
 enum { ROPEWALK_HALF = 1, ROPEWALK_INTERLEAVED = 2 };
@@ -49,8 +74,14 @@ enum {
 enum { ROPEWALK_CHUNKED = 0, ROPEWALK_INTERLEAVED_AXES = 1, ROPEWALK_ERNIE_AXES = 2 };
 /* angle precision */
 enum { ROPEWALK_EXACT = 0, ROPEWALK_FLOAT32 = 1 };
-/* dtype */
-enum { ROPEWALK_F64 = 0, ROPEWALK_F32 = 1, ROPEWALK_F16 = 2, ROPEWALK_BF16 = 3 };
+/* dtype; 8-bit floats for caches alone */
+enum {
+  ROPEWALK_F64 = 0,
+  ROPEWALK_F32 = 1,
+  ROPEWALK_F16 = 2,
+  ROPEWALK_BF16 = 3,
+  ROPEWALK_F8_E4M3 = 4
+};
 
 typedef struct ropewalk_parameter {
   const char* name; /* a field of the method's struct in rotary/spec.h: "factor", "beta_fast" */
@@ -109,8 +140,12 @@ void ropewalk_frequencies_destroy(ropewalk_frequencies* frequencies);
 typedef struct ropewalk_table ropewalk_table;
 ropewalk_status ropewalk_table_create(const ropewalk_frequencies* frequencies, int64_t first,
                                       int64_t count, int32_t precision, ropewalk_table** out);
+/* In memory of the current GPU, for calls on tensors there; waits for `stream`. */
+ropewalk_status ropewalk_table_create_cuda(const ropewalk_frequencies* frequencies, int64_t first,
+                                           int64_t count, int32_t precision, void* stream,
+                                           ropewalk_table** out);
 ropewalk_status ropewalk_table_grow(ropewalk_table* table, int64_t count);
-/* [2, pairs]: cos, then sin, times the amplitude; valid until the table grows. */
+/* [2, pairs]: cos, then sin, times the amplitude, where the table lies; valid until it grows. */
 ropewalk_status ropewalk_table_row(const ropewalk_table* table, int64_t position,
                                    const float** out);
 void ropewalk_table_destroy(ropewalk_table* table);
@@ -123,13 +158,15 @@ typedef struct ropewalk_tensor {
   size_t size;
   void* data;
   int32_t dtype;
+  int32_t device;
   int32_t rank;
   int64_t shape[5];
   int64_t strides[5];
 } ropewalk_tensor;
+/* Row-major, in memory of the CPU. */
 static inline void ropewalk_tensor_init(ropewalk_tensor* tensor, void* data, int32_t dtype,
                                         int32_t rank, const int64_t* shape) {
-  ropewalk_tensor t = {sizeof(ropewalk_tensor), data, dtype, rank, {0}, {0}};
+  ropewalk_tensor t = {sizeof(ropewalk_tensor), data, dtype, ROPEWALK_CPU, rank, {0}, {0}};
   int64_t stride = 1;
   int32_t i;
   for (i = rank < 5 ? rank - 1 : 4; i >= 0; --i) {
@@ -184,6 +221,9 @@ typedef struct ropewalk_rotate_args {
   double k_norm_eps;
   const int64_t* slots; /* [num_slots] = [batch * tokens] */
   int64_t num_slots;
+  float k_scale; /* of k_out and v_out of ROPEWALK_F8_E4M3; 0: 1 */
+  float v_scale;
+  void* stream; /* for tensors of a GPU, where all that is pointed to lies */
 } ropewalk_rotate_args;
 ropewalk_status ropewalk_rotate(const ropewalk_rotate_args* args);
 

@@ -14,7 +14,8 @@ namespace ropewalk::capi {
 
 // The numbers of the header are those of the enums.
 static_assert(ROPEWALK_F64 == static_cast<int>(DType::kF64) &&
-              ROPEWALK_BF16 == static_cast<int>(DType::kBF16));
+              ROPEWALK_F8_E4M3 == static_cast<int>(DType::kF8E4M3));
+static_assert(ROPEWALK_CUDA == static_cast<int>(Device::kCuda));
 static_assert(ROPEWALK_INVERSE == static_cast<int>(Direction::kInverse));
 static_assert(ROPEWALK_ROTATE_VALUES == static_cast<int>(ValueRotation::kRotate));
 static_assert(ROPEWALK_RULE_QWEN3_VL == static_cast<int>(PositionRule::kQwen3Vl) &&
@@ -34,7 +35,8 @@ TensorView View(const ropewalk_tensor* tensor, const char* name) {
   }
   TensorView view;
   view.data = t.data;
-  view.dtype = Enum<DType>(t.dtype, 0, 3, "dtype");
+  view.dtype = Enum<DType>(t.dtype, 0, 4, "dtype");
+  view.device = Enum<Device>(t.device, 0, 1, "device");
   view.rank = t.rank;
   std::copy(t.shape, t.shape + t.rank, view.shape);
   std::copy(t.strides, t.strides + t.rank, view.strides);
@@ -93,9 +95,12 @@ void Rotate(const ropewalk_rotate_args* given) {
                   .v_out = OptionalView(a.v_out, "v_out"),
                   .values = Enum<ValueRotation>(a.values, 0, 1, "values"),
                   .rotated_heads = a.rotated_heads,
-                  .slots = List(a.slots, a.num_slots, "slots")};
+                  .slots = List(a.slots, a.num_slots, "slots"),
+                  .stream = a.stream};
   if (a.table != nullptr) args.table = &a.table->table;
   if (a.frequencies != nullptr) args.frequencies = &a.frequencies->frequencies;
+  if (a.k_scale != 0) args.k_scale = a.k_scale;
+  if (a.v_scale != 0) args.v_scale = a.v_scale;
   args.q_norm = NormOf(a.q_norm_weight, a.q_norm_eps, args.q);
   args.k_norm = NormOf(a.k_norm_weight, a.k_norm_eps, args.q);
   ropewalk::Rotate(args);

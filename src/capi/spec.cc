@@ -176,6 +176,17 @@ ropewalk_status ropewalk_table_create(const ropewalk_frequencies* frequencies, i
   });
 }
 
+ropewalk_status ropewalk_table_create_cuda(const ropewalk_frequencies* frequencies, int64_t first,
+                                           int64_t count, int32_t precision, void* stream,
+                                           ropewalk_table** out) {
+  return Guard([&] {
+    NotNull(out, "out");
+    *out = new ropewalk_table{ropewalk::CosSinTable(
+        NotNull(frequencies, "frequencies").frequencies, first, count,
+        ropewalk::capi::Precision(precision), ropewalk::Device::kCuda, stream)};
+  });
+}
+
 ropewalk_status ropewalk_table_grow(ropewalk_table* table, int64_t count) {
   return Guard([&] {
     NotNull(table, "table");

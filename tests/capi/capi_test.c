@@ -368,6 +368,54 @@ static void test_positions(void) {
   ropewalk_position_builder_destroy(builder);
 }
 
+/* On any machine: what there is of CUDA, or the reason why there is none from all that needs it. */
+static void test_cuda(void) {
+  ropewalk_frequencies* f = plain(8);
+  ropewalk_table* table = NULL;
+  ropewalk_cuda_info info;
+  ropewalk_positions at = start_at(0);
+  const float* row = NULL;
+  float q[8] = {0};
+  ropewalk_tensor view = tensor(q, ROPEWALK_F32, 1, 1, 8);
+  ropewalk_rotate_args args = rotate_args(&at, &view);
+  memset(&info, 0, sizeof info);
+  EXPECT_REFUSED(ropewalk_cuda_find(&info), "out.size: expected sizeof");
+  info.size = sizeof info;
+  EXPECT_OK(ropewalk_cuda_find(&info));
+  EXPECT((info.toolkit[0] != 0) == ROPEWALK_HAVE_CUDA);
+  EXPECT((info.targets[0] != 0) == ROPEWALK_HAVE_CUDA);
+  EXPECT((info.why_none[0] != 0) == (info.num_devices == 0));
+  if (info.num_devices == 0) {
+    char why[1024];
+    strncpy(why, info.why_none, sizeof why - 1);
+    why[sizeof why - 1] = 0;
+    expect_refused(ropewalk_table_create_cuda(f, 0, 4, ROPEWALK_EXACT, NULL, &table),
+                   ROPEWALK_UNSUPPORTED, why, __LINE__);
+    expect_refused(ropewalk_cuda_synchronize(NULL), ROPEWALK_UNSUPPORTED, why, __LINE__);
+  } else {
+    EXPECT(info.devices[0].major >= 8 && info.devices[0].memory_bytes > 0);
+    EXPECT_OK(ropewalk_table_create_cuda(f, 7, 4, ROPEWALK_EXACT, NULL, &table));
+    EXPECT_OK(ropewalk_table_grow(table, 9));
+    EXPECT_OK(ropewalk_table_row(table, 15, &row));
+    EXPECT(row != NULL);
+    EXPECT_OK(ropewalk_cuda_synchronize(NULL));
+    args.table = table;
+    EXPECT_REFUSED(ropewalk_rotate(&args), "table: it lies on a GPU");
+    ropewalk_table_destroy(table);
+  }
+  EXPECT_REFUSED(ropewalk_table_create_cuda(f, -1, 4, ROPEWALK_EXACT, NULL, &table), "-1");
+  EXPECT_REFUSED(ropewalk_table_create_cuda(NULL, 0, 4, ROPEWALK_EXACT, NULL, &table),
+                 "frequencies: expected a pointer");
+  args.table = NULL;
+  args.frequencies = f;
+  view.device = 2;
+  EXPECT_REFUSED(ropewalk_rotate(&args), "device: expected 0 to 1, got 2");
+  view.device = ROPEWALK_CPU;
+  view.dtype = 5;
+  EXPECT_REFUSED(ropewalk_rotate(&args), "dtype: expected 0 to 4, got 5");
+  ropewalk_frequencies_destroy(f);
+}
+
 /* A struct of a later version: accepted while what it adds is zero. */
 static void test_sizes(void) {
   struct {
@@ -397,6 +445,7 @@ int main(void) {
   test_rerotate();
   test_gradient();
   test_positions();
+  test_cuda();
   test_sizes();
   ropewalk_frequencies_destroy(NULL);
   ropewalk_table_destroy(NULL);
