@@ -21,7 +21,7 @@ int DeviceMultiprocessors() { RefuseCuda(); }
 int CurrentDevice() { RefuseCuda(); }
 
 DeviceBuffer::DeviceBuffer(int64_t /*bytes*/) { RefuseCuda(); }
-DeviceBuffer::~DeviceBuffer() = default;
+DeviceBuffer::~DeviceBuffer() {}  // without CUDA it never has any
 
 void CopyToDevice(void*, const void*, int64_t, void*) { RefuseCuda(); }
 void CopyOnDevice(void*, const void*, int64_t, void*) { RefuseCuda(); }
