@@ -238,6 +238,7 @@ ropewalk_status ropewalk_ring_slots(int64_t capacity, const int64_t* first, int6
 typedef struct ropewalk_q8_keys {
   size_t size;
   void* data;
+  int32_t device;
   int64_t batch, tokens, heads, head_dim;
   int64_t strides_bytes[3]; /* batch, token, head; all 0: contiguous */
 } ropewalk_q8_keys;
@@ -256,6 +257,7 @@ typedef struct ropewalk_rerotate_args {
   const ropewalk_tensor* keys;     /* these, */
   const ropewalk_q8_keys* q8_keys; /* or these */
   int64_t first_dim;
+  void* stream; /* for keys of a GPU, where the lists lie as well */
 } ropewalk_rerotate_args;
 ropewalk_status ropewalk_rerotate(const ropewalk_rerotate_args* args);
 
@@ -272,6 +274,14 @@ typedef struct ropewalk_gradient_args {
 /* inv_freq: [pairs]; amplitude: one, or NULL. Both are set, not added to. */
 ropewalk_status ropewalk_frequency_gradient(const ropewalk_gradient_args* args, double* inv_freq,
                                             double* amplitude);
+/* Of tensors on a GPU, put on `stream`. There lie workspace, of as many bytes as the first function
+ * says, and out: [pairs] and the amplitude's; with base_derivative ([pairs], memory of the CPU; or
+ * NULL) also the base's. */
+ropewalk_status ropewalk_frequency_gradient_workspace(const ropewalk_gradient_args* args,
+                                                      int64_t* bytes);
+ropewalk_status ropewalk_frequency_gradient_cuda(const ropewalk_gradient_args* args,
+                                                 void* workspace, double* out,
+                                                 const double* base_derivative, void* stream);
 /* out: [pairs], d inv_freq / d base. */
 ropewalk_status ropewalk_base_derivative(const ropewalk_spec* spec, int64_t length, double* out);
 

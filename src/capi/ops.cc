@@ -112,6 +112,7 @@ Q8KeysView Q8ViewOf(const ropewalk_q8_keys* given) {
   const bool strides =
       k.strides_bytes[0] != 0 || k.strides_bytes[1] != 0 || k.strides_bytes[2] != 0;
   if (strides) std::copy(k.strides_bytes, k.strides_bytes + 3, view.strides_bytes);
+  view.device = Enum<Device>(k.device, 0, 1, "q8_keys.device");
   return view;
 }
 
@@ -143,7 +144,18 @@ void Rerotate(const ropewalk_rerotate_args* given) {
   if (a.q8_keys != nullptr) args.q8_keys = Q8ViewOf(a.q8_keys);
   if (a.from != nullptr) args.from = &a.from->frequencies;
   args.amplitude = Enum<AmplitudeChange>(a.amplitude_ratio, 0, 1, "amplitude_ratio");
+  args.stream = a.stream;
   ropewalk::Rerotate(args);
+}
+
+RotaryGradientArgs GradientArgsOf(const ropewalk_gradient_args* given) {
+  const ropewalk_gradient_args a = Read(given, "args");
+  return {.frequencies = &NotNull(a.frequencies, "frequencies").frequencies,
+          .layout = Layout(a.layout),
+          .positions = PositionsOf(a.positions),
+          .value = View(a.value, "value"),
+          .gradient = View(a.gradient, "gradient"),
+          .first_dim = a.first_dim};
 }
 
 void CopySlots(const std::vector<int64_t>& slots, int64_t* out) {
@@ -196,20 +208,34 @@ ropewalk_status ropewalk_ring_slots(int64_t capacity, const int64_t* first, int6
   });
 }
 
-ropewalk_status ropewalk_frequency_gradient(const ropewalk_gradient_args* given, double* inv_freq,
+ropewalk_status ropewalk_frequency_gradient(const ropewalk_gradient_args* args, double* inv_freq,
                                             double* amplitude) {
   return Guard([&] {
-    const ropewalk_gradient_args a = ropewalk::capi::Read(given, "args");
     NotNull(inv_freq, "inv_freq");
-    const ropewalk::RotaryGradient g = ropewalk::FrequencyGradient(
-        {.frequencies = &NotNull(a.frequencies, "frequencies").frequencies,
-         .layout = ropewalk::capi::Layout(a.layout),
-         .positions = ropewalk::capi::PositionsOf(a.positions),
-         .value = ropewalk::capi::View(a.value, "value"),
-         .gradient = ropewalk::capi::View(a.gradient, "gradient"),
-         .first_dim = a.first_dim});
+    const ropewalk::RotaryGradient g =
+        ropewalk::FrequencyGradient(ropewalk::capi::GradientArgsOf(args));
     std::copy(g.inv_freq.begin(), g.inv_freq.end(), inv_freq);
     if (amplitude != nullptr) *amplitude = g.amplitude;
+  });
+}
+
+ropewalk_status ropewalk_frequency_gradient_workspace(const ropewalk_gradient_args* args,
+                                                      int64_t* bytes) {
+  return Guard([&] {
+    NotNull(bytes, "bytes");
+    *bytes = ropewalk::FrequencyGradientWorkspace(ropewalk::capi::GradientArgsOf(args));
+  });
+}
+
+ropewalk_status ropewalk_frequency_gradient_cuda(const ropewalk_gradient_args* given,
+                                                 void* workspace, double* out,
+                                                 const double* base_derivative, void* stream) {
+  return Guard([&] {
+    const ropewalk::RotaryGradientArgs args = ropewalk::capi::GradientArgsOf(given);
+    std::span<const double> derivative;
+    if (base_derivative != nullptr)
+      derivative = {base_derivative, args.frequencies->inv_freq.size()};
+    ropewalk::FrequencyGradientOnDevice(args, workspace, out, derivative, stream);
   });
 }
 

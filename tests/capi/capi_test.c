@@ -1,76 +1,8 @@
 /* ropewalk.h, compiled and used as C: every function, against formulas typed again and the golden
  * numbers of other programs; and what is refused. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/capi/capi_test.h"
 
-#include "ropewalk/ropewalk.h"
-
-static int failures = 0;
-
-static void expect(int ok, const char* what, int line) {
-  if (ok) return;
-  ++failures;
-  fprintf(stderr, "capi_test.c:%d: %s (last error: %s)\n", line, what, ropewalk_last_error());
-}
-#define EXPECT(condition) expect((condition) != 0, #condition, __LINE__)
-#define EXPECT_OK(call) expect((call) == ROPEWALK_OK, #call, __LINE__)
-#define EXPECT_NEAR(a, b, tolerance) expect(fabs((a) - (b)) <= (tolerance), #a " near " #b, __LINE__)
-
-/* The call fails with this code and says this. */
-static void expect_refused(ropewalk_status got, ropewalk_status code, const char* says, int line) {
-  if (got == code && strstr(ropewalk_last_error(), says) != NULL) return;
-  ++failures;
-  fprintf(stderr, "capi_test.c:%d: status %d, expected %d with \"%s\", said: %s\n", line, (int)got,
-          (int)code, says, ropewalk_last_error());
-}
-#define EXPECT_REFUSED(call, says) \
-  expect_refused((call), ROPEWALK_INVALID_ARGUMENT, (says), __LINE__)
-
-static ropewalk_spec spec_of(int64_t head_dim) {
-  ropewalk_spec spec;
-  memset(&spec, 0, sizeof spec);
-  spec.size = sizeof spec;
-  spec.layout = ROPEWALK_HALF;
-  spec.head_dim = head_dim;
-  spec.trained_length = 4096;
-  return spec;
-}
-
-static ropewalk_frequencies* plain(int64_t head_dim) {
-  const ropewalk_spec spec = spec_of(head_dim);
-  ropewalk_frequencies* f = NULL;
-  EXPECT_OK(ropewalk_frequencies_create(&spec, 4096, &f));
-  return f;
-}
-
-static ropewalk_positions start_at(int64_t start) {
-  ropewalk_positions p;
-  memset(&p, 0, sizeof p);
-  p.size = sizeof p;
-  p.start = start;
-  return p;
-}
-
-static ropewalk_tensor tensor(void* data, int32_t dtype, int64_t tokens, int64_t heads,
-                              int64_t dim) {
-  const int64_t shape[] = {tokens, heads, dim};
-  ropewalk_tensor t;
-  ropewalk_tensor_init(&t, data, dtype, 3, shape);
-  return t;
-}
-
-static ropewalk_rotate_args rotate_args(const ropewalk_positions* positions,
-                                        const ropewalk_tensor* q) {
-  ropewalk_rotate_args a;
-  memset(&a, 0, sizeof a);
-  a.size = sizeof a;
-  a.layout = ROPEWALK_HALF;
-  a.positions = positions;
-  a.q = q;
-  return a;
-}
+int failures = 0;
 
 /* YaRN of factor 4, head_dim 128, base 10000, trained at 4096: 10 digits as other programs print
  * them. */
@@ -368,51 +300,37 @@ static void test_positions(void) {
   ropewalk_position_builder_destroy(builder);
 }
 
-/* On any machine: what there is of CUDA, or the reason why there is none from all that needs it. */
-static void test_cuda(void) {
+/* Keys and values into a cache of 8-bit floats. */
+static void test_8_bit_cache(void) {
   ropewalk_frequencies* f = plain(8);
-  ropewalk_table* table = NULL;
-  ropewalk_cuda_info info;
   ropewalk_positions at = start_at(0);
-  const float* row = NULL;
-  float q[8] = {0};
-  ropewalk_tensor view = tensor(q, ROPEWALK_F32, 1, 1, 8);
-  ropewalk_rotate_args args = rotate_args(&at, &view);
-  memset(&info, 0, sizeof info);
-  EXPECT_REFUSED(ropewalk_cuda_find(&info), "out.size: expected sizeof");
-  info.size = sizeof info;
-  EXPECT_OK(ropewalk_cuda_find(&info));
-  EXPECT((info.toolkit[0] != 0) == ROPEWALK_HAVE_CUDA);
-  EXPECT((info.targets[0] != 0) == ROPEWALK_HAVE_CUDA);
-  EXPECT((info.why_none[0] != 0) == (info.num_devices == 0));
-  if (info.num_devices == 0) {
-    char why[1024];
-    strncpy(why, info.why_none, sizeof why - 1);
-    why[sizeof why - 1] = 0;
-    expect_refused(ropewalk_table_create_cuda(f, 0, 4, ROPEWALK_EXACT, NULL, &table),
-                   ROPEWALK_UNSUPPORTED, why, __LINE__);
-    expect_refused(ropewalk_cuda_synchronize(NULL), ROPEWALK_UNSUPPORTED, why, __LINE__);
-  } else {
-    EXPECT(info.devices[0].major >= 8 && info.devices[0].memory_bytes > 0);
-    EXPECT_OK(ropewalk_table_create_cuda(f, 7, 4, ROPEWALK_EXACT, NULL, &table));
-    EXPECT_OK(ropewalk_table_grow(table, 9));
-    EXPECT_OK(ropewalk_table_row(table, 15, &row));
-    EXPECT(row != NULL);
-    EXPECT_OK(ropewalk_cuda_synchronize(NULL));
-    args.table = table;
-    EXPECT_REFUSED(ropewalk_rotate(&args), "table: it lies on a GPU");
-    ropewalk_table_destroy(table);
-  }
-  EXPECT_REFUSED(ropewalk_table_create_cuda(f, -1, 4, ROPEWALK_EXACT, NULL, &table), "-1");
-  EXPECT_REFUSED(ropewalk_table_create_cuda(NULL, 0, 4, ROPEWALK_EXACT, NULL, &table),
-                 "frequencies: expected a pointer");
-  args.table = NULL;
+  float q[8], k[8], v[8];
+  unsigned char k_cache[8], v_cache[8];
+  ropewalk_tensor q_view = tensor(q, ROPEWALK_F32, 1, 1, 8);
+  ropewalk_tensor k_view = tensor(k, ROPEWALK_F32, 1, 1, 8);
+  ropewalk_tensor v_view = tensor(v, ROPEWALK_F32, 1, 1, 8);
+  ropewalk_tensor k_out = tensor(k_cache, ROPEWALK_F8_E4M3, 1, 1, 8);
+  ropewalk_tensor v_out = tensor(v_cache, ROPEWALK_F8_E4M3, 1, 1, 8);
+  ropewalk_rotate_args args = rotate_args(&at, &q_view);
+  int i;
+  for (i = 0; i < 8; ++i) q[i] = k[i] = v[i] = (float)i;
   args.frequencies = f;
-  view.device = 2;
-  EXPECT_REFUSED(ropewalk_rotate(&args), "device: expected 0 to 1, got 2");
-  view.device = ROPEWALK_CPU;
-  view.dtype = 5;
+  args.k = &k_view;
+  args.v = &v_view;
+  args.k_out = &k_out;
+  args.v_out = &v_out;
+  args.k_scale = 0.25f;
+  EXPECT_OK(ropewalk_rotate(&args));
+  /* 3 / 0.25 = 1.5 * 2^3; 3 = 1.5 * 2^1: exponent + 7 above three bits of mantissa. */
+  EXPECT(k_cache[3] == ((3 + 7) << 3 | 4) && v_cache[3] == ((1 + 7) << 3 | 4));
+  EXPECT(k_cache[0] == 0 && k_cache[1] == (2 + 7) << 3);
+  q_view.dtype = ROPEWALK_F8_E4M3;
+  EXPECT_REFUSED(ropewalk_rotate(&args), "f8_e4m3");
+  q_view.dtype = 5;
   EXPECT_REFUSED(ropewalk_rotate(&args), "dtype: expected 0 to 4, got 5");
+  q_view.dtype = ROPEWALK_F32;
+  q_view.device = 2;
+  EXPECT_REFUSED(ropewalk_rotate(&args), "device: expected 0 to 1, got 2");
   ropewalk_frequencies_destroy(f);
 }
 
@@ -445,6 +363,7 @@ int main(void) {
   test_rerotate();
   test_gradient();
   test_positions();
+  test_8_bit_cache();
   test_cuda();
   test_sizes();
   ropewalk_frequencies_destroy(NULL);
