@@ -85,12 +85,19 @@ Json Output(const Encoder& encoder, const SentencePooling& pooling, const Option
 
 // The ids of --text between those that the model was trained with.
 std::vector<int32_t> FramedText(const Options& options, const ModelFiles& files) {
+  if (files.config.encoder && files.config.encoder->tensors == EncoderSpec::Tensors::kXlnet) {
+    throw Error(ErrorCode::kUnsupported,
+                files.path +
+                    ": XLNet's tokenizer puts <cls> into a segment of its own, and one segment is "
+                    "computed here; give the ids of one segment with --ids");
+  }
   const Tokenizer& tokenizer = RequireTokenizer(files);
   if (tokenizer.front().empty() && tokenizer.back().empty()) {
     throw Error(ErrorCode::kUnsupported,
                 files.path +
-                    ": which special tokens stand around a text is known of WordPiece "
-                    "tokenizers alone; tokenize elsewhere and give the ids with --ids");
+                    ": which special tokens stand around a text is what tokenizer.json says in "
+                    "post_processor, and here nothing does; tokenize elsewhere and give the ids "
+                    "with --ids");
   }
   std::vector<int32_t> ids = tokenizer.front();
   const std::vector<int32_t> text = tokenizer.Encode(ReadFile(options.text), {options.special});
@@ -145,8 +152,9 @@ void AddEmbedCommand(CLI::App& app) {
              {Opt::kModel, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kPositions, Opt::kStates,
               Opt::kCompute, Opt::kThreads, Opt::kAllowUnknown});
   command->footer(
-      "--text takes one text, of models with a WordPiece tokenizer, and puts [CLS] and [SEP] "
-      "round it. --ids takes one, [101, 7592, 102], or many, [[101, 7592, 102], [101, 102]], with "
+      "--text takes one text and puts round it what tokenizer.json says ([CLS] and [SEP], <s> and "
+      "</s>, </s> behind it). --ids takes one, [101, 7592, 102], or many, [[101, 7592, 102], [101, "
+      "102]], with "
       "the special tokens that the model was trained with. Pooling is what modules.json says (the "
       "mean or the first token, normalised or not); without it the mean.\n"
       "A BERT of 512 positions reads longer texts with --positions hierarchical: position i n + j "

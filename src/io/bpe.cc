@@ -29,6 +29,10 @@ Bpe::Bpe(Vocab vocab, const std::vector<BpeMerge>& merges, const BpeOptions& opt
     const auto found = vocab_.find(fmt::format("<0x{:02X}>", byte));
     byte_ids_[static_cast<std::size_t>(byte)] = found == vocab_.end() ? -1 : found->second;
   }
+  if (options_.scores.empty()) return;
+  for (const auto& [piece, id] : vocab_) longest_piece_ = std::max(longest_piece_, piece.size());
+  constexpr double kPenalty = 10;  // of an unknown character, below the least likely piece
+  unknown_score_ = *std::min_element(options_.scores.begin(), options_.scores.end()) - kPenalty;
 }
 
 std::size_t Bpe::SlotOf(uint64_t pair) const {
@@ -106,8 +110,64 @@ void Bpe::EncodeWordPieces(std::string_view word, std::vector<int32_t>* out) con
   out->push_back(options_.unk_id);
 }
 
+// A run of unknown characters: their bytes where all are pieces, else one unknown token.
+void Bpe::AddUnknown(std::string_view text, std::vector<int32_t>* out) const {
+  const auto id_of = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)]; };
+  if (const auto found = vocab_.find(text); found != vocab_.end()) {  // "<unk>" itself
+    out->push_back(found->second);
+  } else if (options_.byte_fallback &&
+             std::all_of(text.begin(), text.end(), [&](char byte) { return id_of(byte) >= 0; })) {
+    for (const char byte : text) out->push_back(id_of(byte));
+  } else {
+    out->push_back(options_.unk_id);
+  }
+}
+
+// Viterbi over the characters. Of equal sums the shorter last piece wins, as in the original.
+void Bpe::EncodeUnigram(std::string_view word, std::vector<int32_t>* out) const {
+  struct Node {
+    double score = 0;
+    int64_t from = -1;  // -1: not reached
+    int32_t id = 0;
+  };
+  std::vector<Node> nodes(word.size() + 1);
+  const auto reach = [&](std::size_t from, std::size_t to, int32_t id, double score) {
+    score += nodes[from].score;
+    if (nodes[to].from < 0 || score > nodes[to].score) {
+      nodes[to] = {score, static_cast<int64_t>(from), id};
+    }
+  };
+  for (std::size_t at = 0; at < word.size(); at += CharBytes(word[at])) {
+    const std::size_t one = CharBytes(word[at]);
+    bool known = false;  // the character alone
+    const std::size_t most = std::min(word.size() - at, longest_piece_);
+    for (std::size_t bytes = one; bytes <= most; ++bytes) {
+      if (at + bytes < word.size() && IsContinuation(word[at + bytes])) continue;
+      const auto found = vocab_.find(word.substr(at, bytes));
+      if (found == vocab_.end()) continue;
+      known |= bytes == one;
+      reach(at, at + bytes, found->second,
+            options_.scores[static_cast<std::size_t>(found->second)]);
+    }
+    if (!known) reach(at, at + one, options_.unk_id, unknown_score_);
+  }
+  std::vector<std::size_t> ends;  // of the pieces, from the last
+  for (std::size_t end = word.size(); end > 0; end = static_cast<std::size_t>(nodes[end].from)) {
+    ends.push_back(end);
+  }
+  std::size_t unknown = 0, begin = 0;  // a run of unknown characters: [unknown, begin)
+  for (auto end = ends.rbegin(); end != ends.rend(); begin = *end++) {
+    if (nodes[*end].id == options_.unk_id) continue;
+    if (unknown < begin) AddUnknown(word.substr(unknown, begin - unknown), out);
+    out->push_back(nodes[*end].id);
+    unknown = *end;
+  }
+  if (unknown < begin) AddUnknown(word.substr(unknown), out);
+}
+
 void Bpe::EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
   if (options_.word_piece) return EncodeWordPieces(word, out);
+  if (!options_.scores.empty()) return EncodeUnigram(word, out);
   if (options_.ignore_merges) {
     if (const auto found = vocab_.find(word); found != vocab_.end()) {
       out->push_back(found->second);

@@ -1,5 +1,5 @@
 // One word in, ids out: the merge step of byte-pair encoding, where ranks decide and ties go to the
-// left, or WordPiece's longest match.
+// left, WordPiece's longest match, or the likeliest pieces of a unigram model.
 #pragma once
 
 #include <array>
@@ -34,6 +34,8 @@ struct BpeOptions {
   bool word_piece = false;
   std::string continuation = {};
   int64_t longest_word = 100;  // characters; longer ones are unknown
+  // Unigram (Kudo 2018, arXiv 1804.10959): no merges; log probability of each id. Not empty: this.
+  std::vector<double> scores = {};
 };
 
 class Bpe {
@@ -60,6 +62,8 @@ class Bpe {
 
  private:
   void EncodeWordPieces(std::string_view word, std::vector<int32_t>* out) const;
+  void EncodeUnigram(std::string_view word, std::vector<int32_t>* out) const;
+  void AddUnknown(std::string_view text, std::vector<int32_t>* out) const;
   struct Slot {
     uint64_t pair = kEmpty;
     uint32_t rank = 0;
@@ -76,6 +80,8 @@ class Bpe {
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   std::array<int32_t, 256> byte_ids_{};
   BpeOptions options_;
+  std::size_t longest_piece_ = 0;  // bytes, of a unigram model
+  double unknown_score_ = 0;
 };
 
 }  // namespace ropewalk::internal

@@ -127,6 +127,9 @@ void CheckMarks(const JsonNode& token) {
 
 Keys ByteLevelKeys(const JsonNode& root, int64_t vocab_size) {
   const JsonNode model = root.At("model");
+  if (model.Has("type") && model.At("type").String() != "BPE") {
+    model.At("type").Unsupported("GGUF is given BPE alone; --no-tokenizer converts the weights");
+  }
   if (model.Bool("byte_fallback", false)) {
     model.Unsupported(
         "byte_fallback: this is SentencePiece as BPE, which GGUF takes from "

@@ -97,8 +97,29 @@ Model ReadWordPiece(const JsonNode& node) {
   return model;
 }
 
+Model ReadUnigram(const JsonNode& node) {
+  node.Only({"type", "unk_id", "vocab", "byte_fallback"});
+  Model model;
+  const JsonNode list = node.At("vocab");
+  for (std::size_t i = 0; i < list.Array().size(); ++i) {
+    const JsonNode item{list.value[i], list.file, fmt::format("{}[{}]", list.key, i)};
+    if (item.Array().size() != 2 || !item.value[0].is_string() || !item.value[1].is_number()) {
+      item.Fail("a piece and its score are expected");
+    }
+    // Of two equal pieces the original takes the later one, and the earlier has no use.
+    model.vocab.insert_or_assign(item.value[0].get<std::string>(), static_cast<int32_t>(i));
+    model.options.scores.push_back(item.value[1].get<double>());
+  }
+  if (model.vocab.empty()) list.Fail("the vocabulary is empty");
+  const auto last = static_cast<int64_t>(model.options.scores.size()) - 1;
+  model.options.unk_id = static_cast<int32_t>(node.At("unk_id").Integer(0, last));
+  model.options.byte_fallback = node.Bool("byte_fallback", false);
+  return model;
+}
+
 Model ReadModel(const JsonNode& node) {
   if (node.Has("type") && node.At("type").String() == "WordPiece") return ReadWordPiece(node);
+  if (node.Has("type") && node.At("type").String() == "Unigram") return ReadUnigram(node);
   // Old files leave the type out; merges tell.
   if (node.Has("type") || !node.Has("merges")) {
     const JsonNode type = node.At("type");
@@ -144,37 +165,12 @@ std::vector<AddedToken> ReadAdded(const JsonNode& root) {
   return added;
 }
 
-// The id that a TemplateProcessing puts in front of a text, if any.
-std::optional<int64_t> ReadTemplateFront(const JsonNode& node) {
-  const JsonNode single = node.At("single");
-  if (single.Array().empty()) return std::nullopt;
-  const JsonNode first{single.value[0], single.file, single.key + "[0]"};
-  if (!first.Has("SpecialToken")) return std::nullopt;
-  const std::string& name = first.At("SpecialToken").At("id").String();
-  const JsonNode ids = node.At("special_tokens").At(name).At("ids");
-  if (ids.Array().size() != 1) ids.Unsupported("a template that puts several tokens in front");
-  return JsonNode{ids.value[0], ids.file, ids.key + "[0]"}.Integer(0, INT32_MAX);
-}
-
 // What a post-processor puts before and behind one text.
 struct Frame {
   std::vector<int32_t> front, back;
 };
-Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
-  const std::string& type = node.At("type").String();
+Frame ReadTemplate(const JsonNode& node, int64_t vocab_size) {
   Frame frame;
-  if (type == "BertProcessing") {
-    for (const auto& [key, ids] : {std::pair{"cls", &frame.front}, {"sep", &frame.back}}) {
-      const JsonNode pair = node.At(key);  // ["[CLS]", 101]
-      if (pair.Array().size() != 2) pair.Fail("a token and its id are expected");
-      const JsonNode id{pair.value[1], pair.file, pair.key + "[1]"};
-      ids->push_back(CheckedId(id.Integer(0, INT32_MAX), vocab_size, id.Where()));
-    }
-    return frame;
-  }
-  if (type != "TemplateProcessing") {
-    node.At("type").Unsupported(fmt::format("the post-processor '{}'", type.substr(0, 80)));
-  }
   const JsonNode single = node.At("single");
   bool behind = false;
   for (std::size_t i = 0; i < single.Array().size(); ++i) {
@@ -194,18 +190,30 @@ Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
   return frame;
 }
 
-std::optional<int64_t> ReadFront(const JsonNode& node) {
+Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
   const std::string& type = node.At("type").String();
-  if (type == "TemplateProcessing") return ReadTemplateFront(node);
-  if (type == "ByteLevel") return std::nullopt;
-  if (type != "Sequence") node.At("type").Unsupported(fmt::format("the post-processor '{}'", type));
-  std::optional<int64_t> front;
-  const JsonNode list = node.At("processors");
-  for (std::size_t i = 0; i < list.Array().size(); ++i) {
-    const JsonNode item{list.value[i], list.file, fmt::format("{}[{}]", list.key, i)};
-    if (const auto id = item.IsNested() ? ReadFront(item) : std::nullopt) front = id;
+  Frame frame;
+  if (type == "TemplateProcessing") return ReadTemplate(node, vocab_size);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    for (const auto& [key, ids] : {std::pair{"cls", &frame.front}, {"sep", &frame.back}}) {
+      const JsonNode pair = node.At(key);  // ["[CLS]", 101]
+      if (pair.Array().size() != 2) pair.Fail("a token and its id are expected");
+      const JsonNode id{pair.value[1], pair.file, pair.key + "[1]"};
+      ids->push_back(CheckedId(id.Integer(0, INT32_MAX), vocab_size, id.Where()));
+    }
+  } else if (type == "Sequence") {  // each around what those before it made
+    const JsonNode list = node.At("processors");
+    for (std::size_t i = 0; i < list.Array().size(); ++i) {
+      const JsonNode item{list.value[i], list.file, fmt::format("{}[{}]", list.key, i)};
+      if (!item.IsNested()) continue;
+      const Frame outer = ReadFrame(item, vocab_size);
+      frame.front.insert(frame.front.begin(), outer.front.begin(), outer.front.end());
+      frame.back.insert(frame.back.end(), outer.back.begin(), outer.back.end());
+    }
+  } else if (type != "ByteLevel") {  // which moves offsets alone
+    node.At("type").Unsupported(fmt::format("the post-processor '{}'", type.substr(0, 80)));
   }
-  return front;
+  return frame;
 }
 
 void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, BpeTokenizer* tokenizer) {
@@ -226,15 +234,15 @@ void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, BpeTok
   };
   std::optional<int32_t> bos = id_of(special.bos_token, special.bos_id, "bos_token");
   const std::optional<int32_t> eos = id_of(special.eos_token, special.eos_id, "eos_token");
-  std::optional<int64_t> front;
-  if (root.Has("post_processor")) front = ReadFront(root.At("post_processor"));
-  bool adds_bos = front.has_value();
+  const std::vector<int32_t>& front = tokenizer->front();
+  if (front.size() > 1) {
+    root.At("post_processor").Unsupported("a template that puts several tokens in front");
+  }
+  bool adds_bos = !front.empty();
   if (special.add_bos || special.adds_bos_by_class) {
-    adds_bos = special.add_bos.value_or(true) && (bos || front);
+    adds_bos = special.add_bos.value_or(true) && (bos || !front.empty());
   }
-  if (adds_bos && front) {
-    bos = CheckedId(*front, tokenizer->vocab_size(), root.file + ": post_processor");
-  }
+  if (adds_bos && !front.empty()) bos = front[0];
   tokenizer->SetSpecial(bos, eos, adds_bos);
 }
 
@@ -270,19 +278,18 @@ std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std
     parts.decoding.byte_level = byte_level;
   }
   const bool word_piece = model.options.word_piece;
-  const char* kind = word_piece                    ? "WordPiece (tokenizer.json)"
-                     : byte_level                  ? "byte-level BPE (tokenizer.json)"
-                     : model.options.byte_fallback ? "byte-fallback BPE (tokenizer.json)"
-                                                   : "BPE (tokenizer.json)";
+  const char* kind = word_piece                      ? "WordPiece (tokenizer.json)"
+                     : !model.options.scores.empty() ? "Unigram (tokenizer.json)"
+                     : byte_level                    ? "byte-level BPE (tokenizer.json)"
+                     : model.options.byte_fallback   ? "byte-fallback BPE (tokenizer.json)"
+                                                     : "BPE (tokenizer.json)";
   parts.bpe = Bpe(std::move(model.vocab), model.merges, model.options);
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(parts), kind, HashHex(text));
-  if (word_piece) {
-    if (!root.Has("post_processor")) return tokenizer;
+  if (root.Has("post_processor")) {
     Frame frame = ReadFrame(root.At("post_processor"), tokenizer->vocab_size());
     tokenizer->SetFrame(std::move(frame.front), std::move(frame.back));
-    return tokenizer;
   }
-  SetSpecialTokens(root, special, tokenizer.get());
+  if (!word_piece) SetSpecialTokens(root, special, tokenizer.get());
   return tokenizer;
 }
 

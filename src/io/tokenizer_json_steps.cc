@@ -171,6 +171,16 @@ void ReadNormalizer(const JsonNode& node, std::vector<NormalizerStep>* steps) {
   } else if (type == "Strip") {
     node.Only({"type", "strip_left", "strip_right"});
     steps->push_back(StripStep{node.Bool("strip_left", true), node.Bool("strip_right", true)});
+  } else if (type == "StripAccents") {
+    node.Only({"type"});
+    steps->push_back(StripAccentsStep{});
+  } else if (type == "Lowercase") {
+    node.Only({"type"});
+    steps->push_back(LowercaseStep{});
+  } else if (type == "Precompiled") {
+    node.Only({"type", "precompiled_charsmap"});
+    const JsonNode map = node.At("precompiled_charsmap");
+    steps->push_back(Charsmap::OfBase64(map.String(), map.Where()));
   } else if (type == "BertNormalizer") {
     node.Only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
     const bool lowercase = node.Bool("lowercase", true);

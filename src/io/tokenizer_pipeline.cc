@@ -52,6 +52,13 @@ bool IsChinese(char32_t c) {
          (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+// BERT drops nonspacing marks, StripAccents every mark.
+std::string Without(const std::string& text, bool (*is_mark)(char32_t)) {
+  return EachChar(text, [is_mark](char32_t c, std::string* out) {
+    if (!is_mark(c)) AppendUtf8(c, out);
+  });
+}
+
 std::string ApplyBert(const BertStep& step, std::string text) {
   if (step.clean) {
     text = EachChar(text, [](char32_t c, std::string* out) {
@@ -67,11 +74,7 @@ std::string ApplyBert(const BertStep& step, std::string text) {
       if (IsChinese(c)) out->push_back(' ');
     });
   }
-  if (step.strip_accents) {
-    text = EachChar(Normalize(text, NormalForm::kNfd), [](char32_t c, std::string* out) {
-      if (!IsNonspacingMark(c)) AppendUtf8(c, out);
-    });
-  }
+  if (step.strip_accents) text = Without(Normalize(text, NormalForm::kNfd), IsNonspacingMark);
   return step.lowercase ? EachChar(text, AppendLowercase) : text;
 }
 
@@ -241,6 +244,12 @@ std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text
       text.insert(0, prepend->prefix);
     } else if (const auto* strip = std::get_if<StripStep>(&step)) {
       text = Strip(*strip, text);
+    } else if (std::holds_alternative<StripAccentsStep>(step)) {
+      text = Without(text, IsMark);
+    } else if (std::holds_alternative<LowercaseStep>(step)) {
+      text = EachChar(text, AppendLowercase);
+    } else if (const auto* charsmap = std::get_if<Charsmap>(&step)) {
+      text = charsmap->Apply(text);
     } else {
       text = ApplyBert(std::get<BertStep>(step), std::move(text));
     }

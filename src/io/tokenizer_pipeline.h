@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/io/charsmap.h"
 #include "src/io/tokenizer_regex.h"
 #include "src/io/unicode.h"
 
@@ -27,7 +28,10 @@ struct StripStep {
 struct BertStep {
   bool clean = true, chinese = true, strip_accents = true, lowercase = true;
 };
-using NormalizerStep = std::variant<NormalForm, ReplaceStep, PrependStep, StripStep, BertStep>;
+struct StripAccentsStep {};
+struct LowercaseStep {};
+using NormalizerStep = std::variant<NormalForm, ReplaceStep, PrependStep, StripStep, BertStep,
+                                    StripAccentsStep, LowercaseStep, Charsmap>;
 
 std::string Normalize(const std::vector<NormalizerStep>& steps, std::string text);
 

@@ -129,6 +129,12 @@ bool IsNonspacingMark(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_MN;
 }
 
+bool IsMark(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
+}
+
 void AppendLowercase(char32_t c, std::string* out) {
   if (c == 0x130) {  // the one that becomes two
     out->append("i\u0307");

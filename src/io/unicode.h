@@ -33,6 +33,7 @@ std::string Normalize(std::string_view text, NormalForm form);
 
 bool IsControl(char32_t c);         // categories Cc, Cf, Co
 bool IsNonspacingMark(char32_t c);  // category Mn
+bool IsMark(char32_t c);            // categories Mn, Mc, Me
 // Without the rules of single languages or of a letter's neighbours.
 void AppendLowercase(char32_t c, std::string* out);
 

@@ -857,6 +857,37 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.json("tokenize", bert, "--text", words), [5, 3, 4, 0, 6])
         self.fails(2, "embed", bert, "--text", words, "--ids", ids, says="--text")
         self.fails(1, "embed", golden / "t5", "--text", words, says="--ids")
+        # T5's kind of tokenizer and RoBERTa's, with what each puts round a text.
+        pieces = ["<pad>", "</s>", "<unk>", "\u2581the", "\u2581rope", "walk", "\u2581", "o", "f", "."]
+        unigram = dict(
+            version="1.0", added_tokens=[], normalizer=None, decoder=None,
+            pre_tokenizer=dict(type="Sequence", pretokenizers=[
+                dict(type="WhitespaceSplit"), dict(type="Metaspace", replacement="\u2581")]),
+            post_processor=dict(
+                type="TemplateProcessing", pair=[],
+                single=[{"Sequence": {"id": "A", "type_id": 0}},
+                        {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+                special_tokens={"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}),
+            model=dict(type="Unigram", unk_id=2, vocab=[[p, -float(i)] for i, p in enumerate(pieces)]))
+        byte_level = dict(
+            unigram, pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False),
+            post_processor=dict(type="RobertaProcessing", sep=["</s>", 2], cls=["<s>", 0],
+                                trim_offsets=True, add_prefix_space=False),
+            model=dict(type="BPE", merges=["o f"], vocab={p: i for i, p in enumerate(
+                ["<s>", "<pad>", "</s>", "o", "f", "of", "\u0120", "."])}))
+        for name, tokenizer, text, framed in [
+                ("t5", unigram, "the ropewalk \n\u4e2d\u6587.", [3, 4, 5, 6, 2, 9, 1]),
+                ("roberta", byte_level, "of of.", [0, 5, 6, 5, 7, 2])]:
+            shutil.copytree(golden / name, self.folder / name)
+            (self.folder / name / "tokenizer.json").write_text(json.dumps(tokenizer))
+            words.write_text(text, encoding="utf-8")
+            ids.write_text(json.dumps(framed))
+            self.assertEqual(self.json("embed", self.folder / name, "--text", words),
+                             self.json("embed", self.folder / name, "--ids", ids), name)
+        (self.folder / "t5/tokenizer.json").write_text(json.dumps(dict(unigram, post_processor=None)))
+        self.fails(1, "embed", self.folder / "t5", "--text", words, says="post_processor")
+        self.fails(1, "embed", golden / "xlnet", "--text", words, says="segment of its own")
+        ids.write_text(json.dumps([1, 5, 3, 4, 0, 6, 2]))
         # What a sentence-transformers folder says.
         (bert / "1_Pooling").mkdir()
         (bert / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')

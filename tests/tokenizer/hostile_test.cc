@@ -79,9 +79,9 @@ TEST(Hostile, TokenizerJson) {
        "end_of_word_suffix"},
       {"normalizer",
        [](json* j) {
-         (*j)["normalizer"] = {{"type", "Lowercase"}};
+         (*j)["normalizer"] = {{"type", "Nmt"}};
        },
-       "'Lowercase'"},
+       "'Nmt'"},
       {"pre-tokenizer",
        [](json* j) {
          (*j)["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
@@ -94,9 +94,9 @@ TEST(Hostile, TokenizerJson) {
        "decoder.type"},
       {"post-processor",
        [](json* j) {
-         (*j)["post_processor"] = {{"type", "BertProcessing"}};
+         (*j)["post_processor"] = {{"type", "Surprise"}};
        },
-       "'BertProcessing'"},
+       "'Surprise'"},
       {"added id out of range", [](json* j) { (*j)["added_tokens"][0]["id"] = 2000000000; },
        "2000000000"},
       {"added id contradicts", [](json* j) { (*j)["added_tokens"][0]["id"] = 3; }, "vocabulary"},
@@ -118,6 +118,52 @@ json WithPattern(const std::string& pattern) {
   json tokenizer = json::parse(ReadFile(kGoldens + "/llama3/tokenizer.json"));
   tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern;
   return tokenizer;
+}
+
+// Pieces with scores, SentencePiece's rules, and what is put round a text.
+TEST(Hostile, UnigramJson) {
+  const json good = json::parse(ReadFile(kGoldens + "/t5/tokenizer.json"));
+  const auto map = [](const char* base64) {
+    return [base64](json* j) { (*j)["normalizer"]["precompiled_charsmap"] = base64; };
+  };
+  const std::vector<Case> cases = {
+      {"vocab of pieces alone", [](json* j) { (*j)["model"]["vocab"][3] = "a"; }, "vocab[3]"},
+      {"no score",
+       [](json* j) {
+         (*j)["model"]["vocab"][3] = {"a", "b"};
+       },
+       "a piece and its score"},
+      {"no pieces", [](json* j) { (*j)["model"]["vocab"] = json::array(); }, "is empty"},
+      {"no unknown token", [](json* j) { (*j)["model"]["unk_id"] = nullptr; }, "'unk_id'"},
+      {"unknown token past the end", [](json* j) { (*j)["model"]["unk_id"] = 316; }, "0 to 315"},
+      {"merges", [](json* j) { (*j)["model"]["merges"] = json::array(); }, "'merges'"},
+      {"rules that are no base64", map("AA?A"), "no base64"},
+      {"no rules", map(""), "precompiled_charsmap"},
+      {"a trie longer than the rules", map("CAAAAAAAAAA="), "8 bytes"},
+      {"rules that are no text", map("BAAAAAAAAAD//w=="), "no UTF-8"},
+      {"a trie of five bytes", map("BQAAAAAAAAAA"), "5 bytes"},
+      {"an id behind the vocabulary",
+       [](json* j) { (*j)["post_processor"]["special_tokens"]["</s>"]["ids"][0] = 316; }, "316"},
+      {"no such special token",
+       [](json* j) { (*j)["post_processor"]["special_tokens"] = json::object(); }, "'</s>'"},
+      {"Roberta's without a sep",
+       [](json* j) {
+         (*j)["post_processor"] = {{"type", "RobertaProcessing"}, {"cls", {"</s>", 1}}};
+       },
+       "'sep'"},
+  };
+  for (const Case& c : cases) {
+    json bad = good;
+    c.change(&bad);
+    EXPECT_THAT(LoadJson(bad.dump()), HasSubstr(c.expected)) << c.name;
+  }
+  // Rules that point outside: they hold nothing, and no text is lost.
+  json wild = good;
+  map("CAAAAP//////////")(&wild);
+  const TempFolder folder;
+  folder.Write("tokenizer.json", wild.dump());
+  EXPECT_EQ(LoadTokenizerFolder(folder.path())->Encode("It is").size(),
+            LoadTokenizerFolder(kGoldens + "/t5")->Encode("It is").size());
 }
 
 TEST(Hostile, Patterns) {
@@ -161,6 +207,17 @@ TEST(Hostile, LongRunsAreFine) {
   for (const char* name : {"gpt2", "llama3", "gpt4o", "llama2", "spm_bpe"}) {
     const auto tokenizer = LoadTokenizerFolder(kGoldens + "/" + name);
     for (const char c : {' ', 'a', '\n', '1', '!'}) {
+      const std::string text = std::string(200000, c) + "x";
+      EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text) << name << " '" << c << "'";
+    }
+  }
+}
+
+// White space has no pieces there: words do.
+TEST(Hostile, LongWordsOfUnigramAreFine) {
+  for (const char* name : {"t5", "unigram_bytes"}) {
+    const auto tokenizer = LoadTokenizerFolder(kGoldens + "/" + name);
+    for (const char c : {'a', '1', '!'}) {
       const std::string text = std::string(200000, c) + "x";
       EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text) << name << " '" << c << "'";
     }

@@ -35,8 +35,8 @@ class Tokenizer {
   std::optional<int32_t> bos_id() const { return bos_id_; }
   std::optional<int32_t> eos_id() const { return eos_id_; }
   bool adds_bos() const { return adds_bos_; }  // what the files say
-  // Ids that a text encoder was trained to see before and behind one text ([CLS] .. [SEP]); known
-  // for WordPiece alone, empty elsewhere.
+  // Ids that a text encoder was trained to see before and behind one text ([CLS] .. [SEP]), as the
+  // post-processor of tokenizer.json says; empty for other files.
   const std::vector<int32_t>& front() const { return front_; }
   const std::vector<int32_t>& back() const { return back_; }
   const std::string& hash() const { return hash_; }  // of the bytes that define it
