@@ -21,10 +21,10 @@ uint32_t Offset(uint32_t unit) { return (unit >> 10) << ((unit & (uint32_t{1} <<
 std::string DecodeBase64(std::string_view text, const std::string& where) {
   constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> value;
+  std::array<int, 256> value;
   value.fill(-1);
   for (std::size_t i = 0; i < kDigits.size(); ++i) {
-    value[static_cast<uint8_t>(kDigits[i])] = static_cast<int8_t>(i);
+    value[static_cast<uint8_t>(kDigits[i])] = static_cast<int>(i);
   }
   while (text.ends_with('=')) text.remove_suffix(1);
   std::string out;

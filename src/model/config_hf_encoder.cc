@@ -265,7 +265,7 @@ void ReadHfEncoder(const HfSource& source, ModelConfig& c) {
                      "unquantised model";
     return;
   }
-  c.encoder = std::make_shared<const EncoderSpec>(std::move(reader.spec));
+  c.encoder = std::make_shared<const EncoderSpec>(reader.spec);
   c.not_runnable =
       fmt::format("a {} model is an encoder, which predicts no next token; ropewalk embed runs it",
                   source.family.name);

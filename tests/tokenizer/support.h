@@ -1,6 +1,7 @@
 // Files that tokenizer tests read and write.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -70,5 +71,21 @@ inline std::string MessageOf(const std::function<void()>& action) {
   ADD_FAILURE() << "no Error was thrown";
   return "";
 }
+
+// What is said of a folder with this tokenizer.json.
+inline std::string LoadJson(const std::string& text) {
+  const TempFolder folder;
+  folder.Write("tokenizer.json", text);
+  const std::string message = MessageOf([&] { LoadTokenizerFolder(folder.path()); });
+  EXPECT_THAT(message, testing::HasSubstr("tokenizer.json"));
+  return message;
+}
+
+// A change to a good file, and what the error has to say.
+struct Case {
+  const char* name;
+  std::function<void(nlohmann::json*)> change;
+  const char* expected;
+};
 
 }  // namespace ropewalk
