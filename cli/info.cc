@@ -88,6 +88,7 @@ void Run(const Options& options) {
     }
   }
   Print(cuda);
+  fmt::print("libraries\n");
   for (const auto& [key, value] : json["libraries"].items()) {
     fmt::print("  {:13} {}\n", key, value.get<std::string>());
   }
