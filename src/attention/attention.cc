@@ -105,7 +105,13 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   run.ranges = FindRanges(args);
   if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
-  if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
+  if (args.rotation == nullptr) return;
+  run.rotation = PrepareRotation(args);
+  // A row begins no view before the first key that it sees.
+  std::vector<int64_t>& begin = run.rotation.begin;
+  for (size_t i = 0; i < begin.size(); ++i) {
+    begin[i] = std::max(begin[i], run.ranges.begin[i % run.ranges.begin.size()]);
+  }
 }
 
 int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "src/attention/attention_gradients-inl.h"
 
@@ -30,7 +31,7 @@ class TileBackward : public TileGradients {
     for (int64_t k = first; k < end; k += kTileKeys) {
       tile_begin_ = k;
       tile_end_ = std::min(k + kTileKeys, end);
-      if (InHole(tile_begin_, tile_end_)) continue;
+      if (!ClipTile()) continue;
       if (contextual_ != nullptr) BeginContextualTile(first);
       Scores();
       Products(d_out_, b_.packed_values, d_scores_);
@@ -57,11 +58,8 @@ class TileBackward : public TileGradients {
       const int64_t token = Token(r), h = r % t_.group;
       const float* from = b_.d_out + token * b_.d_out_token_stride + h * b_.d_out_head_stride;
       const float* out = t_.out + token * t_.out_token_stride + h * t_.out_head_stride;
-      double sum = 0;
-      for (int64_t i = 0; i < t_.head_dim; ++i) {
-        d_out_[r * t_.value_stride + i] = from[i];
-        sum += double{from[i]} * double{out[i]};
-      }
+      std::copy_n(from, t_.head_dim, d_out_ + r * t_.value_stride);
+      const double sum = Dot(from, out);
       delta_[r] = static_cast<float>(sum);
       if (b_.d_sinks != nullptr) {
         const double log_sum = t_.log_sum_exp[token * t_.log_sum_exp_stride + h];
@@ -70,6 +68,18 @@ class TileBackward : public TileGradients {
     }
     std::memset(d_q_, 0, sizeof(float) * views_ * rows_ * t_.value_stride);
     std::memset(d_relative_, 0, sizeof(float) * rows_ * t_.value_stride);
+  }
+
+  // Several sums at a time, in a fixed order: one chain of additions would wait for itself.
+  double Dot(const float* a, const float* b) const {
+    constexpr int64_t kChains = 16;
+    double sums[kChains] = {};
+    int64_t i = 0;
+    for (; i + kChains <= t_.head_dim; i += kChains) {
+      for (int64_t x = 0; x < kChains; ++x) sums[x] += double{a[i + x]} * double{b[i + x]};
+    }
+    for (int64_t x = 0; i + x < t_.head_dim; ++x) sums[x] += double{a[i + x]} * double{b[i + x]};
+    return std::accumulate(sums, sums + kChains, 0.0);
   }
 
   // scores_ becomes weights, d_scores_ the gradient of scores and biases; 0 where a row sees
@@ -108,21 +118,41 @@ class TileBackward : public TileGradients {
     const V log_sum2 = hn::Set(d, log_sum == -std::numeric_limits<float>::infinity()
                                       ? -kNoScore
                                       : static_cast<float>(log_sum * kLog2EDouble));
-    const V delta = hn::Set(d, delta_[r]), one = hn::Set(d, 1.0f);
-    const V inverse = hn::Set(d, t_.soft_cap == 0 ? 0.0f : 1.0f / (t_.soft_cap * kLog2E));
     float* scores = scores_ + r * kScoreStride;
     float* d_scores = d_scores_ + r * kScoreStride;
-    for (int64_t k = begin; k < end; k += kLanes) {
-      const V score = hn::Load(d, scores + k);
-      V weight = hn::Sub(score, log_sum2);
-      Exp2<1>(&weight);
-      V gradient = hn::Mul(weight, hn::Sub(hn::Load(d, d_scores + k), delta));
-      if (t_.soft_cap != 0) {
-        const V bent = hn::Mul(score, inverse);  // tanh; -infinity where masked
-        gradient = hn::Mul(gradient, hn::Max(hn::Zero(d), hn::NegMulAdd(bent, bent, one)));
+    const auto turn = [&](auto count, int64_t k) HWY_ATTR {
+      if (t_.soft_cap != 0)
+        return GradientVectors<decltype(count)::value, true>(scores + k, log_sum2, delta_[r],
+                                                             d_scores + k);
+      GradientVectors<decltype(count)::value, false>(scores + k, log_sum2, delta_[r], d_scores + k);
+    };
+    int64_t k = begin;
+    for (; k + 4 * kLanes <= end; k += 4 * kLanes) turn(std::integral_constant<int, 4>(), k);
+    for (; k < end; k += kLanes) turn(std::integral_constant<int, 1>(), k);
+  }
+
+  // Scores to weights, and their gradients to those of the scores, in place.
+  template <int count, bool capped>
+  HWY_INLINE void GradientVectors(float* HWY_RESTRICT scores, V log_sum2, float delta_of_row,
+                                  float* HWY_RESTRICT d_scores) const {
+    const D d;
+    const V delta = hn::Set(d, delta_of_row);
+    V weights[count];
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i)
+      weights[i] = hn::Sub(hn::Load(d, scores + i * kLanes), log_sum2);
+    Exp2<count>(weights);
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i) {
+      V gradient = hn::Mul(weights[i], hn::Sub(hn::Load(d, d_scores + i * kLanes), delta));
+      if constexpr (capped) {  // score / cap is a tanh; -infinity where masked
+        const V bent =
+            hn::Mul(hn::Load(d, scores + i * kLanes), hn::Set(d, 1.0f / (t_.soft_cap * kLog2E)));
+        gradient =
+            hn::Mul(gradient, hn::Max(hn::Zero(d), hn::NegMulAdd(bent, bent, hn::Set(d, 1.0f))));
       }
-      hn::Store(weight, d, scores + k);
-      hn::Store(gradient, d, d_scores + k);
+      hn::Store(weights[i], d, scores + i * kLanes);
+      hn::Store(gradient, d, d_scores + i * kLanes);
     }
   }
 
@@ -155,7 +185,7 @@ class TileBackward : public TileGradients {
     if (views_ > 1) {
       const Reach reach = ReachOf(view, 0, rows_);
       if (reach.end <= tile_begin_ || reach.begin >= tile_end_) return;
-      if (!reach.CoversAll(tile_begin_, tile_end_)) d_scores = OfView(view);
+      if (!reach.CoversAll(tile_begin_, tile_end_)) d_scores = OfView(view, reach);
     }
     const int some = views_ > 1 ? view : -1;
     AddByKey(some, d_scores, Queries(view), b_.d_keys + view * b_.view_stride);
@@ -163,15 +193,18 @@ class TileBackward : public TileGradients {
                       d_q_ + view * rows_ * t_.value_stride);
   }
 
-  // d_scores where the view scores, 0 elsewhere.
-  const float* OfView(int view) {
-    const int64_t all = Up(tile_end_ - tile_begin_);
+  // d_scores where the view scores, 0 elsewhere in the blocks that it reaches.
+  const float* OfView(int view, const Reach& reach) {
+    constexpr int64_t kBlock = AttentionAccess::kBlock;
+    const int64_t low = (std::max(reach.begin, tile_begin_) - tile_begin_) / kBlock * kBlock;
+    const int64_t high = std::min(reach.end, tile_end_) - tile_begin_;
+    const int64_t all = (high + kBlock - 1) / kBlock * kBlock;
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t token = Token(r);
-      const int64_t begin = std::clamp<int64_t>(ViewBegin(view, token) - tile_begin_, 0, all);
+      const int64_t begin = std::clamp<int64_t>(ViewBegin(view, token) - tile_begin_, low, all);
       const int64_t end = std::clamp<int64_t>(ViewEnd(view, token) - tile_begin_, begin, all);
       float* to = d_view_ + r * kScoreStride;
-      std::fill_n(to, begin, 0.0f);
+      std::fill_n(to + low, begin - low, 0.0f);
       std::copy_n(d_scores_ + r * kScoreStride + begin, end - begin, to + begin);
       std::fill_n(to + end, all - end, 0.0f);
     }

@@ -7,6 +7,7 @@
 
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
+#include "src/attention/attention_head.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
@@ -17,10 +18,10 @@ using internal::BackwardTile;
 using internal::ContentColumns;
 using internal::FormRun;
 using internal::FormSums;
+using internal::HeadMemory;
+using internal::KeyTurns;
 using internal::kTileRows;
-using internal::RotationRun;
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
 constexpr float kLn2 = 0.693147181f;
 
 [[noreturn]] void Refuse(const std::string& message) {
@@ -60,67 +61,6 @@ void Check(const AttentionBackwardArgs& args) {
   }
 }
 
-// A key head's keys and values in the layouts that the gradients read, and the sums that they get.
-struct HeadMemory {
-  AlignedBuffer<float> packed_values, key_rows, d_keys, d_values;
-  int64_t view_stride = 0;  // of key_rows and d_keys, which each view has
-
-  HeadMemory(const KvCache& cache, int64_t kv_head, const RotationRun& rotation) {
-    const int64_t keys = cache.tokens(), dim = cache.head_dim(), capacity = cache.capacity_tokens();
-    const int64_t stride = AttentionAccess::ValueStride(dim);
-    const int64_t panel = AttentionAccess::PanelWidth(dim);
-    const auto floats = static_cast<size_t>(keys * stride);
-    const int views = std::max(1, rotation.views);
-    view_stride = keys * stride;
-    packed_values = AlignedBuffer<float>(
-        static_cast<size_t>((keys + kBlock - 1) / kBlock * kBlock * dim), 0.0f);
-    key_rows = AlignedBuffer<float>(views * floats, 0.0f);
-    d_keys = AlignedBuffer<float>(views * floats, 0.0f);
-    d_values = AlignedBuffer<float>(floats, 0.0f);
-    const float* packed_keys = AttentionAccess::Keys(cache, kv_head);
-    const float* values = AttentionAccess::Values(cache, kv_head);
-    for (int64_t j = 0; j < keys; ++j) {
-      const int64_t block = j / kBlock * kBlock * dim + j % kBlock;
-      for (int64_t i = 0; i < dim; ++i) {
-        const int64_t first = i / panel * panel, width = std::min(panel, stride - first);
-        key_rows[j * stride + i] = packed_keys[block + i * kBlock];
-        packed_values[block + i * kBlock] = values[first * capacity + j * width + i - first];
-      }
-    }
-    for (int v = views - 1; v >= 0 && rotation.rotation != nullptr; --v) {
-      if (v > 0) std::copy_n(key_rows.data(), view_stride, key_rows.data() + v * view_stride);
-      Turn(rotation, v, keys, stride, /*back=*/false, key_rows.data() + v * view_stride);
-    }
-  }
-
-  // The gradients of the keys before they were turned, in those of the first view.
-  void TurnBack(const RotationRun& rotation, int64_t keys, int64_t stride) {
-    for (int v = 0; v < rotation.views; ++v) {
-      float* own = d_keys.data() + v * view_stride;
-      Turn(rotation, v, keys, stride, /*back=*/true, own);
-      for (int64_t i = 0; v > 0 && i < view_stride; ++i) d_keys[i] += own[i];
-    }
-  }
-
-  // rows [keys, stride], in place
-  static void Turn(const RotationRun& run, int view, int64_t keys, int64_t stride, bool back,
-                   float* rows) {
-    for (int64_t j = 0; j < keys; ++j) {
-      const float* cos = LoadRotationAccess::KeyBlock(*run.rotation, view, j / kBlock);
-      if (cos == nullptr) return;
-      cos += j % kBlock;
-      const float* sin = cos + run.pairs * kBlock;
-      float* x = rows + j * stride;
-      for (int64_t p = 0; p < run.pairs; ++p) {
-        const float c = cos[p * kBlock], s = back ? -sin[p * kBlock] : sin[p * kBlock];
-        const float a = x[run.dims[2 * p]], b = x[run.dims[2 * p + 1]];
-        x[run.dims[2 * p]] = a * c - b * s;
-        x[run.dims[2 * p + 1]] = b * c + a * s;
-      }
-    }
-  }
-};
-
 FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
   FormSums s;
   const auto count = [](int64_t n) { return static_cast<size_t>(n); };
@@ -159,7 +99,7 @@ struct Call {
   internal::AttentionRun run;
 };
 
-BackwardTile MakeTile(const Call& call, const HeadMemory& memory, int64_t token, int64_t kv_head) {
+BackwardTile MakeTile(const Call& call, HeadMemory& memory, int64_t token, int64_t kv_head) {
   const AttentionArgs& f = call.forward;
   BackwardTile b;
   const int64_t tokens = std::min(call.tile_tokens, f.q.shape[0] - token);
@@ -174,51 +114,50 @@ BackwardTile MakeTile(const Call& call, const HeadMemory& memory, int64_t token,
   b.d_q = at(call.args.d_q);
   b.d_q_token_stride = call.args.d_q.strides[0];
   b.d_q_head_stride = call.args.d_q.strides[1];
-  b.packed_values = memory.packed_values.data();
-  b.key_rows = memory.key_rows.data();
-  b.d_keys = const_cast<float*>(memory.d_keys.data());
-  b.view_stride = memory.view_stride;
-  b.d_values = const_cast<float*>(memory.d_values.data());
+  b.packed_values = memory.packed_values();
+  b.key_rows = memory.key_rows();
+  b.d_keys = memory.d_keys();
+  b.view_stride = memory.view_stride();
+  b.d_values = memory.d_values();
   b.tables = &call.tables;
   return b;
 }
 
-void WriteRows(const AlignedBuffer<float>& from, float factor, const TensorView& to, int64_t head) {
-  const int64_t dim = to.shape[2], stride = AttentionAccess::ValueStride(dim);
-  for (int64_t j = 0; j < to.shape[0]; ++j) {
-    float* row = static_cast<float*>(to.data) + j * to.strides[0] + head * to.strides[1];
-    for (int64_t i = 0; i < dim; ++i) row[i] = factor * from[j * stride + i];
-  }
-}
+// A thread's memory.
+struct Worker {
+  HeadMemory head;
+  int64_t forward_floats;
+  AlignedBuffer<float> scratch, contextual;
 
-void RunHead(const Call& call, int64_t kv_head, FormSums* sums, double* d_sinks) {
-  const AttentionArgs& f = call.forward;
-  HeadMemory memory(*f.cache, kv_head, call.run.rotation);
-  const int64_t dim = f.q.shape[2], rows = call.tile_tokens * call.group;
-  const int64_t forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
-  const int views = std::max(1, call.run.rotation.views);
-  AlignedBuffer<float> scratch(
-      static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)),
-      0.0f);
-  const FormRun& form = call.run.form;
-  const bool contextual = form.form != nullptr && form.content != nullptr &&
-                          std::holds_alternative<RunningForm>(*form.form);
-  AlignedBuffer<float> contextual_scratch(static_cast<size_t>(
-      !contextual ? 0
-                  : internal::ContextualScratchFloats(rows, form.content->PaddedColumns(),
-                                                      f.cache->tokens())));
-  for (int64_t token = 0; token < f.q.shape[0]; token += call.tile_tokens) {
-    BackwardTile b = MakeTile(call, memory, token, kv_head);
-    internal::SetScratch(b.forward, call.run, scratch.data());
-    b.scratch = scratch.data() + forward_floats;
-    b.contextual = contextual_scratch.data();
+  Worker(const Call& call, const KeyTurns& turns)
+      : head(*call.forward.cache, call.run.rotation, turns) {
+    const int64_t dim = call.forward.q.shape[2], rows = call.tile_tokens * call.group;
+    forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
+    const int views = std::max(1, call.run.rotation.views);
+    scratch = AlignedBuffer<float>(
+        static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)),
+        0.0f);
+    const FormRun& form = call.run.form;
+    if (form.form == nullptr || form.content == nullptr) return;
+    if (!std::holds_alternative<RunningForm>(*form.form)) return;
+    contextual = AlignedBuffer<float>(static_cast<size_t>(internal::ContextualScratchFloats(
+        rows, form.content->PaddedColumns(), call.forward.cache->tokens())));
+  }
+};
+
+void RunHead(const Call& call, int64_t kv_head, Worker& worker, FormSums* sums, double* d_sinks) {
+  worker.head.Load(kv_head);
+  for (int64_t token = 0; token < call.forward.q.shape[0]; token += call.tile_tokens) {
+    BackwardTile b = MakeTile(call, worker.head, token, kv_head);
+    internal::SetScratch(b.forward, call.run, worker.scratch.data());
+    b.scratch = worker.scratch.data() + worker.forward_floats;
+    b.contextual = worker.contextual.data();
     b.sums = sums;
     b.d_sinks = d_sinks == nullptr ? nullptr : d_sinks + kv_head * call.group;
     internal::AttendBackward(b);
   }
-  memory.TurnBack(call.run.rotation, f.cache->tokens(), AttentionAccess::ValueStride(dim));
-  WriteRows(memory.d_keys, kLn2, call.args.d_k, kv_head);
-  WriteRows(memory.d_values, 1.0f, call.args.d_v, kv_head);
+  worker.head.WriteKeys(kLn2, call.args.d_k, kv_head);
+  worker.head.WriteValues(call.args.d_v, kv_head);
 }
 
 // The rows' gradients, in the order of the form, from those of the columns.
@@ -323,9 +262,13 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   // Five products of two operations for each pair of tokens.
   const int64_t work_ns = f.q.shape[0] * heads * f.cache->tokens() * f.q.shape[2] / 10;
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), kv_heads));
+  const KeyTurns turns(*f.cache, call.run.rotation);
+  std::vector<Worker> workers;
+  for (int t = 0; t < threads; ++t) workers.emplace_back(call, turns);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t h = 0; h < kv_heads; ++h) {
-    RunHead(call, h, sums.empty() ? nullptr : &sums[static_cast<size_t>(h)],
+    RunHead(call, h, workers[static_cast<size_t>(omp_get_thread_num())],
+            sums.empty() ? nullptr : &sums[static_cast<size_t>(h)],
             d_sinks.empty() ? nullptr : d_sinks.data());
   }
   std::copy(d_sinks.begin(), d_sinks.end(), args.d_sinks.begin());

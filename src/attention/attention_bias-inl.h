@@ -35,6 +35,7 @@ class TileBase {
   explicit TileBase(const AttentionTile& t)
       : t_(t),
         rows_(t.tokens * t.group),
+        seen_begin_(t.seen_begin),
         scores_(t.scratch),
         q_(scores_ + rows_ * kScoreStride),
         sums_(q_ + rows_ * t.value_stride),
@@ -46,7 +47,7 @@ class TileBase {
   // Ranges rise from token to token.
   RowGroup Group(int64_t row) const {
     RowGroup g{row, std::min<int64_t>(kRows, rows_ - row), 0, 0};
-    g.begin = std::max(tile_begin_, t_.seen_begin[Token(row)]);
+    g.begin = std::max(tile_begin_, seen_begin_[Token(row)]);
     g.end = std::min(tile_end_, t_.seen_end[Token(row + g.rows - 1)]);
     return g;
   }
@@ -59,11 +60,12 @@ class TileBase {
 
   const AttentionTile& t_;
   const int64_t rows_;
-  float* const scores_;   // [rows, kScoreStride]; weights after Softmax
-  float* const q_;        // [rows, value_stride]
-  float* const sums_;     // [rows, value_stride]
-  float* const weights_;  // [rows, kMaxLanes]
-  float* const maxima_;   // [rows]
+  const int64_t* seen_begin_;  // [tokens], of the keys of the tile
+  float* const scores_;        // [rows, kScoreStride]; weights after Softmax
+  float* const q_;             // [rows, value_stride]
+  float* const sums_;          // [rows, value_stride]
+  float* const weights_;       // [rows, kMaxLanes]
+  float* const maxima_;        // [rows]
   int64_t tile_begin_ = 0, tile_end_ = 0;
 };
 
@@ -122,7 +124,7 @@ class TileBias : public TileBase {
     const int64_t h = row % t_.group, token = Token(row);
     if (pair_ != nullptr) {
       float* values = PairRow(row);
-      const int64_t first = t_.seen_begin[token] - tile_begin_;
+      const int64_t first = seen_begin_[token] - tile_begin_;
       const int64_t last = t_.seen_end[token] - tile_begin_;
       for (int64_t k = begin; k < std::min(end, first); ++k) values[k] = 0;
       for (int64_t k = std::max(begin, last); k < end; ++k) values[k] = 0;
@@ -196,7 +198,7 @@ class TileBias : public TileBase {
   std::pair<int64_t, int64_t> TokensThatSee(int64_t begin, int64_t end) const {
     int64_t first = 0, last = t_.tokens;
     while (first < last && t_.seen_end[first] <= begin) ++first;
-    while (last > first && t_.seen_begin[last - 1] >= end) --last;
+    while (last > first && seen_begin_[last - 1] >= end) --last;
     return {first, last};
   }
 
@@ -205,7 +207,7 @@ class TileBias : public TileBase {
   template <class F>
   void ForPairs(const F& work) const {
     const QueryRanges& r = *t_.form->ranges;
-    const bool all = t_.seen_begin[t_.tokens - 1] <= tile_begin_ && t_.seen_end[0] >= tile_end_;
+    const bool all = seen_begin_[t_.tokens - 1] <= tile_begin_ && t_.seen_end[0] >= tile_end_;
     const int64_t step = all ? kTileKeys : AttentionAccess::kBlock;
     for (int64_t at = tile_begin_; at < tile_end_; at += step) {
       const int64_t keys = std::min(step, tile_end_ - at);

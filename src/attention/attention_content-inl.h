@@ -143,7 +143,7 @@ class TileContent : public TileBias {
           c.base_low = low, c.base_high = high;
         }
         token += c.tokens;
-        c.begin = std::max(tile_begin_, t_.seen_begin[c.token]);
+        c.begin = std::max(tile_begin_, seen_begin_[c.token]);
         c.end = std::min(tile_end_, t_.seen_end[token - 1]);
         if (c.begin >= c.end) continue;
         c.begin = Down(c.begin), c.end = Up(c.end);
@@ -154,7 +154,7 @@ class TileContent : public TileBias {
 
   // Keys that a token sees among `begin` .. `end`, in whole vectors.
   std::pair<int64_t, int64_t> Seen(int64_t token, int64_t begin, int64_t end) const {
-    const int64_t first = std::max(begin, t_.seen_begin[token]);
+    const int64_t first = std::max(begin, seen_begin_[token]);
     const int64_t last = std::min(end, t_.seen_end[token]);
     if (first >= last) return {0, 0};
     return {Down(first), Up(last)};
@@ -230,7 +230,7 @@ class TileContent : public TileBias {
           c.base_low = low, c.base_high = high;
         }
         token += c.tokens;
-        if (t_.seen_begin[c.token] < end && t_.seen_end[token - 1] > block) {
+        if (seen_begin_[c.token] < end && t_.seen_end[token - 1] > block) {
           work(c, h, shared ? t_.group : h + 1);
         }
       }
@@ -333,7 +333,7 @@ class TileContent : public TileBias {
     const float* products = products_ + row * columns_->PaddedColumns();
     const auto last = static_cast<double>(columns_->columns - 1);
     double sum = passed_[row];
-    const int64_t first = std::max(tile_begin_, t_.seen_begin[Token(row)]) - tile_begin_;
+    const int64_t first = std::max(tile_begin_, seen_begin_[Token(row)]) - tile_begin_;
     for (int64_t k = std::min(tile_end_, t_.seen_end[Token(row)]) - tile_begin_ - 1; k >= first;
          --k) {
       sum += gates[k];

@@ -51,7 +51,7 @@ class TileContextual : public TileRun {
     const auto most = static_cast<double>(columns_->columns - 1);
     double positions[kTileKeys];
     for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t first = std::max(tile_begin_, t_.seen_begin[Token(r)]) - tile_begin_;
+      const int64_t first = std::max(tile_begin_, seen_begin_[Token(r)]) - tile_begin_;
       const int64_t last = std::min(tile_end_, t_.seen_end[Token(r)]) - tile_begin_;
       const float* gates = all_gates_ + r * kScoreStride;
       const float* products = products_ + r * stride;

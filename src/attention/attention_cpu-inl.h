@@ -32,7 +32,7 @@ class TileRun : public TileViews {
     for (int64_t i = 0; i < tiles; ++i) {
       tile_begin_ = begin + (Descends() ? tiles - 1 - i : i) * kTileKeys;
       tile_end_ = std::min(tile_begin_ + kTileKeys, end);
-      if (InHole(tile_begin_, tile_end_)) continue;
+      if (!ClipTile()) continue;
       Scores();
       Softmax();
       Values();
@@ -98,7 +98,7 @@ class TileRun : public TileViews {
   void Mask(int64_t r, int64_t begin, int64_t end) {
     constexpr float kMasked = -std::numeric_limits<float>::infinity();
     float* scores = scores_ + r * kScoreStride;
-    const int64_t seen_begin = t_.seen_begin[Token(r)] - tile_begin_;
+    const int64_t seen_begin = seen_begin_[Token(r)] - tile_begin_;
     const int64_t seen_end = t_.seen_end[Token(r)] - tile_begin_;
     for (int64_t k = begin; k < std::min(end, seen_begin); ++k) scores[k] = kMasked;
     for (int64_t k = std::max(begin, seen_end); k < end; ++k) scores[k] = kMasked;

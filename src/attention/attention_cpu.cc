@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"  // before highway.h
 #include "hwy/highway.h"
 #include "src/attention/attention_backward-inl.h"
+#include "src/attention/attention_head.h"
 
 #if HWY_ONCE
 namespace ropewalk::internal {
@@ -15,6 +16,7 @@ namespace {
 HWY_EXPORT(AttendTileT);
 HWY_EXPORT(AttendBackwardT);
 HWY_EXPORT(AttentionTargetT);
+HWY_EXPORT(TurnRowsT);
 }  // namespace
 
 void AttendTile(const AttentionTile& tile) noexcept {
@@ -23,6 +25,11 @@ void AttendTile(const AttentionTile& tile) noexcept {
 
 void AttendBackward(const BackwardTile& tile) noexcept {
   HWY_DYNAMIC_DISPATCH(AttendBackwardT)(tile);
+}
+
+void TurnRows(const RotationRun& rotation, const float* turns, int64_t count, bool back, float* x,
+              int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(TurnRowsT)(rotation, turns, count, back, x, stride);
 }
 
 int64_t AttentionTarget() { return HWY_DYNAMIC_DISPATCH(AttentionTargetT)(); }

@@ -196,7 +196,7 @@ class TileGradients : public TileContextual {
     }
     std::fill_n(key_products_, kBlock * kKeyColumns, 0.0f);
     for (int64_t token = c.token; token < c.token + c.tokens; ++token) {
-      const int64_t begin = std::max(c.begin, t_.seen_begin[token]);
+      const int64_t begin = std::max(c.begin, seen_begin_[token]);
       const int64_t end = std::min(c.end, t_.seen_end[token]);
       if (begin >= end) continue;
       FillLine(base()[token] - begin, end - begin, 0);

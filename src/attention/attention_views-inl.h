@@ -19,11 +19,41 @@ namespace HWY_NAMESPACE {
 // x = R x, or R^T x: `row` has cos and sin of the pairs, times the amplitude.
 HWY_INLINE void TurnRow(const RotationRun& run, const float* HWY_RESTRICT row, bool back,
                         float* HWY_RESTRICT x) {
-  for (int64_t p = 0; p < run.pairs; ++p) {
+  if (run.pairs == 0) return;
+  const D d;
+  constexpr int64_t kLanes = hn::MaxLanes(D());
+  const int64_t first = run.dims[0], apart = run.dims[1] - first;
+  const V sign = hn::Set(d, back ? -1.0f : 1.0f);
+  int64_t p = 0;
+  for (; p + kLanes <= run.pairs; p += kLanes) {
+    float* at = x + first + (apart == 1 ? 2 * p : p);
+    const V c = hn::LoadU(d, row + p), s = hn::Mul(sign, hn::LoadU(d, row + run.pairs + p));
+    V a, b;
+    if (apart == 1) {
+      hn::LoadInterleaved2(d, at, a, b);
+    } else {
+      a = hn::LoadU(d, at), b = hn::LoadU(d, at + apart);
+    }
+    const V turned_a = hn::NegMulAdd(b, s, hn::Mul(a, c)),
+            turned_b = hn::MulAdd(a, s, hn::Mul(b, c));
+    if (apart == 1) {
+      hn::StoreInterleaved2(turned_a, turned_b, d, at);
+    } else {
+      hn::StoreU(turned_a, d, at), hn::StoreU(turned_b, d, at + apart);
+    }
+  }
+  for (; p < run.pairs; ++p) {
     const float c = row[p], s = back ? -row[run.pairs + p] : row[run.pairs + p];
     const float a = x[run.dims[2 * p]], b = x[run.dims[2 * p + 1]];
     x[run.dims[2 * p]] = a * c - b * s;
     x[run.dims[2 * p + 1]] = b * c + a * s;
+  }
+}
+
+void TurnRowsT(const RotationRun& run, const float* turns, int64_t count, bool back, float* x,
+               int64_t stride) {
+  for (int64_t j = 0; j < count; ++j) {
+    TurnRow(run, turns + j * 2 * run.pairs, back, x + j * stride);
   }
 }
 
@@ -77,8 +107,18 @@ class TileViews : public TileContent {
 
   // Keys that no view has lie in one interval (sinks keep the first keys and the last).
   bool HasHoles() const { return views_ > 1; }
-  bool InHole(int64_t begin, int64_t end) const {
-    return HasHoles() && ViewEnd(1, t_.tokens - 1) <= begin && ViewBegin(0, 0) >= end;
+  // Leaves out what lies in the hole: the ends of the tile that no row sees, and in a tile that
+  // only the first view scores each row's keys before its own. Whether a key is left.
+  bool ClipTile() {
+    if (!HasHoles()) return true;
+    const int64_t begin = ViewEnd(1, t_.tokens - 1), end = ViewBegin(0, 0);
+    seen_begin_ = begin <= tile_begin_ ? rotation_->begin.data() + t_.first_token : t_.seen_begin;
+    if (begin >= end) return true;
+    if (begin <= tile_begin_ && end > tile_begin_) {
+      tile_begin_ = end / AttentionAccess::kBlock * AttentionAccess::kBlock;
+    }
+    if (begin < tile_end_ && end >= tile_end_) tile_end_ = begin;
+    return tile_begin_ < tile_end_;
   }
 
   // Whatever is added by row is left to what follows.

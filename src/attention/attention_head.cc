@@ -1,0 +1,124 @@
+#include "src/attention/attention_head.h"
+
+#include <algorithm>
+
+namespace ropewalk::internal {
+namespace {
+
+constexpr int64_t kBlock = AttentionAccess::kBlock;
+
+// to [columns, to_stride] = from [rows, from_stride] with rows and columns exchanged.
+void Transpose(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to,
+               int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+  }
+}
+
+}  // namespace
+
+KeyTurns::KeyTurns(const KvCache& cache, const RotationRun& rotation) {
+  const int64_t keys = cache.tokens();
+  reach.assign(static_cast<size_t>(std::max(1, rotation.views)), {0, keys});
+  if (rotation.rotation == nullptr || rotation.queries == 0) return;
+  for (int v = 0; v < rotation.views; ++v) {
+    auto& [begin, end] = reach[static_cast<size_t>(v)];
+    if (rotation.views > 1) {  // ranges rise from query to query
+      begin = std::min(keys, rotation.begin[v * rotation.queries] / kBlock * kBlock);
+      end = rotation.end[(v + 1) * rotation.queries - 1];
+      end = std::min(keys, (end + kBlock - 1) / kBlock * kBlock);
+    }
+    rows.emplace_back();
+    if (begin >= end) continue;
+    if (LoadRotationAccess::KeyBlock(*rotation.rotation, v, 0) == nullptr) continue;
+    const int64_t width = 2 * rotation.pairs;
+    rows.back() = AlignedBuffer<float>(static_cast<size_t>((end - begin) * width));
+    for (int64_t j = begin; j < end; j += kBlock) {
+      Transpose(width, std::min(kBlock, end - j),
+                LoadRotationAccess::KeyBlock(*rotation.rotation, v, j / kBlock), kBlock,
+                rows.back().data() + (j - begin) * width, width);
+    }
+  }
+}
+
+HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation, const KeyTurns& turns)
+    : cache_(cache),
+      rotation_(rotation),
+      turns_(turns),
+      dim_(cache.head_dim()),
+      stride_(AttentionAccess::ValueStride(cache.head_dim())) {
+  const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * dim_;
+  const auto floats = static_cast<size_t>(view_stride()) * turns.reach.size();
+  packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed), 0.0f);
+  key_rows_ = AlignedBuffer<float>(floats);
+  d_keys_ = AlignedBuffer<float>(floats);
+  d_values_ = AlignedBuffer<float>(static_cast<size_t>(view_stride()));
+}
+
+void HeadMemory::Load(int64_t kv_head) {
+  const int64_t keys = cache_.tokens();
+  const float* values = AttentionAccess::Values(cache_, kv_head);
+  const int64_t panel = AttentionAccess::PanelWidth(dim_);
+  for (int64_t j = 0; j < keys; j += kBlock) {
+    for (int64_t i = 0; i < dim_; i += panel) {
+      const int64_t width = std::min(panel, stride_ - i);
+      Transpose(std::min(kBlock, keys - j), std::min(width, dim_ - i),
+                values + i * cache_.capacity_tokens() + j * width, width,
+                packed_values_.data() + j * dim_ + i * kBlock, kBlock);
+    }
+  }
+  std::fill_n(d_values_.data(), view_stride(), 0.0f);
+  LoadKeys(kv_head);
+}
+
+void HeadMemory::LoadKeys(int64_t kv_head) {
+  const float* packed = AttentionAccess::Keys(cache_, kv_head);
+  for (size_t v = 0; v < turns_.reach.size(); ++v) {
+    const auto [begin, end] = turns_.reach[v];
+    float* rows = key_rows_.data() + static_cast<int64_t>(v) * view_stride();
+    for (int64_t j = begin; j < end; j += kBlock) {
+      const int64_t count = std::min(kBlock, end - j);
+      for (int64_t k = 0; k < count; ++k) {
+        float* row = rows + (j + k) * stride_;
+        for (int64_t i = 0; i < dim_; ++i) row[i] = packed[j * dim_ + i * kBlock + k];
+        std::fill(row + dim_, row + stride_, 0.0f);
+      }
+    }
+    Turn(v, /*back=*/false, rows);
+    if (begin >= end) continue;
+    std::fill_n(d_keys_.data() + static_cast<int64_t>(v) * view_stride() + begin * stride_,
+                (end - begin) * stride_, 0.0f);
+  }
+}
+
+void HeadMemory::Turn(size_t view, bool back, float* rows) const {
+  if (turns_.rows.empty() || turns_.rows[view].size() == 0) return;
+  const auto [begin, end] = turns_.reach[view];
+  TurnRows(rotation_, turns_.rows[view].data(), end - begin, back, rows + begin * stride_, stride_);
+}
+
+void HeadMemory::WriteKeys(float factor, const TensorView& to, int64_t kv_head) {
+  for (size_t v = 0; v < turns_.reach.size(); ++v) {
+    const auto [begin, end] = turns_.reach[v];
+    float* own = d_keys_.data() + static_cast<int64_t>(v) * view_stride();
+    Turn(v, /*back=*/true, own);
+    for (int64_t j = 0; j < cache_.tokens(); ++j) {
+      float* row = static_cast<float*>(to.data) + j * to.strides[0] + kv_head * to.strides[1];
+      const bool reached = j >= begin && j < end;
+      for (int64_t i = 0; reached && i < dim_; ++i) {
+        const float turned = factor * own[j * stride_ + i];
+        row[i] = v == 0 ? turned : row[i] + turned;
+      }
+      if (v == 0 && !reached) std::fill_n(row, dim_, 0.0f);
+    }
+  }
+}
+
+void HeadMemory::WriteValues(const TensorView& to, int64_t kv_head) const {
+  for (int64_t j = 0; j < cache_.tokens(); ++j) {
+    float* row = static_cast<float*>(to.data) + j * to.strides[0] + kv_head * to.strides[1];
+    std::copy_n(d_values_.data() + j * stride_, dim_, row);
+  }
+}
+
+}  // namespace ropewalk::internal
