@@ -61,7 +61,7 @@ void Check(const AttentionBackwardArgs& args) {
   }
 }
 
-FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
+FormSums MakeSums(const FormRun& run, int64_t first_head, int64_t group, int64_t head_dim) {
   FormSums s;
   const auto count = [](int64_t n) { return static_cast<size_t>(n); };
   if (std::holds_alternative<SlopeForm>(*run.form)) {
@@ -70,7 +70,10 @@ FormSums MakeSums(const FormRun& run, int64_t group, int64_t head_dim) {
   } else if (const auto* table = std::get_if<DistanceForm>(run.form)) {
     s.values.resize(count(group * table->columns));
   } else if (const auto* pair = std::get_if<PairForm>(run.form)) {
-    s.pair.resize(count(pair->function->parameters()));
+    const PairFunction& f = *pair->function;
+    s.pair = AlignedBuffer<double>(count(f.parameters()));
+    s.pair_range = {f.ParametersOf(first_head).first, f.ParametersOf(first_head + group - 1).end};
+    std::fill(s.pair.data() + s.pair_range.first, s.pair.data() + s.pair_range.end, 0.0);
   } else if (run.content != nullptr) {  // ContentForm, and RunningForm with rows
     const ContentColumns& c = *run.content;
     const int64_t tables = c.table_heads == 1 ? 1 : group;
@@ -217,9 +220,9 @@ FormGradient Finish(const Call& call, const std::vector<FormSums>& sums) {
     g.ahead.clear();
   }
   g.values = Join(sums, &FormSums::values);
-  g.parameters = sums[0].pair;
-  for (size_t kv = 1; kv < sums.size(); ++kv) {
-    for (size_t i = 0; i < g.parameters.size(); ++i) g.parameters[i] += sums[kv].pair[i];
+  g.parameters.resize(sums[0].pair.size());
+  for (const FormSums& s : sums) {
+    for (int64_t i = s.pair_range.first; i < s.pair_range.end; ++i) g.parameters[i] += s.pair[i];
   }
   if (const auto* content = std::get_if<ContentForm>(&form)) {
     const ContentColumns& c = *call.run.form.content;
@@ -255,7 +258,7 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   if (call.run.form.form != nullptr) {
     call.tables = internal::MakeBackwardTables(*call.run.form.form, call.run.form.content);
     for (int64_t h = 0; h < kv_heads; ++h) {
-      sums.push_back(MakeSums(call.run.form, group, f.q.shape[2]));
+      sums.push_back(MakeSums(call.run.form, h * group, group, f.q.shape[2]));
     }
   }
   std::vector<double> d_sinks(args.d_sinks.size());

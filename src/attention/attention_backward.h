@@ -13,8 +13,10 @@ namespace ropewalk::internal {
 struct FormSums {
   std::vector<double> behind, ahead;  // [group]
   std::vector<double> values;         // [group, columns]
-  std::vector<double> pair;           // [parameters]
   std::vector<double> gates;          // [group, keys + 1], of the sums before each key
+  // [parameters], of which no others are touched.
+  AlignedBuffer<double> pair;
+  PairFunction::Parameters pair_range{0, 0};
   // [1 or group, columns, value_stride] by ContentColumns; query_rows and key_rows in units of ln 2
   AlignedBuffer<float> query_rows, key_rows, value_rows;
   std::vector<double> query_bias, key_bias;  // [group, head_dim]

@@ -316,33 +316,44 @@ class TileContent : public TileBias {
     }
   }
 
-  // Positions are sums of sigmoids from the query back to the key.
-  void AddContextual(int64_t row) {
+  // The gates of keys begin .. end of the tile, sigmoids of their scores.
+  static void FillGates(const float* scores, int64_t begin, int64_t end, float* gates) {
     const D d;
+    const V one = hn::Set(d, 1.0f);
+    for (int64_t k = begin; k < end; k += kLanes) {
+      const V x = hn::Load(d, scores + k);
+      V e = hn::Neg(hn::Abs(x));
+      Exp2<1>(&e);
+      const V small = hn::Div(e, hn::Add(one, e));
+      hn::Store(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, hn::Sub(one, small)), d, gates + k);
+    }
+  }
+
+  // Whether all keys beyond a sum of gates stand at the last position: NaN does as well.
+  bool AtLast(double sum) const { return !(sum < static_cast<double>(columns_->columns - 1)); }
+
+  // Positions are sums of sigmoids from the query back to the key. Keys beyond the last position
+  // need no gates.
+  void AddContextual(int64_t row) {
     const auto [begin, end] = Seen(Token(row), tile_begin_, tile_end_);
     if (begin == end) return;
     float* scores = scores_ + row * kScoreStride;
     float* gates = all_gates_ == nullptr ? gates_line_ : all_gates_ + row * kScoreStride;
-    for (int64_t k = begin - tile_begin_; k < end - tile_begin_; k += kLanes) {
-      const V x = hn::Load(d, scores + k);
-      V e = hn::Neg(hn::Abs(x));
-      Exp2<1>(&e);
-      const V one = hn::Set(d, 1.0f), small = hn::Div(e, hn::Add(one, e));
-      hn::Store(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, hn::Sub(one, small)), d, gates + k);
-    }
     const float* products = products_ + row * columns_->PaddedColumns();
-    const auto last = static_cast<double>(columns_->columns - 1);
+    const auto last = static_cast<int32_t>(columns_->columns - 1);
     double sum = passed_[row];
+    if (!AtLast(sum)) FillGates(scores, begin - tile_begin_, end - tile_begin_, gates);
     const int64_t first = std::max(tile_begin_, seen_begin_[Token(row)]) - tile_begin_;
-    for (int64_t k = std::min(tile_end_, t_.seen_end[Token(row)]) - tile_begin_ - 1; k >= first;
-         --k) {
+    int64_t k = std::min(tile_end_, t_.seen_end[Token(row)]) - tile_begin_ - 1;
+    for (; k >= first && !AtLast(sum); --k) {
       sum += gates[k];
-      const double position = sum < last ? sum : last;  // NaN stays within the table
+      const double position = AtLast(sum) ? last : sum;
       const auto below = static_cast<int32_t>(position);
-      const int32_t above = std::min(below + 1, static_cast<int32_t>(last));
+      const int32_t above = std::min(below + 1, last);
       const auto part = static_cast<float>(position - below);
       scores[k] += products[below] + part * (products[above] - products[below]);
     }
+    for (int64_t beyond = first; beyond <= k; ++beyond) scores[beyond] += products[last];
     passed_[row] = sum;
   }
 

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/attention/attention_backward.h"
 #include "src/attention/attention_cpu-inl.h"
@@ -35,6 +36,7 @@ class TileContextual : public TileRun {
       tile_begin_ = first_tile + i * kTileKeys;
       tile_end_ = std::min(tile_begin_ + kTileKeys, end);
       std::copy_n(passed_, rows_, nearer_ + i * rows_);
+      if (std::all_of(passed_, passed_ + rows_, [this](double x) { return AtLast(x); })) continue;
       Products(q_, t_.keys, scores_);
       AddContent();
     }
@@ -58,6 +60,10 @@ class TileContextual : public TileRun {
       float* d_products = d_products_ + r * stride;
       float* line = d_scores + r * kScoreStride;
       double sum = nearer_[(tile_begin_ - first_tile) / kTileKeys * rows_ + r];
+      if (AtLast(sum)) {
+        if (first < last) d_products[columns_->columns - 1] += Sum(line + first, last - first);
+        continue;
+      }
       for (int64_t k = last - 1; k >= first; --k) positions[k] = sum += gates[k];
       for (int64_t k = first; k < last; ++k) {
         const double position = positions[k] < most ? positions[k] : most;
@@ -77,6 +83,14 @@ class TileContextual : public TileRun {
   float* d_products_ = nullptr;  // [rows, padded columns]
 
  private:
+  static float Sum(const float* x, int64_t count) {
+    const D d;
+    V sum = hn::Zero(d);
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) sum = hn::Add(sum, hn::LoadU(d, x + i));
+    return std::accumulate(x + i, x + count, hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+
   double* d_gates_ = nullptr;  // [rows], of all keys so far
   double* nearer_ = nullptr;   // [tiles, rows]
 };

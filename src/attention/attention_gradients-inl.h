@@ -101,7 +101,7 @@ class TileGradients : public TileContextual {
     ForPairs([this](int64_t h, std::span<const int64_t> queries, std::span<const int64_t> keys,
                     int64_t row, int64_t key) {
       pair_->Backward(t_.first_head + h, queries, keys, d_scores_ + row * kScoreStride + key,
-                      t_.group * kScoreStride, b_.sums->pair);
+                      t_.group * kScoreStride, b_.sums->pair.span());
     });
   }
 

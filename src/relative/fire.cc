@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "src/relative/check.h"
+#include "src/relative/fire_cpu.h"
 
 namespace ropewalk {
 namespace {
@@ -53,8 +54,8 @@ class Fire final : public PairFunction {
     VisitRuns(head, queries, keys, [&](const Run& run) {
       const Segment& line = Segments(head)[run.segment];
       const auto slope = static_cast<float>(line.slope * run.scale);
-      float* row = out + run.row * stride + run.first;
-      for (int64_t c = 0; c < run.count; ++c) row[c] = slope * run.logs[c] + line.intercept;
+      internal::FillFireLine(run.logs, run.count, slope, line.intercept,
+                             out + run.row * stride + run.first);
     });
   }
 
@@ -64,8 +65,8 @@ class Fire final : public PairFunction {
     std::vector<double> sum(SegmentCount());
     std::vector<double> sum_x(SegmentCount());
     VisitRuns(head, queries, keys, [&](const Run& run) {
-      const float* d = d_bias + run.row * stride + run.first;
-      const Sums sums = SumsOf(d, run);
+      const internal::FireSums sums = internal::SumFireLine(d_bias + run.row * stride + run.first,
+                                                            run.logs, run.rates, run.count);
       const double slope = Segments(head)[run.segment].slope;
       const double x = sums.logs * run.scale;
       sum[run.segment] += sums.d;
@@ -87,9 +88,6 @@ class Fire final : public PairFunction {
     int64_t row, first, count, segment;
     double scale;               // 1 / psi(max(L, i))
     const float *logs, *rates;  // of each column's distance
-  };
-  struct Sums {
-    double d, logs, rates;  // of d, d logs, d rates
   };
 
   int64_t SegmentCount() const { return static_cast<int64_t>(ends_.size()); }
@@ -173,24 +171,6 @@ class Fire final : public PairFunction {
       run.segment = Find(Segments(head), static_cast<float>(*run.logs * run.scale), run.segment);
       body(run);
     }
-  }
-
-  // Several sums at a time, in a fixed order: one chain of additions would wait for itself.
-  static Sums SumsOf(const float* d, const Run& run) {
-    constexpr int kLanes = 4;
-    double lanes[3][kLanes] = {};
-    const auto add = [&](int64_t c, int lane) {
-      lanes[0][lane] += d[c];
-      lanes[1][lane] += static_cast<double>(d[c]) * run.logs[c];
-      lanes[2][lane] += static_cast<double>(d[c]) * run.rates[c];
-    };
-    int64_t c = 0;
-    for (; c + kLanes <= run.count; c += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) add(c + lane, lane);
-    }
-    for (; c < run.count; ++c) add(c, 0);
-    const auto total = [](const double* x) { return (x[0] + x[1]) + (x[2] + x[3]); };
-    return {total(lanes[0]), total(lanes[1]), total(lanes[2])};
   }
 
   // Whether a unit is on within segment s: at its middle, or beyond the last switch.

@@ -77,7 +77,7 @@ void EvaluatePanel(const TupeScores& t, int64_t c, int64_t columns) {
     for (int i = 0; i < kCount; ++i) lhs[i] = t.queries + query(r + i) * t.head_dim;
     Multiply<kCount>(
         t.head_dim, [&](int i, int64_t k) HWY_ATTR { return lhs[i][k]; },
-        [&](int64_t k, int v) HWY_ATTR { return load(t.keys + k * t.positions, v); }, sums);
+        [&](int64_t k, int v) HWY_ATTR { return load(t.keys + k * t.key_stride, v); }, sums);
     for (int i = 0; i < kCount; ++i) {
       HWY_ALIGN float row[kPanel];
       for (int v = 0; v < kVecs; ++v) {

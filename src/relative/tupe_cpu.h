@@ -20,9 +20,9 @@ inline bool IsRun(std::span<const int64_t> positions) {
 // tile. Each sum runs over head_dim in order: a pair has the same bits in every tile.
 struct TupeScores {
   const float* queries;  // [positions, head_dim]
-  const float* keys;     // [head_dim, positions]
+  const float* keys;     // [head_dim, key_stride]
   const float* biases;   // of key - query, that of 0 here; or null
-  int64_t positions, head_dim;
+  int64_t key_stride, head_dim;
   std::span<const int64_t> query_positions, key_positions;
   float* out;
   int64_t stride;

@@ -54,8 +54,13 @@ class PairFunction {
   // out[r * stride + c] = bias of query position queries[r] and key position keys[c].
   virtual void Evaluate(int64_t head, std::span<const int64_t> queries,
                         std::span<const int64_t> keys, float* out, int64_t stride) const = 0;
-  // gradient[parameters()] += what d(loss) / d(bias) of a tile gives each learned number.
   virtual int64_t parameters() const = 0;
+  // Backward of a head changes these alone of all parameters(), which rise from head to head.
+  struct Parameters {
+    int64_t first, end;
+  };
+  virtual Parameters ParametersOf(int64_t /*head*/) const { return {0, parameters()}; }
+  // gradient[parameters()] += what d(loss) / d(bias) of a tile gives each learned number.
   virtual void Backward(int64_t head, std::span<const int64_t> queries,
                         std::span<const int64_t> keys, const float* d_bias, int64_t stride,
                         std::span<double> gradient) const = 0;
