@@ -107,9 +107,8 @@ class TileBackward : public TileGradients {
       CapRow(r, begin, end);
     } else if (HasBias()) {
       const RowBias bias = Bias(r, begin, end);
-      const V constant = hn::Set(d, bias.constant);
       for (int64_t k = begin; k < end; k += kLanes) {
-        Biased<true>(scores_ + r * kScoreStride, bias, constant, k);
+        Biased<true>(scores_ + r * kScoreStride, bias, k);
       }
     }
     Mask(r, begin, end);

@@ -69,10 +69,16 @@ class TileBase {
   int64_t tile_begin_ = 0, tile_end_ = 0;
 };
 
-// The bias of key tile_begin + k is values[k] + constant, in units of log 2.
+// The bias of key tile_begin + k is factor * (values[k] + constant), in units of log 2.
 struct RowBias {
-  const float* values;
-  float constant;
+  const float* values = nullptr;
+  float constant = 0, factor = 1;
+
+  HWY_INLINE V AddTo(V score, int64_t k) const {
+    const D d;
+    const V bias = hn::Add(hn::LoadU(d, values + k), hn::Set(d, constant));
+    return hn::MulAdd(bias, hn::Set(d, factor), score);
+  }
 };
 
 class TileBias : public TileBase {
@@ -128,22 +134,18 @@ class TileBias : public TileBase {
       const int64_t last = t_.seen_end[token] - tile_begin_;
       for (int64_t k = begin; k < std::min(end, first); ++k) values[k] = 0;
       for (int64_t k = std::max(begin, last); k < end; ++k) values[k] = 0;
-      const D d;
-      for (int64_t k = begin; k < end; k += kLanes) {
-        hn::Store(hn::Mul(hn::Load(d, values + k), hn::Set(d, kLog2E)), d, values + k);
-      }
-      return {values, 0.0f};
+      return {values, 0.0f, kLog2E};
     }
     const float* band = bands_ + h * kBandStride;
     if (gates_) {
       const double* at = GateSums(h) + t_.form->first_index + t_.first_token + 1;
-      return {band, static_cast<float>((at[token] - at[0]) * kLog2EDouble)};
+      return {band, static_cast<float>((at[token] - at[0]) * kLog2EDouble), 1.0f};
     }
-    if (InBands()) return {band + base_high_ - base()[token], 0.0f};
+    if (InBands()) return {band + base_high_ - base()[token], 0.0f, 1.0f};
     const int64_t last = std::min(end, tile_end_ - tile_begin_);
     FillRow(h, token, begin, last);
     PadBand(bands_, last);
-    return {bands_, 0.0f};
+    return {bands_, 0.0f, 1.0f};
   }
 
   float* bands_ =

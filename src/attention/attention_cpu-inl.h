@@ -114,24 +114,22 @@ class TileRun : public TileViews {
     float* scores = scores_ + r * kScoreStride;
     const V cap = hn::Set(d, t_.soft_cap * kLog2E);
     const V inverse = hn::Set(d, 1.0f / (t_.soft_cap * kLog2E));
-    RowBias bias{nullptr, 0.0f};
+    RowBias bias;
     if (HasBias()) bias = Bias(r, begin, end);
     for (int64_t k = begin; k < end; k += kLanes) {
       V x = hn::Load(d, scores + k);
-      if (HasBias()) {
-        x = hn::Add(x, hn::Add(hn::LoadU(d, bias.values + k), hn::Set(d, bias.constant)));
-      }
+      if (HasBias()) x = bias.AddTo(x, k);
       hn::Store(hn::Mul(cap, Tanh(hn::Mul(x, inverse))), d, scores + k);
     }
   }
 
   // Score with its bias, in place.
   template <bool biased>
-  static HWY_INLINE V Biased(float* scores, const RowBias& bias, V constant, int64_t k) {
+  static HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
     const D d;
     V x = hn::Load(d, scores + k);
     if constexpr (biased) {
-      x = hn::Add(x, hn::Add(hn::LoadU(d, bias.values + k), constant));
+      x = bias.AddTo(x, k);
       hn::Store(x, d, scores + k);
     }
     return x;
@@ -144,16 +142,15 @@ class TileRun : public TileViews {
     float maxima[kRows];
     for (int64_t r = 0; r < g.rows; ++r) {
       float* scores = scores_ + (g.row + r) * kScoreStride;
-      RowBias bias{nullptr, 0.0f};
+      RowBias bias;
       if constexpr (biased) bias = Bias(g.row + r, begin, end);
-      const V constant = hn::Set(d, bias.constant);
       V max0 = hn::Set(d, maxima_[g.row + r]), max1 = max0;
       int64_t k = begin;
       for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
-        max0 = hn::Max(max0, Biased<biased>(scores, bias, constant, k));
-        max1 = hn::Max(max1, Biased<biased>(scores, bias, constant, k + kLanes));
+        max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
+        max1 = hn::Max(max1, Biased<biased>(scores, bias, k + kLanes));
       }
-      if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, constant, k));
+      if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
       maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
     }
     for (int64_t r = 0; r < g.rows; ++r) {

@@ -15,11 +15,16 @@ namespace ropewalk::internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, kTupePadding / 2>;
+using D = hn::CappedTag<float, kTupePadding / 4>;
 using V = hn::Vec<D>;
 
-// Sums in registers: kRows x kVecs, 12 of at least 16.
-constexpr int kRows = 6, kVecs = 2;
+// Sums in registers: kRows x kVecs, 24 of 32, or 12 of 16.
+constexpr int kRows = 6;
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+constexpr int kVecs = 2;
+#else
+constexpr int kVecs = 4;
+#endif
 constexpr int64_t kLanes = hn::MaxLanes(D());
 constexpr int64_t kPanel = kVecs * kLanes;
 

@@ -7,8 +7,8 @@
 
 namespace ropewalk::internal {
 
-// Floats that stand behind every table that these read: they load two whole vectors at a time.
-inline constexpr int64_t kTupePadding = 32;
+// Floats that stand behind every table that these read: they load four whole vectors at a time.
+inline constexpr int64_t kTupePadding = 64;
 
 // Each is the one before and 1.
 inline bool IsRun(std::span<const int64_t> positions) {
