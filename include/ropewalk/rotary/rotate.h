@@ -119,12 +119,13 @@ struct RotateArgs {
 // Throws Error for shapes that do not fit, partial overlap of input and output, slots outside the
 // cache, and for a position outside the table (naming it), before anything is written.
 //
-// On a GPU (Device::kCuda, all tensors of it) everything that is pointed to lies in its memory: lists
-// of positions, slots, norm weights, and the table was built for it. The call is put on `stream` and
-// returns. It allocates nothing and waits for nothing, so that a graph can capture it; hence the host
-// reads neither positions nor slots: a token outside the table becomes NaN, one outside the cache
-// is not written, and the next CudaSynchronize (base/cuda.h) throws. Angles on the fly: exact ones,
-// of at most 256 pairs.
+// On a GPU (Device::kCuda, all tensors of it) everything that is pointed to lies in its memory:
+// lists of positions, slots, norm weights, and the table was built for it. The call is put on
+// `stream` and returns. It allocates nothing and waits for nothing, so that a graph can capture it;
+// hence the host reads neither positions nor slots: a token outside the table becomes NaN, one
+// outside the cache is not written, and the next CudaSynchronize (base/cuda.h) throws. Angles on
+// the fly: exact ones, of at most 256 pairs, as frequencies on several axes. xPos' factors are not
+// looked at: too far from the centre they are infinite.
 void Rotate(const RotateArgs& args);
 
 // Slots of tokens in a paged cache: token t of sequence b is the first[b] + t-th of its sequence
