@@ -19,9 +19,7 @@ HWY_EXPORT(AttentionTargetT);
 HWY_EXPORT(TurnRowsT);
 }  // namespace
 
-void AttendTile(const AttentionTile& tile) noexcept {
-  HWY_DYNAMIC_DISPATCH(AttendTileT)(tile);
-}
+void AttendTile(const AttentionTile& tile) noexcept { HWY_DYNAMIC_DISPATCH(AttendTileT)(tile); }
 
 void AttendBackward(const BackwardTile& tile) noexcept {
   HWY_DYNAMIC_DISPATCH(AttendBackwardT)(tile);

@@ -40,9 +40,8 @@ float ToFloat(Float8E4M3 x) {
   const int exponent = (x.bits >> 3) & 15, mantissa = x.bits & 7;
   const float sign = (x.bits & 0x80) != 0 ? -1.0f : 1.0f;
   if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  return exponent == 0
-             ? sign * std::ldexp(static_cast<float>(mantissa), -9)
-             : sign * std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return exponent == 0 ? sign * std::ldexp(static_cast<float>(mantissa), -9)
+                       : sign * std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
 }
 
 Float8E4M3 ToFloat8E4M3(float x) {
