@@ -1,7 +1,7 @@
-// The kernels of rotate_device.h, for the one CUDA file a type.
+// The kernels of rotate_lanes_device.h, for the one CUDA file a type.
 #pragma once
 
-#include "src/rotary/rotate_device.h"
+#include "src/rotary/rotate_lanes_device.h"
 
 namespace ropewalk::internal {
 

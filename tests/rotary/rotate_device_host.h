@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/rotary/rotate_device.h"
+#include "src/rotary/rotate_lanes_device.h"
 
 namespace ropewalk::internal {
 
