@@ -7,12 +7,12 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/error.h"
+#include "tests/rotary/gradient_device_host.h"
 #include "tests/support/values.h"
 
 namespace ropewalk {
@@ -20,39 +20,6 @@ namespace {
 
 constexpr int64_t kFar[] = {0, 1, 255, 256, 257, 2047, 2048, 2049, 8192, 131071, 1048575};
 constexpr PairLayout kLayouts[] = {PairLayout::kHalf, PairLayout::kInterleaved};
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Both launches, as the GPU runs them but one thread after the other, in memory that is poisoned.
-std::vector<double> Launched(internal::GradientLaunch launch) {
-  internal::GradientParams& p = launch.params;
-  std::vector<double> workspace(static_cast<std::size_t>(launch.workspace_bytes) / 8, kNan);
-  std::vector<double> out(static_cast<std::size_t>(launch.outputs), kNan);
-  p.workspace = workspace.data();
-  p.out = out.data();
-  internal::VisitUnit(
-      launch.dtype, launch.layout, launch.width, [&]<class T, PairLayout kLayout, int V>() {
-        using Lane = internal::GradientLane<T, kLayout, V>;
-        for (int64_t part = 0; part < p.parts; ++part) {
-          for (int chunk = 0; chunk < launch.chunks; ++chunk) {
-            std::vector<double> shared(Lane::kColumns * internal::kGradientThreads, kNan);
-            const int threads = p.lanes * p.rows;
-            for (int t = 0; t < threads; ++t) Lane::Accumulate(p, part, chunk, t, shared.data());
-            for (int t = 0; t < threads; ++t) Lane::AddRows(p, part, chunk, t, shared.data());
-          }
-        }
-      });
-  for (int64_t output = 0; output < launch.outputs; ++output) {
-    std::vector<double> sums(internal::kGradientThreads + internal::kGradientFan, kNan);
-    for (int t = 0; t < internal::kGradientThreads; ++t) {
-      internal::AddParts(p, output, t, sums.data());
-    }
-    for (int t = 0; t < internal::kGradientThreads; ++t) internal::AddThreads(t, sums.data());
-    for (int t = 0; t < internal::kGradientThreads; ++t) {
-      internal::WriteSum(p, output, t, sums.data());
-    }
-  }
-  return out;
-}
 
 Frequencies FrequenciesOf(int64_t pairs, int axes) {
   RotarySpec spec(PairLayout::kHalf);
@@ -104,7 +71,8 @@ void ExpectThatOfTheCpu(const RotaryGradientArgs& args, const char* what) {
   const auto pairs = args.frequencies->inv_freq.size();
   for (std::size_t i = 0; i < pairs; ++i) derivative.push_back(0.5 - static_cast<double>(i));
   const RotaryGradient want = FrequencyGradient(args);
-  const std::vector<double> got = Launched(internal::PlanGradient(OnCuda(args), derivative));
+  const std::vector<double> got =
+      internal::RunOnHost(internal::PlanGradient(OnCuda(args), derivative));
   ASSERT_EQ(got.size(), pairs + 2);
   // Positions reach a million, and sums cancel: against the largest of them.
   const double scale = Largest(want.inv_freq);
@@ -117,7 +85,7 @@ void ExpectThatOfTheCpu(const RotaryGradientArgs& args, const char* what) {
   EXPECT_NEAR(got[pairs], want.amplitude, 1e-12 * elements) << what;
   EXPECT_NEAR(got[pairs + 1], base, 1e-12 * scale * static_cast<double>(pairs * pairs)) << what;
   // Without the derivative by the base: the same bits of the rest.
-  const std::vector<double> less = Launched(internal::PlanGradient(OnCuda(args), {}));
+  const std::vector<double> less = internal::RunOnHost(internal::PlanGradient(OnCuda(args), {}));
   EXPECT_EQ(less, std::vector<double>(got.begin(), got.end() - 1)) << what;
 }
 
@@ -164,7 +132,7 @@ TYPED_TEST(GradientDevice, IsThatOfTheCpu) {
       if (c.pairs <= internal::kMostGradientPairs) {
         ExpectThatOfTheCpu(args, c.what);
       } else {
-        const std::vector<double> got = Launched(launch);
+        const std::vector<double> got = internal::RunOnHost(launch);
         const RotaryGradient want = FrequencyGradient(args);
         const double scale = Largest(want.inv_freq);
         for (std::size_t i = 0; i < want.inv_freq.size(); ++i) {
@@ -223,7 +191,7 @@ TEST(GradientDevicePlan, EmptyTensorsHaveZeros) {
                                                                     .gradient = view},
                                                                    derivative);
     EXPECT_EQ(launch.params.parts, 0);
-    EXPECT_EQ(Launched(launch), std::vector<double>(6, 0.0));
+    EXPECT_EQ(internal::RunOnHost(launch), std::vector<double>(6, 0.0));
   }
 }
 

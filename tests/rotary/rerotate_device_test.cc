@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "ropewalk/base/error.h"
 #include "src/rotary/rotate_cpu.h"
 #include "tests/rotary/q8.h"
+#include "tests/rotary/rerotate_device_host.h"
 #include "tests/support/values.h"
 
 namespace ropewalk {
@@ -30,46 +30,14 @@ constexpr int kMultiprocessors[] = {1, 132};  // rows of many heads and tokens, 
 // A kernel's fused multiply-add is the CPU's where that has one.
 bool CpuFuses() { return !HWY_ARCH_X86 || internal::RotateTarget() <= HWY_AVX2; }
 
-// All lanes of a warp, one after the other.
-struct AllLanes {
-  template <class F>
-  void operator()(F&& f) const {
-    for (int lane = 0; lane < internal::kWarp; ++lane) f(lane);
-  }
-  float Largest(const float* block, int) const {
-    float largest = 0;
-    for (int i = 0; i < internal::kQ8Block; ++i) largest = std::max(largest, std::abs(block[i]));
-    return largest;
-  }
-};
-
-void Run(const internal::RerotateLaunch& launch) {
-  const internal::RerotateDeviceParams& p = launch.params;
-  if (launch.q8) {
-    const AllLanes lanes;
-    const auto floats = static_cast<std::size_t>(internal::SharedFloats(p));
-    EXPECT_EQ(launch.shared_bytes, p.rows * static_cast<int64_t>(floats) * 4);
-    EXPECT_LE(launch.shared_bytes, 48 * 1024);  // more needs asking for
-    for (int64_t block = 0; block < launch.blocks; ++block) {
-      for (int warp = 0; warp < p.rows; ++warp) {
-        std::vector<float> shared(floats, std::numeric_limits<float>::quiet_NaN());
-        internal::Q8Warp<AllLanes>(p, lanes, shared.data()).Run(block, warp);
-      }
-    }
-    return;
-  }
-  internal::VisitUnit(launch.dtype, launch.layout, launch.width,
-                      [&]<class T, PairLayout kLayout, int V>() {
-                        using Lane = internal::RerotateLane<T, kLayout, V>;
-                        for (int64_t block = 0; block < launch.blocks; ++block) {
-                          for (int t = 0; t < p.lanes * p.rows; ++t) Lane::Run(p, block, t);
-                        }
-                      });
-}
-
 void RunOnDevice(RerotateArgs args, int multiprocessors) {
   args.keys.device = args.q8_keys.device = Device::kCuda;
-  Run(internal::PlanRerotate(args, multiprocessors));
+  const internal::RerotateLaunch launch = internal::PlanRerotate(args, multiprocessors);
+  if (launch.q8) {
+    EXPECT_EQ(launch.shared_bytes, launch.params.rows * internal::SharedFloats(launch.params) * 4);
+    EXPECT_LE(launch.shared_bytes, 48 * 1024);  // more needs asking for
+  }
+  internal::RunOnHost(launch);
 }
 
 Frequencies FrequenciesOf(int64_t pairs, int axes = 1, const Scaling& scaling = YarnScaling{4}) {
