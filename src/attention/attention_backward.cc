@@ -267,6 +267,7 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), kv_heads));
   const KeyTurns turns(*f.cache, call.run.rotation);
   std::vector<Worker> workers;
+  workers.reserve(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t) workers.emplace_back(call, turns);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t h = 0; h < kv_heads; ++h) {

@@ -307,10 +307,16 @@ class TileContent : public TileBias {
   void MultiplySums(int64_t h, const Chunk& c, const Columns& x, const AlignedBuffer<float>& rows,
                     float* to) const {
     const int64_t head = columns_->table_heads == 1 ? 0 : t_.first_head + h;
-    const float* table = rows.data() + (head * columns_->columns + x.origin) * t_.value_stride;
+    const float* table = rows.data() + head * columns_->columns * t_.value_stride;
     for (int64_t i = 0; i < c.tokens; i += kRows) {
-      Multiply(std::min<int64_t>(kRows, c.tokens - i), t_.value_stride,
-               products_ + i * kColumnStride, kColumnStride, table, t_.value_stride, x.count,
+      const int64_t tokens = std::min<int64_t>(kRows, c.tokens - i);
+      // The columns of these few: the others' are 0 here.
+      const auto [low, high] =
+          std::minmax_element(base() + c.token + i, base() + c.token + i + tokens);
+      const int64_t first = columns_->Column(*high - c.begin);
+      const int64_t count = columns_->Column(*low - (c.end - 1)) + 1 - first;
+      Multiply(tokens, t_.value_stride, products_ + i * kColumnStride + first - x.origin,
+               kColumnStride, table + first * t_.value_stride, t_.value_stride, count,
                /*accumulate=*/true, to + ((c.token + i) * t_.group + h) * t_.value_stride,
                t_.group * t_.value_stride);
     }

@@ -105,7 +105,7 @@ inline constexpr int64_t kBandSpread = kTileRows;
 inline constexpr int64_t kBandStride = kBandSpread + kTileKeys + 2 * AttentionAccess::kMaxLanes;
 // Columns that a few tokens whose distances differ by at most kChunkSpread, or six keys of a block,
 // can meet.
-inline constexpr int64_t kChunkSpread = 16;
+inline constexpr int64_t kChunkSpread = 32;
 inline constexpr int64_t kChunkTokens = kChunkSpread;
 inline constexpr int64_t kColumnStride = kTileKeys + 4 * AttentionAccess::kMaxLanes;
 inline constexpr int64_t kKeyColumns = kBandSpread + 4 * AttentionAccess::kMaxLanes;
