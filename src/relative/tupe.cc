@@ -29,7 +29,7 @@ class Tupe final : public PairFunction {
   Tupe(const TupeBias& tupe, int64_t heads, const std::vector<float>& queries,
        const std::vector<float>& keys)
       : sizes_{heads, tupe.positions, tupe.head_dim, 0, !tupe.from_cls.empty()},
-        across_((sizes_.positions + 15) / 16 * 16 + 16),
+        across_(((sizes_.positions + 15) / 16 | 1) * 16),
         queries_(queries.size() + internal::kTupePadding, 0.0f),
         keys_(queries_.size(), 0.0f),
         keys_across_(
@@ -166,7 +166,8 @@ class Tupe final : public PairFunction {
   }
 
   Sizes sizes_;
-  // Of a row of keys_across_: never a multiple of 4 KiB, which would put all into few cache lines.
+  // Of a row of keys_across_: an odd number of cache lines, as rows a multiple of 4 KiB apart would
+  // share few sets of the cache.
   int64_t across_;
   // [heads, positions, head_dim], the queries times the scale; [heads, head_dim, across_]. All are
   // kTupePadding longer than that.

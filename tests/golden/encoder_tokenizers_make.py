@@ -11,6 +11,8 @@ import pathlib
 from tokenizers import (Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
                         trainers)
 
+from wordpiece_make import save
+
 HERE = pathlib.Path(__file__).resolve().parent / "tokenizer"
 # What SentencePiece's rules and unigram models are about.
 MORE = ["\u2460\u2461 \uff21\uff22\uff23 \ufb01sh \u00a0x\u3000y", "e\u0301\u0301 \u00e9 A\u030a \u212b", "unknown\u4e2d\u6587 run \U0001f600\U0001f600",
@@ -98,26 +100,10 @@ def tokenizers(texts):
         "<s> $A </s>", ["<s>", "</s>"])
 
 
-def write(path, value):
-    path.write_text(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n")
-
-
 def main():
     texts = json.loads((HERE / "texts.json").read_text())["texts"]
     for name, tok in tokenizers(texts):
-        folder = HERE / name
-        folder.mkdir(exist_ok=True)
-        tok.save(str(folder / "tokenizer.json"), pretty=False)
-        golden = dict(more=MORE)
-        for key, group in (("ids", texts), ("more_ids", MORE)):
-            tok.encode_special_tokens = True
-            golden[key] = [tok.encode(t, add_special_tokens=False).ids for t in group]
-        golden["decoded"] = [tok.decode(ids, skip_special_tokens=False) for ids in golden["ids"]]
-        tok.encode_special_tokens = False
-        special = [tok.encode(t, add_special_tokens=False).ids for t in texts]
-        golden["special"] = {str(i): s for i, s in enumerate(special) if s != golden["ids"][i]}
-        golden["framed"] = tok.encode("The End").ids
-        write(folder / "golden.json", golden)
+        save(name, tok, texts, MORE)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,22 @@ MORE = ["a\u0000b\u0007c\u200bd\ufeffe\ue000f\ufffdg\u0085h\u2028i\u00a0j\u3000k
         "x" * 100, "x" * 101, "[CLS] in the text [SEP]", "\u2e3a\u00ab\u2026\u00bb", "  ", ""]
 
 
-def write(path, value):
-    path.write_text(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n")
+def save(name, tok, texts, more):
+    """The tokenizer, and what it gives for both lists of texts."""
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
+    golden = dict(more=more)
+    for key, group in (("ids", texts), ("more_ids", more)):
+        tok.encode_special_tokens = True
+        golden[key] = [tok.encode(t, add_special_tokens=False).ids for t in group]
+    golden["decoded"] = [tok.decode(ids, skip_special_tokens=False) for ids in golden["ids"]]
+    tok.encode_special_tokens = False
+    special = [tok.encode(t, add_special_tokens=False).ids for t in texts]
+    golden["special"] = {str(i): s for i, s in enumerate(special) if s != golden["ids"][i]}
+    golden["framed"] = tok.encode("The End").ids
+    (folder / "golden.json").write_text(
+        json.dumps(golden, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
 def main():
@@ -40,19 +54,7 @@ def main():
             tok.post_processor = processors.TemplateProcessing(
                 single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
                 special_tokens=[cls, sep])
-        folder = HERE / name
-        folder.mkdir(exist_ok=True)
-        tok.save(str(folder / "tokenizer.json"), pretty=False)
-        golden = dict(more=MORE)
-        for key, group in (("ids", texts), ("more_ids", MORE)):
-            tok.encode_special_tokens = True
-            golden[key] = [tok.encode(t, add_special_tokens=False).ids for t in group]
-        golden["decoded"] = [tok.decode(ids, skip_special_tokens=False) for ids in golden["ids"]]
-        tok.encode_special_tokens = False
-        special = [tok.encode(t, add_special_tokens=False).ids for t in texts]
-        golden["special"] = {str(i): s for i, s in enumerate(special) if s != golden["ids"][i]}
-        golden["framed"] = tok.encode("The End").ids
-        write(folder / "golden.json", golden)
+        save(name, tok, texts, MORE)
 
 
 if __name__ == "__main__":
