@@ -1,7 +1,4 @@
-"""The program from outside: exit codes, JSON, files, interruption. Python's standard library only.
-
-usage: cli_test.py PROGRAM SOURCE_DIR [unittest arguments]
-"""
+"""The program from outside: exit codes, JSON, files, interruption."""
 
 import json
 import math
@@ -11,13 +8,11 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-PROGRAM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
-MODEL = str(SOURCE / "models")
+import support
+from support import MODEL, PROGRAM, SOURCE, make_text, run
+
 HAVE_CUDA = os.environ.get("ROPEWALK_HAVE_CUDA") == "1"
 TRAINED = 256
 # Methods that follow the length in a way no config.json or GGUF file can say. HoPE's pairs that
@@ -29,53 +24,7 @@ FOLDER_REFUSES = FOLLOWS_LENGTH | {"hope"} | ATTENTION
 GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"} | ATTENTION
 
 
-def run(*arguments, **more):
-    more.setdefault("stdin", subprocess.DEVNULL)
-    return subprocess.run([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=300, **more)
-
-
-def make_text(words):
-    """Plain prose of a kind, without repeating itself soon."""
-    nouns = "king man house people land city son day word hand priest field river stone".split()
-    verbs = "went spake came saw took gave made said built heard sent found kept brought".split()
-    text, state = [], 12345
-    for i in range(words // 6):
-        pick = []
-        for _ in range(3):
-            state = (state * 1103515245 + 12345) % 2**31
-            pick.append(state >> 8)
-        text.append(f"And the {nouns[pick[0] % 14]} {verbs[pick[1] % 14]} unto the "
-                    f"{nouns[pick[2] % 14]}" + (".\n" if i % 3 == 0 else ", "))
-    return "".join(text)
-
-
-class Cli(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ropewalk-"))
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.text = self.folder / "text.txt"
-        self.text.write_text(make_text(3000))
-
-    def fails(self, code, *arguments, says="", **more):
-        result = run(*arguments, **more)
-        message = result.stderr.decode()
-        self.assertEqual(result.returncode, code, message)
-        self.assertEqual(result.stdout, b"")
-        errors = [line for line in message.splitlines() if line.startswith("ropewalk: error: ")]
-        self.assertEqual(len(errors), 1, message)
-        self.assertEqual(message.splitlines()[-1], errors[0])
-        self.assertIn(says, errors[0])
-        return errors[0]
-
-    def works(self, *arguments, **more):
-        result = run(*arguments, **more)
-        self.assertEqual(result.returncode, 0, result.stderr.decode())
-        return result.stdout
-
-    def json(self, *arguments, **more):
-        return json.loads(self.works(*arguments, **more))
-
+class Cli(support.CliCase):
     def sweep(self, name, *more):
         return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, "--anchors", 4,
                 "--passkey-trials", 1, "--depths", "0.2,0.8", *more]
@@ -963,4 +912,4 @@ class Cli(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    support.main()
