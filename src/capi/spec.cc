@@ -59,7 +59,7 @@ Scaling ScalingOf(const std::string& name) {
   if (name == "proportional") return ProportionalScaling{};
   if (name == "base") return BaseScaling{};
   try {
-    return FindMethod(name).make(1);
+    return FindMethod(name).make(0);  // a factor is among the parameters, or missing
   } catch (const Error& e) {
     Bad(std::string(e.what()) + " (and longrope, explicit, proportional, base)");
   }
@@ -89,6 +89,17 @@ void SetParameter(const ropewalk_parameter& parameter, Scaling& scaling) {
       (known.empty() ? "" : "; it has " + known));
 }
 
+void SetParameters(const ropewalk_spec& s, Scaling& scaling) {
+  std::vector<std::string> seen;
+  for (const ropewalk_parameter& p : List(s.parameters, s.num_parameters, "parameters")) {
+    SetParameter(p, scaling);
+    if (std::find(seen.begin(), seen.end(), p.name) != seen.end()) {
+      Bad("parameters: " + std::string(p.name) + " is given twice");
+    }
+    seen.emplace_back(p.name);
+  }
+}
+
 void SetFactors(const ropewalk_spec& s, Scaling& scaling) {
   const std::span<const double> factors = List(s.factors, s.num_factors, "factors");
   if (LongRopeScaling* l = std::get_if<LongRopeScaling>(&scaling)) {
@@ -114,9 +125,7 @@ RotarySpec SpecOf(const ropewalk_spec* spec) {
   out.trained_length = s.trained_length;
   out.dialect = Enum<Dialect>(s.dialect, 0, 6, "dialect");
   out.scaling = ScalingOf(s.method == nullptr ? "none" : s.method);
-  for (const ropewalk_parameter& p : List(s.parameters, s.num_parameters, "parameters")) {
-    SetParameter(p, out.scaling);
-  }
+  SetParameters(s, out.scaling);
   SetFactors(s, out.scaling);
   const std::span<const int64_t> sections = List(s.sections, s.num_sections, "sections");
   out.axes.sections.assign(sections.begin(), sections.end());

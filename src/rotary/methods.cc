@@ -26,7 +26,7 @@ struct Words {
     return fmt::format("ntk-mixed(factor {}, exponent {})", s.factor, s.exponent);
   }
   std::string operator()(const DynamicLinearScaling& s) const {
-    return fmt::format("dynamic-linear(factor {})", s.factor);
+    return s.factor == 0 ? "dynamic-linear" : fmt::format("dynamic-linear(factor {})", s.factor);
   }
   std::string operator()(const QwenNtkScaling&) const { return "qwen"; }
   std::string operator()(const ProportionalScaling& s) const {
@@ -77,6 +77,7 @@ struct Words {
 
 struct Factor {
   double operator()(const LongRopeScaling& s) const { return s.factor.value_or(1); }
+  double operator()(const DynamicLinearScaling& s) const { return s.factor == 0 ? 1 : s.factor; }
   template <class S>
   double operator()(const S& s) const {
     if constexpr (requires { s.factor; }) {

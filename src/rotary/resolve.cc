@@ -42,6 +42,21 @@ bool NeedsTrainedLength(const Scaling& scaling) {
            std::holds_alternative<ExplicitScaling>(scaling));
 }
 
+// Nothing is scaled by a factor that was forgotten.
+void CheckFactor(const RotarySpec& spec) {
+  const double factor = FactorOf(spec.scaling);
+  if (factor == 0) {
+    const std::string words = Describe(spec.scaling);
+    BadScaling(words.substr(0, words.find('(')) +
+               ": factor is required and not set: the target length over the trained length, "
+               "such as 4 (1 scales nothing)");
+  }
+  if (!(factor >= 1 && std::isfinite(factor))) {
+    BadScaling("factor must be a number of at least 1 (target over trained length), got " +
+               std::to_string(factor));
+  }
+}
+
 struct Dispatch {
   const RotarySpec& spec;
   int64_t length;
@@ -104,11 +119,7 @@ void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
 }  // namespace
 
 Frequencies internal::ResolveScaling(const RotarySpec& spec, int64_t length) {
-  const double factor = FactorOf(spec.scaling);
-  if (!(factor >= 1 && std::isfinite(factor))) {
-    BadScaling("factor must be a number of at least 1 (target over trained length), got " +
-               std::to_string(factor));
-  }
+  CheckFactor(spec);
   if (NeedsTrainedLength(spec.scaling) && spec.trained_length < 1) {
     BadScaling(Describe(spec.scaling) +
                " needs trained_length, the length in tokens the model was trained at");

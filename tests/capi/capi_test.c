@@ -7,7 +7,8 @@ int failures = 0;
 /* YaRN of factor 4, head_dim 128, base 10000, trained at 4096: 10 digits as other programs print
  * them. */
 static void test_frequencies(void) {
-  const ropewalk_parameter factor = {"factor", 4}, unknown = {"fector", 4};
+  const ropewalk_parameter factor = {"factor", 4}, unknown = {"fector", 4}, one = {"factor", 1};
+  const ropewalk_parameter twice[] = {{"factor", 4}, {"beta_fast", 32}, {"factor", 8}};
   ropewalk_spec spec = spec_of(128);
   ropewalk_frequencies* f = NULL;
   ropewalk_frequencies_info info;
@@ -25,6 +26,20 @@ static void test_frequencies(void) {
   EXPECT_NEAR(info.inv_freq_f32[32], 6.538461538e-03, 1e-9);
   EXPECT_NEAR(info.amplitude, 1.1386294, 1e-7);
   EXPECT(info.softmax_multiplier == 1);
+  ropewalk_frequencies_destroy(f);
+
+  /* Neither a factor that is forgotten nor one of two is guessed. */
+  spec.num_parameters = 0;
+  EXPECT_REFUSED(ropewalk_frequencies_create(&spec, 1, &f), "yarn: factor is required and not set");
+  spec.method = "llama3";
+  EXPECT_REFUSED(ropewalk_frequencies_create(&spec, 1, &f), "llama3: factor is required");
+  spec.method = "yarn";
+  spec.parameters = twice;
+  spec.num_parameters = 3;
+  EXPECT_REFUSED(ropewalk_frequencies_create(&spec, 1, &f), "parameters: factor is given twice");
+  spec.parameters = &one;
+  spec.num_parameters = 1;
+  EXPECT_OK(ropewalk_frequencies_create(&spec, 1, &f));
   ropewalk_frequencies_destroy(f);
 
   spec.parameters = &unknown;

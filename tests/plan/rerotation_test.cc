@@ -26,7 +26,7 @@ PositionPlan PlanOf(const Scaling& scaling) {
 
 TEST(Rerotation, FixedFrequenciesMove) {
   for (const Scaling& s : std::vector<Scaling>{NoScaling{}, LinearScaling{2}, NtkScaling{4},
-                                               YarnScaling{4}, Llama3Scaling{}}) {
+                                               YarnScaling{4}, Llama3Scaling{8}}) {
     EXPECT_EQ(CanRerotate(PlanOf(s)), "");
     EXPECT_EQ(CanRerotate(PlanOf(s), 100, 100000), "");
   }

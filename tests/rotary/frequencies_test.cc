@@ -269,15 +269,50 @@ RotarySpec With(RotarySpec spec, const std::function<void(RotarySpec&)>& change)
   return spec;
 }
 
+// A scaling whose factor was forgotten is not one that scales nothing; an explicit 1 is.
+TEST(Frequencies, FactorIsRequired) {
+  const std::pair<const char*, Scaling> forgotten[] = {{"linear", LinearScaling{}},
+                                                       {"ntk", NtkScaling{}},
+                                                       {"ntk-fixed", NtkFixedScaling{}},
+                                                       {"ntk-mixed", NtkMixedScaling{}},
+                                                       {"dynamic", DynamicNtkScaling{}},
+                                                       {"by-parts", ByPartsScaling{}},
+                                                       {"by-parts-repo", ByPartsRepoScaling{}},
+                                                       {"yarn", YarnScaling{}},
+                                                       {"llama3", Llama3Scaling{}}};
+  for (const auto& [name, scaling] : forgotten) {
+    try {
+      Resolve(Spec(64, 10000, 2048, scaling), 1);
+      ADD_FAILURE() << name << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), (std::string("rotary: ") + name +
+                              ": factor is required and not set: the target length over the "
+                              "trained length, such as 4 (1 scales nothing)")
+                                 .c_str());
+    }
+    EXPECT_NO_THROW(Resolve(Spec(64, 10000, 2048, FindMethod(name).make(1)), 1)) << name;
+  }
+  // It takes s from the length, but Megatron's divides by its factor at any length.
+  RotarySpec growing = Spec(64, 10000, 2048, DynamicLinearScaling{});
+  EXPECT_NO_THROW(Resolve(growing, 4096));
+  growing.dialect = Dialect::kMegatron;
+  try {
+    Resolve(growing, 4096);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("dynamic-linear: megatron requires factor"));
+  }
+}
+
 TEST(Frequencies, BadSpecsAreErrors) {
   const RotarySpec good = Spec(64, 10000, 2048, NoScaling{});
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  YarnScaling swapped;
+  YarnScaling swapped{4};
   swapped.beta_fast = 1;
   swapped.beta_slow = 32;
-  YarnScaling negative;
+  YarnScaling negative{4};
   negative.attention_factor = -1;
-  ByPartsRepoScaling repo;
+  ByPartsRepoScaling repo{4};
   std::swap(repo.gamma_0, repo.gamma_1);
   const auto scaled = [](Scaling s) { return Spec(64, 10000, 2048, std::move(s)); };
   const std::vector<double> ones(32, 1.0);

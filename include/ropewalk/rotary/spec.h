@@ -35,29 +35,30 @@ const char* Name(Dialect dialect);  // "native", "paper", "hf", "vllm", "llamacp
 Dialect ParseDialect(const std::string& name);  // Error lists the names
 
 // In all of these `factor` s is target length over trained length, s >= 1, and
-// f_i = base^(-2i/rotary_dim) is the frequency of pair i; L is RotarySpec::trained_length.
+// f_i = base^(-2i/rotary_dim) is the frequency of pair i; L is RotarySpec::trained_length. A factor
+// of 0 is one that nobody has set: Resolve refuses it where the method needs one.
 struct NoScaling {};
 
 // Position interpolation (Chen et al. 2023, arXiv 2306.15595, eq. 4): f_i / s.
 struct LinearScaling {
-  double factor = 1;
+  double factor = 0;  // required
 };
 
 // NTK-aware (bloc97 2023; YaRN paper arXiv 2309.00071, eq. 16): base' = base * s^(d/(d-2)).
 struct NtkScaling {
-  double factor = 1;
+  double factor = 0;  // required
 };
 
 // NTK-aware "fixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk"): (base s)^(-2i/d) / s^(2/d),
 // that is f_i s^(-2(i+1)/d): the first pair slows too, the last one is f / s.
 struct NtkFixedScaling {
-  double factor = 1;
+  double factor = 0;  // required
 };
 
 // NTK-aware "mixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk" with mixed_b):
 // f_i exp(-a (i+1)^exponent), a = ln s / (d/2)^exponent.
 struct NtkMixedScaling {
-  double factor = 1;
+  double factor = 0;  // required
   double exponent = 0.75;
 };
 
@@ -65,7 +66,7 @@ struct NtkMixedScaling {
 // f_i / max(1, length / L). kMegatron (TransformerEngine): f_i / s up to length s L, f_i L / length
 // beyond.
 struct DynamicLinearScaling {
-  double factor = 1;  // read by kMegatron alone
+  double factor = 0;  // read by kMegatron alone, which requires it
 };
 
 // Qwen 1 (QwenLM/Qwen issue 401): NTK-aware with alpha = 2^ceil(log2(length / L) + 1) - 1, at least
@@ -75,20 +76,20 @@ struct QwenNtkScaling {};
 // Dynamic NTK (emozilla 2023; Hugging Face "dynamic"): NTK-aware with
 // s' = s * length / L - (s - 1) for length > L, and no scaling up to L.
 struct DynamicNtkScaling {
-  double factor = 1;
+  double factor = 0;  // required
 };
 
 // NTK-by-parts of the YaRN paper (section 3.2, eq. 17-20): a ramp over rotations r = L f / 2 pi.
 struct ByPartsScaling {
-  double factor = 1;
-  double alpha = 1;  // at most this many rotations within L: interpolated by s
-  double beta = 32;  // at least this many: untouched
+  double factor = 0;  // required
+  double alpha = 1;   // at most this many rotations within L: interpolated by s
+  double beta = 32;   // at least this many: untouched
 };
 
 // NTK-by-parts as the authors' repository jquesnelle/yarn computes it: a blend of linear, NTK and
 // plain frequencies over two ramps in pair index.
 struct ByPartsRepoScaling {
-  double factor = 1;
+  double factor = 0;  // required
   double ntk_factor = 1;
   double extrapolation_factor = 1;
   double beta_0 = 1.25, beta_1 = 0.75;  // rotations that bound the linear / NTK ramp
@@ -97,7 +98,7 @@ struct ByPartsRepoScaling {
 
 // YaRN (arXiv 2309.00071) as Hugging Face computes it: the ramp runs over pair indices.
 struct YarnScaling {
-  double factor = 1;
+  double factor = 0;  // required
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;                         // floor / ceil of the ramp's ends
@@ -120,7 +121,7 @@ struct DynamicYarnScaling {
 
 // Llama 3.1 (Meta 2024): by-parts in wavelengths; equals ByParts with alpha = low_freq_factor.
 struct Llama3Scaling {
-  double factor = 8;
+  double factor = 0;  // required
   double low_freq_factor = 1;
   double high_freq_factor = 4;
 };

@@ -7,6 +7,9 @@ namespace ropewalk::internal {
 
 Frequencies ResolveDynamicLinear(const DynamicLinearScaling& scaling, const RotarySpec& spec,
                                  int64_t length) {
+  if (spec.dialect == Dialect::kMegatron && scaling.factor == 0) {
+    BadScaling("dynamic-linear: megatron requires factor, up to which it divides at any length");
+  }
   const double least = spec.dialect == Dialect::kMegatron ? scaling.factor : 1.0;
   const DoubleDouble grown =
       DoubleDouble{static_cast<double>(length), 0} / static_cast<double>(spec.trained_length);
