@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "api.md"
-C_HEADER = ROOT / "include" / "ropewalk" / "ropewalk.h"  # shown as it is
+C_HEADERS = {"ropewalk.h": "capi", "ropewalk_attention.h": "capi_attention"}  # shown as they are, and their targets
 FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "analysis", "attention", "io", "model", "eval")  # the order of ARCHITECTURE.md
 INTRO = """# API reference
 
@@ -160,12 +160,13 @@ def section(path):
 
 def main():
     headers = [path for folder in FOLDERS for path in sorted((ROOT / "include" / "ropewalk" / folder).glob("*.h"))]
-    every = set((ROOT / "include").rglob("*.h")) - {C_HEADER}
+    every = set((ROOT / "include").rglob("*.h")) - {ROOT / "include" / "ropewalk" / name for name in C_HEADERS}
     if every != set(headers):
         sys.exit(f"scripts/api_docs.py: add the folder of {', '.join(map(str, every - set(headers)))} to FOLDERS")
     text = INTRO + "\n" + "\n".join(section(path) for path in headers)
-    text += "\n## ropewalk/ropewalk.h\n\nThe C interface; link `ropewalk::capi`.\n\n"
-    text += "```c\n" + C_HEADER.read_text(encoding="utf-8") + "```\n"
+    for name, target in C_HEADERS.items():
+        text += f"\n## ropewalk/{name}\n\nThe C interface; link `ropewalk::{target}`.\n\n"
+        text += "```c\n" + (ROOT / "include" / "ropewalk" / name).read_text(encoding="utf-8") + "```\n"
     if sys.argv[1:] != ["--check"]:
         OUT.write_text(text, encoding="utf-8")
     elif not OUT.exists() or OUT.read_text(encoding="utf-8") != text:

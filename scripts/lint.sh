@@ -14,7 +14,7 @@ grep -rnE '^#include <(hwy|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8proc|se
 grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b' src include &&
   fail "the library does not print, exit, or read the environment"
 # A folder includes only folders to its left.
-order=(base rotary absolute relative plan capi analysis attention io model eval)
+order=(base rotary absolute relative plan capi analysis attention capi_attention io model eval)
 for i in "${!order[@]}"; do
   for later in "${order[@]:i+1}"; do
     grep -rsnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \

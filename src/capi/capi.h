@@ -89,6 +89,20 @@ std::span<const T> List(const T* data, int64_t size, const char* name) {
   return {data, static_cast<std::size_t>(size)};
 }
 
+// The names of a list of parameters, none of which may come twice.
+inline std::span<const ropewalk_parameter> Parameters(const ropewalk_parameter* data,
+                                                      int64_t size) {
+  const std::span<const ropewalk_parameter> list = List(data, size, "parameters");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    NotNull(list[i].name, "parameters.name");
+    for (std::size_t j = 0; j < i; ++j) {
+      if (std::strcmp(list[i].name, list[j].name) != 0) continue;
+      Bad("parameters: " + std::string(list[i].name) + " is given twice");
+    }
+  }
+  return list;
+}
+
 // A number of an enum whose values are first .. last.
 template <class E>
 E Enum(int32_t value, int32_t first, int32_t last, const char* name) {

@@ -66,7 +66,7 @@ Scaling ScalingOf(const std::string& name) {
 }
 
 void SetParameter(const ropewalk_parameter& parameter, Scaling& scaling) {
-  const std::string name = NotNull(parameter.name, "parameters.name") == '\0' ? "" : parameter.name;
+  const std::string name = parameter.name;
   std::string known;
   for (const Field& field : std::visit(FieldsOf(), scaling)) {
     if (name != field.name) {
@@ -87,17 +87,6 @@ void SetParameter(const ropewalk_parameter& parameter, Scaling& scaling) {
   }
   Bad("parameters: " + Describe(scaling) + " has no " + name +
       (known.empty() ? "" : "; it has " + known));
-}
-
-void SetParameters(const ropewalk_spec& s, Scaling& scaling) {
-  std::vector<std::string> seen;
-  for (const ropewalk_parameter& p : List(s.parameters, s.num_parameters, "parameters")) {
-    SetParameter(p, scaling);
-    if (std::find(seen.begin(), seen.end(), p.name) != seen.end()) {
-      Bad("parameters: " + std::string(p.name) + " is given twice");
-    }
-    seen.emplace_back(p.name);
-  }
 }
 
 void SetFactors(const ropewalk_spec& s, Scaling& scaling) {
@@ -125,7 +114,9 @@ RotarySpec SpecOf(const ropewalk_spec* spec) {
   out.trained_length = s.trained_length;
   out.dialect = Enum<Dialect>(s.dialect, 0, 6, "dialect");
   out.scaling = ScalingOf(s.method == nullptr ? "none" : s.method);
-  SetParameters(s, out.scaling);
+  for (const ropewalk_parameter& p : Parameters(s.parameters, s.num_parameters)) {
+    SetParameter(p, out.scaling);
+  }
   SetFactors(s, out.scaling);
   const std::span<const int64_t> sections = List(s.sections, s.num_sections, "sections");
   out.axes.sections.assign(sections.begin(), sections.end());
