@@ -62,11 +62,17 @@ if(NOT why_no_cuda)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 80-virtual CACHE STRING "CUDA targets")
   endif()
   enable_language(CUDA)
-  # Linked by name instead (ropewalkCudart.cmake): then programs that link an installed library, in projects that
-  # know nothing of CUDA, get it as well.
+  # The runtime is linked statically, so that a machine that runs a program needs NVIDIA's driver and nothing else, and
+  # by name: then programs that link an installed library, in projects that know nothing of CUDA, get it as well.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
-  set(ROPEWALK_CUDART_DIR ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
-  include(ropewalkCudart)
+  find_library(ROPEWALK_CUDART cudart_static
+               HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES}
+               PATHS ${CUDAToolkit_ROOT} $ENV{CUDA_PATH} /usr/local/cuda
+               PATH_SUFFIXES lib64 lib targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib REQUIRED)
+  find_package(Threads REQUIRED)
+  add_library(ropewalk::cudart INTERFACE IMPORTED)
+  set_target_properties(ropewalk::cudart PROPERTIES INTERFACE_LINK_LIBRARIES
+                                         "${ROPEWALK_CUDART};Threads::Threads;${CMAKE_DL_LIBS};rt")
   set(ROPEWALK_HAVE_CUDA ON)
   set(targets ${CMAKE_CUDA_ARCHITECTURES})
   list(TRANSFORM targets REPLACE "^([0-9]+[a-z]?)-virtual$" "ptx_\\1")

@@ -5,6 +5,11 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# The standard library of C++, for programs that another language's linker makes.
+set(ROPEWALK_STANDARD_LIBS ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(FILTER ROPEWALK_STANDARD_LIBS INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
+list(REMOVE_DUPLICATES ROPEWALK_STANDARD_LIBS)
+
 # Flags of what nvcc compiles, with those of the host compiler. The standard stands here because CMake knows C++20
 # for CUDA from 3.26 on.
 function(ropewalk_cuda_flags target host_flags)
@@ -48,10 +53,11 @@ function(ropewalk_flags target)
   endif()
 endfunction()
 
-# ropewalk_library(<folder> SOURCES ... DEPS <folders to its left> LIBS <private libraries>
+# ropewalk_library(<folder> SOURCES ... DEPS <folders to its left>
+#                  LIBS <private libraries, of ropewalkExternal.cmake> HEADERS <those that are headers alone>
 #                  CUDA_SOURCES ... NO_CUDA_SOURCES <what stands for them in a build without CUDA>)
 function(ropewalk_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;NO_CUDA_SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;NO_CUDA_SOURCES;DEPS;LIBS;HEADERS" ${ARGN})
   if(ROPEWALK_HAVE_CUDA)
     list(APPEND ARG_SOURCES ${ARG_CUDA_SOURCES})
   else()
@@ -70,7 +76,12 @@ function(ropewalk_library name)
     target_link_libraries(ropewalk_${name} PUBLIC ropewalk::${dep})
   endforeach()
   target_link_libraries(ropewalk_${name} PRIVATE ${ARG_LIBS})
-  set_property(GLOBAL APPEND PROPERTY ROPEWALK_LIBRARIES ropewalk_${name})
+  foreach(headers IN LISTS ARG_HEADERS) # which who links an installed library does not need
+    target_link_libraries(ropewalk_${name} PRIVATE $<BUILD_INTERFACE:${headers}>)
+  endforeach()
+  # For RopewalkInstall.cmake.
+  set_target_properties(ropewalk_${name} PROPERTIES ROPEWALK_DEPS "${ARG_DEPS}" ROPEWALK_EXTERNALS "${ARG_LIBS}")
+  set_property(GLOBAL APPEND PROPERTY ROPEWALK_COMPONENTS ${name})
 endfunction()
 
 # ropewalk_test(<name> SOURCES ... LIBS ...): one GoogleTest program; every test in it is a ctest.

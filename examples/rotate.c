@@ -1,6 +1,6 @@
 /* Rotates the query and key of one token of a decode step, then moves the cached key to make room:
- * what an engine written in C does with Ropewalk. Build: cc rotate.c with the libraries of
- * find_package(ropewalk), target ropewalk::capi. */
+ * what an engine written in C does with Ropewalk. Build: cc rotate.c $(pkg-config --cflags --libs
+ * ropewalk-capi), or with find_package(ropewalk), target ropewalk::capi. */
 #include <stdio.h>
 #include <stdlib.h>
 
