@@ -105,7 +105,7 @@ typedef struct ropewalk_spec {
   double base; /* 0: 10000 */
   int64_t trained_length;
   const char* method; /* "none" (or NULL), "linear", "yarn", "longrope", ...; errors list them */
-  const ropewalk_parameter* parameters;
+  const ropewalk_parameter* parameters; /* each name once; a method with a factor requires it */
   int64_t num_parameters;
   const double* factors;      /* [num_factors] longrope: short_factor; explicit: divisors */
   const double* long_factors; /* [num_factors] longrope */
