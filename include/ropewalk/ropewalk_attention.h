@@ -125,7 +125,7 @@ typedef struct ropewalk_distance_map {
   int64_t sinks;  /* SINKS */
 } ropewalk_distance_map;
 
-/* attention/load_rotation.h: queries and keys that are turned as attention reads them. */
+/* attention/load_rotation.h: queries and keys that are rotated as attention reads them. */
 typedef struct ropewalk_load_rotation ropewalk_load_rotation;
 /* Frequencies of `spec` at `length`; map: NULL, plain distances. */
 ropewalk_status ropewalk_load_rotation_create(const ropewalk_spec* spec, int64_t length,

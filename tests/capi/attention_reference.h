@@ -46,7 +46,7 @@ static inline int sees(const problem* p, int64_t t, int64_t j) {
   return 1;
 }
 
-/* The distance at which a pair is turned. */
+/* The distance at which a pair is rotated. */
 static inline double mapped(const ropewalk_distance_map* m, int64_t i, int64_t j) {
   const int64_t d = i - j;
   switch (m->kind) {
