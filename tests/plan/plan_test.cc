@@ -179,7 +179,7 @@ TEST(Plan, HashIsOfWhatIsComputed) {
       hashes.insert(changed([](PositionPlan& p) { p.layers[0].rotation->base = 10001; })).second);
   EXPECT_TRUE(hashes
                   .insert(changed([](PositionPlan& p) {
-                    YarnScaling s;
+                    YarnScaling s{1};
                     s.attention_factor = 1.5;
                     p.layers[0].rotation->scaling = s;
                   }))
