@@ -13,6 +13,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/plan/method.h"
+#include "src/io/utf8_text.h"
 
 namespace ropewalk::cli {
 
@@ -53,6 +54,16 @@ std::string ReadFile(const std::string& path) {
   text << file.rdbuf();
   if (file.bad()) throw Error(ErrorCode::kIo, path + ": cannot be read");
   return text.str();
+}
+
+std::string TextOf(const std::string& bytes, const std::string& name) {
+  const internal::Utf8Text taken = internal::TakeUtf8(bytes, name);
+  for (const std::string& note : taken.notes) Message("ropewalk: " + note);
+  return std::string(taken.text);
+}
+
+std::string ReadText(const std::string& path) {
+  return TextOf(ReadFile(path), path == "-" ? "standard input" : path);
 }
 
 namespace {
@@ -106,7 +117,7 @@ TokenText ReadTokenText(const Options& options, const ModelFiles& files) {
   }
   if (!options.ids.empty()) return TextOfIds(ReadIds(options.ids));
   const Tokenizer& tokenizer = RequireTokenizer(files);
-  TokenText text = TokenizeText(tokenizer, ReadFile(options.text), {options.special});
+  TokenText text = TokenizeText(tokenizer, ReadText(options.text), {options.special});
   if (text.ids.empty()) throw Error(ErrorCode::kInvalidFile, options.text + ": the text is empty");
   return text;
 }
