@@ -1,5 +1,7 @@
 #include "cli/input.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/plan/method.h"
+#include "src/base/did_you_mean.h"
 #include "src/io/utf8_text.h"
 
 namespace ropewalk::cli {
@@ -165,7 +168,8 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
       try {
         PositionMethod::Parse(name);
       } catch (const Error& e) {
-        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped");
+        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped" +
+                         internal::DidYouMean(name, {"as-shipped"}));
       }
     }
     const bool twice = std::any_of(methods.begin(), methods.end(),
@@ -233,6 +237,13 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
     factor = options.factors[0];
   } else if (spec.trained_length > 0) {
     factor = std::max(1.0, static_cast<double>(length) / static_cast<double>(spec.trained_length));
+    const auto named = PositionMethod::TryParse(methods[0].name);
+    if (factor == 1 && named && named->uses_factor()) {
+      Message(
+          fmt::format("ropewalk: {} with factor 1 is no scaling, and {} tokens are within the "
+                      "trained {}; give --factor F to see what it costs here",
+                      methods[0].name, length, spec.trained_length));
+    }
   } else if (!methods[0].fixed && methods[0].name != "none") {
     throw UsageError(
         "the model does not say at which length it was trained; give --trained N or "
