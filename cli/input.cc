@@ -152,6 +152,42 @@ std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
   return methods;
 }
 
+// "yarn(factor 4, beta_fast 16)": which of several dictionaries it is, by what it says in words and
+// numbers. Lists are left out, and the trained length, which is the same for all.
+std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
+  std::string type = "default", rest;
+  for (const auto& [key, value] : dictionary.items()) {
+    if (value.is_structured() || value.is_null()) continue;
+    const std::string text = value.is_string()   ? value.get<std::string>()
+                             : value.is_number() ? fmt::format("{:.6g}", value.get<double>())
+                                                 : value.dump();
+    if (key == "rope_type" || (key == "type" && !dictionary.contains("rope_type"))) {
+      type = text;
+    } else if (key != "type" && key != "original_max_position_embeddings") {
+      rest += (rest.empty() ? "" : ", ") + key + " " + text;
+    }
+  }
+  return rest.empty() ? type + "()" : type + "(" + rest + ")";
+}
+
+void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_unknown,
+                   std::vector<SweepMethod>& methods) {
+  SweepMethod method;
+  method.fixed = true;
+  method.plan = ParseRopeDictionary(text, "--rope-scaling", files.config.plan, allow_unknown);
+  const auto dictionary = nlohmann::ordered_json::parse(text);
+  method.dictionary = dictionary.dump();
+  const std::string name = method.name = DictionaryName(dictionary);
+  for (int number = 2;; ++number) {
+    const auto same = std::find_if(methods.begin(), methods.end(),
+                                   [&](const SweepMethod& m) { return m.name == method.name; });
+    if (same == methods.end()) break;
+    if (same->dictionary == method.dictionary) return;  // given twice
+    method.name = fmt::format("{} #{}", name, number);
+  }
+  methods.push_back(std::move(method));
+}
+
 }  // namespace
 
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
@@ -176,16 +212,8 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
                                    [&](const SweepMethod& m) { return m.name == name; });
     if (!twice) methods.push_back(std::move(method));
   }
-  size_t dictionaries = 0;
   for (const std::string& dictionary : options.rope_scaling) {
-    SweepMethod method;
-    method.name =
-        options.rope_scaling.size() == 1 ? "custom" : "custom-" + std::to_string(++dictionaries);
-    method.fixed = true;
-    method.plan =
-        ParseRopeDictionary(dictionary, "--rope-scaling", files.config.plan, options.allow_unknown);
-    method.dictionary = nlohmann::ordered_json::parse(dictionary).dump();
-    methods.push_back(std::move(method));
+    AddDictionary(dictionary, files, options.allow_unknown, methods);
   }
   return methods;
 }
