@@ -100,7 +100,7 @@ std::vector<int32_t> FramedText(const Options& options, const ModelFiles& files)
                     "with --ids");
   }
   std::vector<int32_t> ids = tokenizer.front();
-  const std::vector<int32_t> text = tokenizer.Encode(ReadFile(options.text), {options.special});
+  const std::vector<int32_t> text = tokenizer.Encode(ReadText(options.text), {options.special});
   ids.insert(ids.end(), text.begin(), text.end());
   ids.insert(ids.end(), tokenizer.back().begin(), tokenizer.back().end());
   return ids;

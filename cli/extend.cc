@@ -91,7 +91,8 @@ Request Settle(const Options& options, const ModelFiles& files) {
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
   const double served =
       std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
-  request.target = {trained, static_cast<int64_t>(served), spec.base, spec.rotary_dim};
+  request.target = {trained, static_cast<int64_t>(served), spec.base, spec.rotary_dim,
+                    spec.base != internal::OnlyRotation(files.config.plan).base};
   if (!options.lengths.empty()) {
     request.target.target_length =
         std::max(request.target.target_length, ParseLength(options.lengths[0]));

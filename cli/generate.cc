@@ -36,7 +36,8 @@ void Run(const Options& options) {
   const ModelFiles files = OpenModelFor(options, true);
   const Tokenizer& tokenizer = RequireTokenizer(files);
   const bool bos = WantsBos(options, files);
-  std::vector<int32_t> ids = tokenizer.Encode(options.prompt, {options.special});
+  const std::string prompt = TextOf(options.prompt, "--prompt");
+  std::vector<int32_t> ids = tokenizer.Encode(prompt, {options.special});
   if (bos) ids.insert(ids.begin(), *tokenizer.bos_id());
   if (ids.empty()) {
     throw UsageError("the prompt is empty and the model begins with no BOS; give --prompt TEXT");
@@ -51,7 +52,7 @@ void Run(const Options& options) {
 
   const size_t prompt_tokens = ids.size();
   size_t printed = tokenizer.Decode(ids).size();
-  if (!options.json) fmt::print("{}", options.prompt);
+  if (!options.json) fmt::print("{}", prompt);
   InterruptScope scope;
   std::span<const int32_t> next = ids;
   std::string stop = "max_tokens";
@@ -85,7 +86,7 @@ void Run(const Options& options) {
   }
   const std::vector<int32_t> made(ids.begin() + static_cast<int64_t>(prompt_tokens), ids.end());
   const std::string before = tokenizer.Decode(std::span(ids).first(prompt_tokens));
-  const nlohmann::ordered_json json = {{"prompt", options.prompt},
+  const nlohmann::ordered_json json = {{"prompt", prompt},
                                        {"text", tokenizer.Decode(ids).substr(before.size())},
                                        {"ids", made},
                                        {"prompt_tokens", prompt_tokens},

@@ -1,5 +1,7 @@
 #include "cli/input.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,8 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/plan/method.h"
+#include "src/base/did_you_mean.h"
+#include "src/io/utf8_text.h"
 
 namespace ropewalk::cli {
 
@@ -53,6 +57,16 @@ std::string ReadFile(const std::string& path) {
   text << file.rdbuf();
   if (file.bad()) throw Error(ErrorCode::kIo, path + ": cannot be read");
   return text.str();
+}
+
+std::string TextOf(const std::string& bytes, const std::string& name) {
+  const internal::Utf8Text taken = internal::TakeUtf8(bytes, name);
+  for (const std::string& note : taken.notes) Message("ropewalk: " + note);
+  return std::string(taken.text);
+}
+
+std::string ReadText(const std::string& path) {
+  return TextOf(ReadFile(path), path == "-" ? "standard input" : path);
 }
 
 namespace {
@@ -106,7 +120,7 @@ TokenText ReadTokenText(const Options& options, const ModelFiles& files) {
   }
   if (!options.ids.empty()) return TextOfIds(ReadIds(options.ids));
   const Tokenizer& tokenizer = RequireTokenizer(files);
-  TokenText text = TokenizeText(tokenizer, ReadFile(options.text), {options.special});
+  TokenText text = TokenizeText(tokenizer, ReadText(options.text), {options.special});
   if (text.ids.empty()) throw Error(ErrorCode::kInvalidFile, options.text + ": the text is empty");
   return text;
 }
@@ -138,6 +152,42 @@ std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
   return methods;
 }
 
+// "yarn(factor 4, beta_fast 16)": which of several dictionaries it is, by what it says in words and
+// numbers. Lists are left out, and the trained length, which is the same for all.
+std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
+  std::string type = "default", rest;
+  for (const auto& [key, value] : dictionary.items()) {
+    if (value.is_structured() || value.is_null()) continue;
+    const std::string text = value.is_string()   ? value.get<std::string>()
+                             : value.is_number() ? fmt::format("{:.6g}", value.get<double>())
+                                                 : value.dump();
+    if (key == "rope_type" || (key == "type" && !dictionary.contains("rope_type"))) {
+      type = text;
+    } else if (key != "type" && key != "original_max_position_embeddings") {
+      rest += (rest.empty() ? "" : ", ") + key + " " + text;
+    }
+  }
+  return rest.empty() ? type + "()" : type + "(" + rest + ")";
+}
+
+void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_unknown,
+                   std::vector<SweepMethod>& methods) {
+  SweepMethod method;
+  method.fixed = true;
+  method.plan = ParseRopeDictionary(text, "--rope-scaling", files.config.plan, allow_unknown);
+  const auto dictionary = nlohmann::ordered_json::parse(text);
+  method.dictionary = dictionary.dump();
+  const std::string name = method.name = DictionaryName(dictionary);
+  for (int number = 2;; ++number) {
+    const auto same = std::find_if(methods.begin(), methods.end(),
+                                   [&](const SweepMethod& m) { return m.name == method.name; });
+    if (same == methods.end()) break;
+    if (same->dictionary == method.dictionary) return;  // given twice
+    method.name = fmt::format("{} #{}", name, number);
+  }
+  methods.push_back(std::move(method));
+}
+
 }  // namespace
 
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
@@ -154,23 +204,16 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
       try {
         PositionMethod::Parse(name);
       } catch (const Error& e) {
-        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped");
+        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped" +
+                         internal::DidYouMean(name, {"as-shipped"}));
       }
     }
     const bool twice = std::any_of(methods.begin(), methods.end(),
                                    [&](const SweepMethod& m) { return m.name == name; });
     if (!twice) methods.push_back(std::move(method));
   }
-  size_t dictionaries = 0;
   for (const std::string& dictionary : options.rope_scaling) {
-    SweepMethod method;
-    method.name =
-        options.rope_scaling.size() == 1 ? "custom" : "custom-" + std::to_string(++dictionaries);
-    method.fixed = true;
-    method.plan =
-        ParseRopeDictionary(dictionary, "--rope-scaling", files.config.plan, options.allow_unknown);
-    method.dictionary = nlohmann::ordered_json::parse(dictionary).dump();
-    methods.push_back(std::move(method));
+    AddDictionary(dictionary, files, options.allow_unknown, methods);
   }
   return methods;
 }
@@ -222,6 +265,13 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
     factor = options.factors[0];
   } else if (spec.trained_length > 0) {
     factor = std::max(1.0, static_cast<double>(length) / static_cast<double>(spec.trained_length));
+    const auto named = PositionMethod::TryParse(methods[0].name);
+    if (factor == 1 && named && named->uses_factor()) {
+      Message(
+          fmt::format("ropewalk: {} with factor 1 is no scaling, and {} tokens are within the "
+                      "trained {}; give --factor F to see what it costs here",
+                      methods[0].name, length, spec.trained_length));
+    }
   } else if (!methods[0].fixed && methods[0].name != "none") {
     throw UsageError(
         "the model does not say at which length it was trained; give --trained N or "

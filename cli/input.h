@@ -21,6 +21,11 @@ std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& f
 
 // The whole file, or standard input for "-".
 std::string ReadFile(const std::string& path);
+// The same as text, without a byte-order mark; what is odd about its bytes goes to stderr. Error
+// where it is not UTF-8.
+std::string ReadText(const std::string& path);
+// The same for what was given as `bytes`; `name` is for messages.
+std::string TextOf(const std::string& bytes, const std::string& name);
 std::vector<int32_t> ReadIds(const std::string& path);
 // One array of ids, or an array of such arrays; none is empty.
 std::vector<std::vector<int32_t>> ReadIdLists(const std::string& path);

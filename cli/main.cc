@@ -11,6 +11,7 @@
 #include "cli/report.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
+#include "src/base/did_you_mean.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -56,6 +57,35 @@ int Fail(int code, const std::string& message) {
   return code;
 }
 
+// CLI11's message; for a command or option that does not exist, which was meant.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<const CLI::App*> chosen =
+      app.get_subcommands([](const CLI::App* c) { return c->parsed(); });
+  const std::vector<std::string> rest = app.remaining(true);
+  std::vector<std::string> known;
+  if (chosen.empty()) {
+    if (rest.empty() || rest[0].starts_with("-")) return error.what();
+    std::string names;
+    for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; })) {
+      known.push_back(c->get_name());
+      names += (names.empty() ? "" : ", ") + known.back();
+    }
+    return "unknown command \"" + rest[0] + "\"" +
+           internal::DidYouMean(rest[0], {known.begin(), known.end()}) + ", expected one of " +
+           names;
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  for (const CLI::Option* option : chosen[0]->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  for (const std::string& word : rest) {
+    if (!word.starts_with("--")) continue;
+    const std::string name = word.substr(0, word.find('='));
+    return "unknown option " + name + internal::DidYouMean(name, {known.begin(), known.end()});
+  }
+  return error.what();
+}
+
 int Run(int argc, char** argv) {
   CLI::App app{
       "Measures a transformer under the ways to extend its context: perplexity and passkey "
@@ -80,7 +110,7 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
-    return Fail(kWrongUsage, std::string(e.what()) + " (ropewalk --help, ropewalk COMMAND --help)");
+    return Fail(kWrongUsage, Explain(app, e) + " (ropewalk --help, ropewalk COMMAND --help)");
   } catch (const UsageError& e) {
     return Fail(kWrongUsage, e.what());
   }

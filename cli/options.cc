@@ -16,6 +16,18 @@ std::string MethodHelp() {
          "(ntk+log-n), with settings behind a colon (rerope:512, self-extend:window=512,group=8)";
 }
 
+// CLI11 takes -1 for the largest number.
+CLI::Validator NotNegative() {
+  const auto check = [](const std::string& text) {
+    uint64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [p, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && p == end) return std::string();
+    return "expected a whole number from 0 to 18446744073709551615, got '" + text + "'";
+  };
+  return CLI::Validator(check, "");
+}
+
 void AddOne(CLI::App& c, Options& o, Opt which) {
   switch (which) {
     case Opt::kModel:
@@ -45,7 +57,7 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
       return;
     case Opt::kLengths:
       c.add_option("--lengths,--length", o.lengths,
-                   "Lengths in tokens, such as 8192 or 8k, separated by commas")
+                   "Lengths in tokens, such as 8192, 8k or 1m, separated by commas")
           ->delimiter(',');
       return;
     case Opt::kFactors:
@@ -73,7 +85,9 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
                    "Anchors of aligned (8), or the most windows of the others (all)");
       return;
     case Opt::kSeed:
-      c.add_option("--seed", o.seed, "Places anchors, passkeys and filler")->capture_default_str();
+      c.add_option("--seed", o.seed, "Places anchors, passkeys and filler")
+          ->capture_default_str()
+          ->check(NotNegative());
       return;
     case Opt::kPasskeyTrials:
       c.add_option("--passkey-trials", o.passkey_trials, "Passkey prompts at each depth")
@@ -196,14 +210,19 @@ void AddOptions(CLI::App& command, Options& options, std::initializer_list<Opt> 
 }
 
 int64_t ParseLength(const std::string& text) {
-  int64_t value = 0;
+  constexpr int64_t kLongest = int64_t{1} << 30;
+  int64_t value = 0, unit = 1;
   const char* end = text.data() + text.size();
   const auto [p, error] = std::from_chars(text.data(), end, value);
-  const bool kilo = p + 1 == end && (*p == 'k' || *p == 'K');
-  if (error != std::errc() || (p != end && !kilo) || value < 1 || value > (int64_t{1} << 30)) {
-    throw UsageError("expected a length in tokens such as 8192 or 8k, got '" + text + "'");
-  }
-  return kilo ? value * 1024 : value;
+  const std::string_view suffix(p, static_cast<std::size_t>(end - p));
+  if (suffix == "k" || suffix == "K") unit = 1024;
+  if (suffix == "m" || suffix == "M") unit = 1024 * 1024;
+  const bool known = suffix.empty() || unit > 1;
+  if (error == std::errc() && known && value >= 1 && value <= kLongest / unit) return value * unit;
+  throw UsageError(
+      "expected a length in tokens, a whole number from 1 to 1073741824 (2^30) such as 8192, 8k "
+      "(8 x 1024) or 1m (1024 x 1024); got '" +
+      text + "'");
 }
 
 }  // namespace ropewalk::cli

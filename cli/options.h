@@ -74,7 +74,7 @@ enum class Opt {
 };
 void AddOptions(CLI::App& command, Options& options, std::initializer_list<Opt> which);
 
-// "8192" or "8k" (1024 each); UsageError otherwise.
+// "8192", "8k" (1024 each) or "1m" (1024 of those), at most 2^30; UsageError otherwise.
 int64_t ParseLength(const std::string& text);
 
 }  // namespace ropewalk::cli

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/settings.h"
@@ -140,8 +141,18 @@ Json MethodsJson(const std::vector<SweepReport>& sweeps) {
   return out;
 }
 
+// What each form of a report says of itself, older versions' as well.
+bool IsReport(const std::string& text) {
+  const auto begins = [&](const char* with) { return text.starts_with(with); };
+  const auto holds = [&](const char* what) { return text.find(what) != text.npos; };
+  return holds("\"format\":\"ropewalk-report\"") || begins("{\n \"format\": \"ropewalk-report\"") ||
+         begins("sweep,method,factor,") || begins("method,factor,length,") ||
+         (begins("## ") && holds("\nHashes: model "));
+}
+
 // Whole or not at all: written beside the target, then renamed over it.
 void WriteWhole(const std::string& path, const std::string& text) {
+  RefuseForeign(path);
   const std::string part = path + ".part";
   {
     std::ofstream file(part, std::ios::binary);
@@ -225,6 +236,18 @@ Json ReportJson(const std::vector<SweepReport>& sweeps) {
   out["sweeps"] = Json::array();
   for (const SweepReport& sweep : sweeps) out["sweeps"].push_back(SweepJson(sweep));
   return out;
+}
+
+void RefuseForeign(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  if (text.str().empty() || IsReport(text.str())) return;
+  throw Error(ErrorCode::kIo,
+              path +
+                  ": exists and is no report of ropewalk, so it is not replaced; move it away, "
+                  "or choose another place with -o");
 }
 
 std::string WriteReport(const std::vector<std::string>& folders, const std::string& out) {

@@ -40,10 +40,16 @@ Grid MakeGrid(const std::vector<Cell>& cells);
 
 // The end of a sweep on the terminal: aligned table, recommendations, the rule.
 std::string SummaryText(const SweepReport& sweep);
-std::string Csv(const std::vector<SweepReport>& sweeps);  // one line a cell, RFC 4180
+// One line a cell, RFC 4180; of several sweeps one line for each method, factor and length, with
+// the other columns once a sweep.
+std::string Csv(const std::vector<SweepReport>& sweeps);
+// Tables and recommendations; several sweeps side by side first.
 std::string Markdown(const std::vector<SweepReport>& sweeps);
 nlohmann::ordered_json ReportJson(const std::vector<SweepReport>& sweeps);
 std::string Html(const std::vector<SweepReport>& sweeps);  // one file, no network
+
+// Error when there is a file of this name that no report of ours wrote: it is never replaced.
+void RefuseForeign(const std::string& path);
 
 // Renders folders that hold a results.jsonl into one HTML file and returns its path. `out` empty:
 // DIR/report.html for one folder, ./report.html for several. Throws Error.

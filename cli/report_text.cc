@@ -1,11 +1,11 @@
 // The report as plain text, CSV and Markdown.
+#include "cli/report_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
-
-#include "cli/report.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -103,7 +103,18 @@ std::string Number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "";
 }
 
-// Inside a table cell or a line of Markdown nothing may act as markup.
+}  // namespace
+
+std::string SummaryText(const SweepReport& sweep) {
+  const std::vector<Cell>& cells = sweep.results.cells;
+  if (cells.empty()) return "No cell is finished.\n";
+  std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
+  for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
+  if (sweep.recommendations.empty()) out += "\n" + Wrap(Fallback(sweep), 96);
+  if (!sweep.recommendations.empty()) out += "\n" + Wrap(sweep.rule, 96);
+  return out;
+}
+
 std::string MarkdownText(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -125,65 +136,59 @@ std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
-}  // namespace
+std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
+  return {{"method", c.method},
+          {"factor", Number(c.factor)},
+          {"length", std::to_string(c.length)},
+          {"perplexity", Number(c.perplexity)},
+          {"mean_nll", Number(c.mean_nll)},
+          {"standard_error", Number(c.standard_error)},
+          {"bits_per_byte", Number(c.bits_per_byte)},
+          {"windows", std::to_string(c.windows)},
+          {"scored_tokens", std::to_string(c.scored_tokens)},
+          {"passkey_accuracy", c.has_passkey ? Number(c.passkey_accuracy) : ""},
+          {"passkey_trials", c.has_passkey ? std::to_string(c.passkey_trials) : ""},
+          {"trained_length", std::to_string(c.trained_length)},
+          {"protocol", c.protocol},
+          {"bos", c.bos},
+          {"tokenizer", c.tokenizer},
+          {"model_hash", c.model_hash},
+          {"text_hash", c.text_hash},
+          {"tokenizer_hash", c.tokenizer_hash},
+          {"plan_hash", c.plan_hash},
+          {"compute", c.compute},
+          {"angles", c.angles},
+          {"threads", std::to_string(c.threads)},
+          {"seed", std::to_string(c.seed)},
+          {"seconds", Number(c.seconds)},
+          {"scaling", c.scaling},
+          {"entropy", Number(c.entropy)},
+          {"entropy_share", Number(c.entropy_share)}};
+}
 
-std::string SummaryText(const SweepReport& sweep) {
-  const std::vector<Cell>& cells = sweep.results.cells;
-  if (cells.empty()) return "No cell is finished.\n";
-  std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
-  for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
-  if (sweep.recommendations.empty()) out += "\n" + Wrap(Fallback(sweep), 96);
-  if (!sweep.recommendations.empty()) out += "\n" + Wrap(sweep.rule, 96);
-  return out;
+std::string CsvLine(const std::vector<std::string>& fields) {
+  std::string out;
+  for (size_t i = 0; i < fields.size(); ++i) out += (i ? "," : "") + CsvField(fields[i]);
+  return out + "\n";
 }
 
 std::string Csv(const std::vector<SweepReport>& sweeps) {
-  std::string out =
-      "sweep,method,factor,length,perplexity,mean_nll,standard_error,bits_per_byte,windows,"
-      "scored_tokens,passkey_accuracy,passkey_trials,trained_length,protocol,bos,tokenizer,"
-      "model_hash,text_hash,tokenizer_hash,plan_hash,compute,angles,threads,seed,seconds,scaling,"
-      "entropy,"
-      "entropy_share\n";
+  if (sweeps.size() > 1) return SideBySideCsv(sweeps);
+  std::vector<std::string> fields = {"sweep"};
+  for (const auto& [name, value] : CsvColumns(Cell())) fields.push_back(name);
+  std::string out = CsvLine(fields);
   for (const SweepReport& sweep : sweeps) {
     for (const Cell& c : sweep.results.cells) {
-      const std::vector<std::string> fields = {
-          sweep.label,
-          c.method,
-          Number(c.factor),
-          std::to_string(c.length),
-          Number(c.perplexity),
-          Number(c.mean_nll),
-          Number(c.standard_error),
-          Number(c.bits_per_byte),
-          std::to_string(c.windows),
-          std::to_string(c.scored_tokens),
-          c.has_passkey ? Number(c.passkey_accuracy) : "",
-          c.has_passkey ? std::to_string(c.passkey_trials) : "",
-          std::to_string(c.trained_length),
-          c.protocol,
-          c.bos,
-          c.tokenizer,
-          c.model_hash,
-          c.text_hash,
-          c.tokenizer_hash,
-          c.plan_hash,
-          c.compute,
-          c.angles,
-          std::to_string(c.threads),
-          std::to_string(c.seed),
-          Number(c.seconds),
-          c.scaling,
-          Number(c.entropy),
-          Number(c.entropy_share)};
-      for (size_t i = 0; i < fields.size(); ++i) out += (i ? "," : "") + CsvField(fields[i]);
-      out += "\n";
+      fields = {sweep.label};
+      for (const auto& [name, value] : CsvColumns(c)) fields.push_back(value);
+      out += CsvLine(fields);
     }
   }
   return out;
 }
 
 std::string Markdown(const std::vector<SweepReport>& sweeps) {
-  std::string out;
+  std::string out = sweeps.size() > 1 ? SideBySideMarkdown(sweeps) : "";
   for (const SweepReport& sweep : sweeps) {
     const std::vector<Cell>& cells = sweep.results.cells;
     const SweepHeader& header = sweep.results.header;

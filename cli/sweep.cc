@@ -222,6 +222,7 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
 }
 
 void Run(const Options& options) {
+  if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
   Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, sweep.files);

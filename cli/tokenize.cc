@@ -21,7 +21,7 @@ void Run(const Options& options) {
     return;
   }
   if (!options.ids.empty()) throw UsageError("--ids goes with --decode; give --text FILE");
-  const std::string text = ReadFile(options.text.empty() ? "-" : options.text);
+  const std::string text = ReadText(options.text.empty() ? "-" : options.text);
   std::vector<int32_t> ids = tokenizer.Encode(text, {options.special});
   if (options.bos.value_or(false)) {
     WantsBos(options, files);  // throws where there is none

@@ -72,7 +72,7 @@ function answerCard(sweep, r, open) {
   if (none && r.method !== "none") facts.append(fact(ppl(none.perplexity), "without scaling"));
   const base = noneAt(sweep, trained);
   if (base) facts.append(fact(ppl(base.perplexity), `at the trained ${grouped(trained)}`));
-  if (sweep.cells.some((c) => c.has_passkey)) {
+  if (number(r.passkey_accuracy)) {
     facts.append(fact(`${Math.round(100 * r.passkey_accuracy)} %`, "passkeys found"));
   }
   const heading = r.method === null ? "no method is good enough"

@@ -1,7 +1,9 @@
 #include "ropewalk/eval/results.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
@@ -13,15 +15,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// How the lines begin that ToJson and Line write. A line that was cut says by them whose it is.
+constexpr std::string_view kHeaderBegin = R"({"format":"ropewalk-sweep")";
+constexpr std::string_view kRowBegin = R"({"method":)";
+constexpr char kNoHeader[] = "expected the header of a ropewalk sweep";
+
 [[noreturn]] void BadLine(const std::string& path, int64_t line, const std::string& why) {
   throw Error(ErrorCode::kInvalidFile,
               path + ", line " + std::to_string(line) + ": " + why +
-                  "; the file was changed by something else, move it away");
+                  "; the file was written or changed by something else: move it away");
+}
+
+// Whether `line` is a row of ours of which the end is missing. A power cut may also leave its
+// length without its bytes, which then are zero. The header is the first thing in the file, so what
+// begins otherwise is somebody else's, however short.
+bool IsTorn(std::string_view line, int64_t number) {
+  if (number == 1) return line.starts_with(kHeaderBegin);
+  const std::size_t n = std::min(line.size(), kRowBegin.size());
+  return line.substr(0, n) == kRowBegin.substr(0, n) || line.find('\0') != line.npos;
 }
 
 SweepHeader ParseHeader(const Json& json, const std::string& path) {
   if (!json.is_object() || json.value("format", Json()) != "ropewalk-sweep") {
-    BadLine(path, 1, "expected the header of a ropewalk sweep");
+    BadLine(path, 1, kNoHeader);
   }
   if (json.value("schema", Json()) != 1) {
     BadLine(path, 1,
@@ -39,12 +55,13 @@ ParsedResults ParseResults(const std::string& text, const std::string& path) {
   int64_t number = 0;
   while (begin < text.size()) {
     ++number;
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;  // torn: a whole line ends in a newline
+    const size_t end = std::min(text.find('\n', begin), text.size());
     const Json json = Json::parse(text.begin() + begin, text.begin() + end, nullptr, false);
-    // A power cut may leave a last line of the right length but without its bytes.
-    if (json.is_discarded() && end + 1 == text.size()) break;
-    if (json.is_discarded()) BadLine(path, number, "no JSON");
+    if (end == text.size() || json.is_discarded()) {  // a whole line ends in a newline
+      const std::string_view line(text.data() + begin, end - begin);
+      if (end + 1 >= text.size() && IsTorn(line, number)) break;
+      BadLine(path, number, number == 1 ? kNoHeader : "no JSON");
+    }
     try {
       if (number == 1) {
         result.results.header = ParseHeader(json, path);

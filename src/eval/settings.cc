@@ -50,7 +50,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
       (*j)["max_position_embeddings"] = served;
     }
   }
-  if (r.base) old_form["rope_theta"] = vllm_old["rope_theta"] = base;
+  if (r.base || t.base_changed) old_form["rope_theta"] = vllm_old["rope_theta"] = base;
   old_form["rope_scaling"] = r.rope;
   vllm_old["rope_scaling"] = vllm_rope;
   new_form["rope_parameters"] = NewForm(r.rope, base);
@@ -88,11 +88,39 @@ std::vector<EngineSetting> AsShipped(int64_t length) {
           {"llama.cpp", true, fmt::format("-c {}", length), note}};
 }
 
+// llama.cpp's flags, with the base where a recipe does not say one of its own.
+std::string LlamaFlags(const Recipe& r, const SettingsTarget& t) {
+  if (r.llama_flags.empty() || r.base || !t.base_changed) return r.llama_flags;
+  return fmt::format("{} --rope-freq-base {}", r.llama_flags, t.base);
+}
+
+// The scaling that a dictionary comes to, as the sweep read it. Sets what else it says.
+Scaling ScalingOf(Json dictionary, double factor, SettingsTarget& t) {
+  if (dictionary.value("rope_type", Json()) != "proportional") {
+    dictionary.erase("partial_rotary_factor");  // rotary_dim has it already
+  }
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = t.rotary_dim;
+  spec.base = t.base;
+  spec.trained_length = t.trained_length;
+  PositionPlan plan;
+  plan.trained_length = t.trained_length;
+  // Some types take max_position_embeddings / trained where they have no factor.
+  plan.configured_length = std::llround(factor * static_cast<double>(t.trained_length));
+  plan.layers.resize(1);
+  plan.layers[0].rotation = spec;
+  plan = ParseRopeDictionary(dictionary.dump(), "the dictionary", plan, /*allow_unknown=*/true);
+  t.trained_length = plan.trained_length;
+  t.base_changed = dictionary.contains("rope_theta");
+  t.base = plan.layers[0].rotation->base;
+  return plan.layers[0].rotation->scaling;
+}
+
 // A dictionary that the user gave with --rope-scaling.
-std::vector<EngineSetting> FromDictionary(const std::string& text, const SettingsTarget& t) {
-  const Json dictionary = Json::parse(text, nullptr, false);
+std::vector<EngineSetting> FromDictionary(const Cell& cell, SettingsTarget t) {
+  const Json dictionary = Json::parse(cell.scaling, nullptr, false);
   if (!dictionary.is_object()) {
-    return {{"all engines", false, "", "It was given as: " + text}};
+    return {{"all engines", false, "", "It was given as: " + cell.scaling}};
   }
   Recipe r;
   r.rope = dictionary;
@@ -110,9 +138,15 @@ std::vector<EngineSetting> FromDictionary(const std::string& text, const Setting
       r.rope.contains("rope_type") && r.rope["rope_type"].is_string() ? r.rope["rope_type"] : "";
   r.raise_positions = type != "dynamic";
   r.hf_note = "This is the dictionary that the sweep was given.";
-  r.llama_note = "Flags for a dictionary of one's own have to be worked out by hand.";
+  try {
+    const Recipe same = internal::RecipeOf(ScalingOf(dictionary, cell.factor, t), t);
+    r.llama_flags = LlamaFlags(same, t);
+    r.llama_note = same.llama_note;
+  } catch (const Error& e) {
+    r.llama_note = std::string("No flags are known for it: ") + e.what();
+  }
   if (type == "yarn" && !(r.rope.contains("factor") && r.rope["factor"].is_number())) {
-    r.rope["factor"] = static_cast<double>(t.target_length) / t.trained_length;
+    r.rope["factor"] = cell.factor;
   }
   return Render(r, t);
 }
@@ -127,7 +161,9 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
                     "least 2; got {}, {} and {}",
                     target.trained_length, target.target_length, target.rotary_dim));
   }
-  return Render(internal::RecipeOf(scaling, target), target);
+  Recipe recipe = internal::RecipeOf(scaling, target);
+  recipe.llama_flags = LlamaFlags(recipe, target);
+  return Render(recipe, target);
 }
 
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length) {
@@ -136,7 +172,7 @@ std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length) 
   if (const auto method = PositionMethod::TryParse(cell.method)) {
     return SettingsFor(*method, cell.factor, target);
   }
-  return FromDictionary(cell.scaling, target);
+  return FromDictionary(cell, target);
 }
 
 }  // namespace ropewalk

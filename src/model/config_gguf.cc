@@ -52,8 +52,10 @@ void SortKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) {
         fmt::format("{}: unknown key {}{}", keys.File(), internal::Shown(nlohmann::json(name)),
                     internal::DidYouMean(key, known));
     if (!allow_unknown) {
-      throw Error(ErrorCode::kInvalidConfig,
-                  message + "; by its name it changes positions; allow unknown keys to go on");
+      throw Error(
+          ErrorCode::kInvalidConfig,
+          message +
+              "; by its name it changes positions; allow unknown keys to go on (--allow-unknown)");
     }
     c.plan.notes.push_back(message + "; ignored");
   }

@@ -97,7 +97,7 @@ void SortAttentionKeys(const HfSource& source, const JsonObject& attn, ModelConf
     }
     throw Error(ErrorCode::kInvalidConfig,
                 fmt::format("{}: unknown key {} = {}{}; by its name it changes positions: remove "
-                            "it, or allow unknown keys",
+                            "it, or allow unknown keys (--allow-unknown)",
                             attn.where(), Shown(json(key)), Shown(value),
                             DidYouMean(key, {attn.asked().begin(), attn.asked().end()})));
   }

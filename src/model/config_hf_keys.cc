@@ -149,8 +149,9 @@ void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, M
         fmt::format("{}: unknown key {} = {}{}", top.where(), Shown(nlohmann::json(key)),
                     Shown(value), DidYouMean(key, known));
     if (!allow_unknown) {
-      throw Error(ErrorCode::kInvalidConfig,
-                  message + "; by its name it changes positions: remove it, or allow unknown keys");
+      throw Error(ErrorCode::kInvalidConfig, message +
+                                                 "; by its name it changes positions: remove it, "
+                                                 "or allow unknown keys (--allow-unknown)");
     }
     c.plan.notes.push_back(message + "; ignored");
     c.unknown_keys.push_back(key);

@@ -10,14 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/did_you_mean.h"
+
 namespace ropewalk::internal {
 
 // ParseJson, and the value must be an object.
 nlohmann::json ParseJsonObject(std::string_view text, const std::string& file);
-
-// The closest of `known` to `name` by edit distance, as ' (did you mean "x"?)'; empty if none is
-// near.
-std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& known);
 
 class JsonObject {
  public:

@@ -156,8 +156,10 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
                             Shown(value), DidYouMean(key, names));
     }
     if (!allow_unknown) {
-      throw Error(ErrorCode::kInvalidConfig,
-                  message + "; it may change positions: remove it, or allow unknown keys");
+      throw Error(
+          ErrorCode::kInvalidConfig,
+          message +
+              "; it may change positions: remove it, or allow unknown keys (--allow-unknown)");
     }
     notes.push_back(message + "; ignored");
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the documentation without running anything of it: links and anchors lead somewhere, tests that it names exist, and what
-scripts make of numbers and headers is up to date."""
+"""Checks the documentation without running anything of it: links and anchors lead somewhere, tables are whole, tests that it
+names exist, and what scripts make of numbers and headers is up to date."""
 
 import re
 import subprocess
@@ -41,6 +41,34 @@ def broken_links():
                 yield f"{where}: {to.name} has no such heading or anchor"
     if count < 100:
         yield f"only {count} links were found"
+
+
+def cells(row):
+    return len(re.split(r"(?<!\\)\|", row.strip().removeprefix("|").removesuffix("|")))
+
+
+def broken_tables():
+    """A line that begins with | belongs to a table: a head, its rule, rows of as many cells. A blank line ends one."""
+    count = 0
+    for path in files():
+        text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), path.read_text(encoding="utf-8"))
+        lines = text.splitlines()
+        starts = [i for i, line in enumerate(lines)
+                  if line.startswith("|") and not (i > 0 and lines[i - 1].startswith("|"))]
+        for start in starts:
+            count += 1
+            where = f"{path.relative_to(ROOT)}, line {start + 1}"
+            if start + 1 == len(lines) or not re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", lines[start + 1].strip()):
+                yield f"{where}: this begins a table, and no |---| follows: is there a blank line inside a table?"
+                continue
+            for i in range(start, len(lines)):
+                if not lines[i].startswith("|"):
+                    break
+                if cells(lines[i]) != cells(lines[start]):
+                    yield (f"{path.relative_to(ROOT)}, line {i + 1}: a row of {cells(lines[i])} cells in a table of "
+                           f"{cells(lines[start])}")
+    if count < 40:
+        yield f"only {count} tables were found"
 
 
 def missing_tests():
@@ -92,10 +120,11 @@ def stale():
 
 
 def main():
-    problems = list(broken_links()) + list(missing_tests()) + list(missing_pages()) + list(stale())
+    checks = (broken_links, broken_tables, missing_tests, missing_pages, stale)
+    problems = [problem for check in checks for problem in check()]
     if problems:
         sys.exit("\n".join(problems))
-    print("links, anchors, names of tests, pages of methods, charts and the API reference are right")
+    print("links, anchors, tables, names of tests, pages of methods, charts and the API reference are right")
 
 
 if __name__ == "__main__":

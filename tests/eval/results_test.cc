@@ -210,8 +210,10 @@ TEST(RunSweep, ResumesAfterACutAtEveryByteOfALine) {
   // Every byte of the last line and of the header is parsed; each 97th is resumed from.
   const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
   const size_t header = whole.find('\n') + 1;
+  const size_t ours = std::string("{\"format\":\"ropewalk-sweep\"").size();
   for (size_t cut = 0; cut <= whole.size(); ++cut) {
     if (cut > header && cut < last) continue;
+    if (cut > 0 && cut < ours) continue;  // see WhatIsNotOursStays
     const auto parsed = internal::ParseResults(whole.substr(0, cut), "text");
     const size_t rows = cut < last ? 0 : cut < whole.size() ? 5 : 6;
     const size_t bytes = cut < header ? 0 : cut < last ? header : cut < whole.size() ? last : cut;
@@ -239,6 +241,34 @@ TEST(RunSweep, ALastLineWithoutItsBytesIsDropped) {
   sweep.Run(folder.path());
   EXPECT_EQ(sweep.computed, 1);
   EXPECT_EQ(WithoutSeconds(Slurp(path)), WithoutSeconds(whole));
+}
+
+// However short: what does not begin as a file of ours is refused and not taken for a torn line.
+TEST(RunSweep, WhatIsNotOursStays) {
+  SmallSweep sweep;
+  TempFolder folder;
+  const std::string path = folder / "results.jsonl";
+  for (const std::string& theirs :
+       {std::string("\n"), std::string(" "), std::string("x"), std::string("{"),
+        std::string("{\"format\":\"ropewalk-sw"), std::string("{\"loss\": 1.5, \"st"),
+        std::string("{\"loss\": 1.5}\n{\"lo"), std::string("notes\n"), std::string(3, '\0')}) {
+    Write(path, theirs);
+    EXPECT_THAT(sweep.MessageOf(folder.path()),
+                AllOf(HasSubstr("results.jsonl, line 1: expected the header of a ropewalk sweep"),
+                      HasSubstr("move it away")))
+        << theirs;
+    EXPECT_THROW(ReadResults(folder.path()), Error) << theirs;
+    EXPECT_EQ(Slurp(path), theirs);
+  }
+  Write(path, "");  // holds nothing that could be lost
+  EXPECT_EQ(sweep.Run(folder.path()).size(), 6u);
+  // A last line of somebody else behind rows of ours.
+  const std::string whole = Slurp(path);
+  for (const char* theirs : {"# my notes", "# my notes\n", "{\"loss\":"}) {
+    Write(path, whole + theirs);
+    EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 8: no JSON")) << theirs;
+    EXPECT_EQ(Slurp(path), whole + theirs);
+  }
 }
 
 TEST(RunSweep, MoreMethodsAreAddedToWhatIsThere) {
@@ -314,7 +344,7 @@ TEST(RunSweep, DamagedFilesNameTheLine) {
   Write(path, "{\"format\":\"ropewalk-sweep\",\"schema\":99}\n");
   EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("schema 1, found 99"));
   Write(path, std::string(1000000, '[') + "\n" + whole);
-  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: no JSON"));
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: expected the header"));
   EXPECT_THROW(ReadResults(folder / "nothing"), Error);
 }
 

@@ -155,6 +155,8 @@ TEST(PositionMethod, Refusals) {
                                      HasSubstr("self-extend"), HasSubstr("got \"bogus\"")));
   EXPECT_THAT(WhyNot(""), HasSubstr("got \"\""));
   EXPECT_THAT(WhyNot("ntk+"), HasSubstr("got \"\""));
+  EXPECT_THAT(WhyNot("yarm"), HasSubstr("got \"yarm\" (did you mean \"yarn\"?)"));
+  EXPECT_THAT(WhyNot("ntk+T5"), HasSubstr("got \"T5\", which is trained with the model"));
   EXPECT_THAT(WhyNot("ntk+yarn"), HasSubstr("one scaling of the frequencies, got ntk and yarn"));
   EXPECT_THAT(WhyNot("rerope+sinks"), HasSubstr("one distance map, got rerope and sinks"));
   EXPECT_THAT(WhyNot("log-n+log-n"), HasSubstr("one temperature, got log-n and log-n"));

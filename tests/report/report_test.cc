@@ -127,6 +127,42 @@ TEST(Markdown, TableAndNothingThatActsAsMarkup) {
   EXPECT_THAT(text, HasSubstr("| none | 27.4, 1.00 | 25.9, 1.00 |"));
 }
 
+// Two sweeps have a column each, and no method, factor or length of either is left out.
+TEST(SideBySide, OneRowAMethodFactorAndLength) {
+  SweepResults a, b;
+  a.cells = {MakeCell({"none", 1, 256, 20}), MakeCell({"none", 1, 1024, 40}),
+             MakeCell({"yarn", 4, 1024, 21})};
+  b.cells = {MakeCell({"none", 1, 256, 30}), MakeCell({"yarn", 4, 1024, 31}),
+             MakeCell({"yarn", 8, 1024, 35})};
+  for (SweepResults* results : {&a, &b}) {
+    for (Cell& c : results->cells) c.scaling = "s";
+  }
+  const std::vector<SweepReport> both = {MakeSweepReport("a,1", a), MakeSweepReport("b|2", b)};
+  const std::vector<std::string> lines = Lines(Csv(both));
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_THAT(lines[0], StartsWith("method,factor,length,\"a,1.perplexity\",\"a,1.mean_nll\","));
+  EXPECT_THAT(lines[0], HasSubstr(",b|2.perplexity,"));
+  EXPECT_THAT(lines[1], StartsWith("none,1,256,20,"));
+  EXPECT_THAT(lines[1], HasSubstr(",30,"));
+  EXPECT_THAT(lines[4], StartsWith("yarn,8,1024,,,"));  // of the second alone
+  for (const std::string& line : lines) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','),
+              2 + 2 * 24 + (&line == &lines[0] ? 24 : 0));
+  }
+  for (SweepResults* results : {&a, &b}) {
+    for (Cell& c : results->cells) c.bits_per_byte = std::nan("");
+  }
+  const std::string text = Markdown({MakeSweepReport("a", a), MakeSweepReport("b|2", b)});
+  EXPECT_THAT(text, StartsWith("## Side by side\n"));
+  EXPECT_THAT(text, HasSubstr("\n| length | a | b\\|2 |\n|---|---:|---:|\n"
+                              "| 256 | no scaling: 20.0 | no scaling: 30.0 |\n"
+                              "| 1024 | yarn with factor 4: 21.0 | yarn with factor 4: 31.0 |\n"));
+  EXPECT_THAT(text, HasSubstr("\n| method | length | a | b\\|2 |\n|---|---:|---:|---:|\n"
+                              "| none | 256 | 20.0 | 30.0 |\n| none | 1024 | 40.0 | - |\n"
+                              "| yarn | 1024 | 21.0 (x4) | 31.0 (x4) |\n"));
+  EXPECT_THAT(text, HasSubstr("only where text and tokenizer are the same"));
+}
+
 TEST(Json, HoldsAnswerAndCells) {
   const Json json = ReportJson({MakeSweepReport("s", MakeSweep("m"))});
   EXPECT_EQ(json.at("format"), "ropewalk-report");
@@ -235,6 +271,34 @@ TEST(WriteReport, OneAndSeveralFolders) {
   EXPECT_FALSE(fs::exists(out + ".part"));
   // A folder compared with itself, or two of one name, are told apart by their paths.
   EXPECT_EQ(LoadSweeps({a, a})[1].label, a);
+}
+
+TEST(WriteReport, ReplacesNothingButReports) {
+  const Folder folder;
+  const std::string dir = folder.Write("a", MakeSweep("m"));
+  const std::string page = dir + "/report.html", rows = dir + "/results.jsonl";
+  const std::string before = ReadFile(rows);
+  for (const char* theirs : {"x", "<!DOCTYPE html><title>mine</title>", "## Notes\n", "\n"}) {
+    std::ofstream(page) << theirs;
+    try {
+      WriteReport({dir}, "");
+      ADD_FAILURE() << theirs;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(page + ": exists and is no report of ropewalk"));
+    }
+    EXPECT_EQ(ReadFile(page), theirs);
+  }
+  EXPECT_THROW(WriteReport({dir}, rows), Error);
+  EXPECT_EQ(ReadFile(rows), before);
+  // Every form of a report is known again, of one sweep and of several.
+  const std::vector<SweepReport> one = LoadSweeps({dir}), two = LoadSweeps({dir, dir});
+  for (const auto& sweeps : {one, two}) {
+    for (const std::string& text : {Html(sweeps), Csv(sweeps), Markdown(sweeps),
+                                    ReportJson(sweeps).dump(1) + "\n", std::string()}) {
+      std::ofstream(page, std::ios::trunc) << text;
+      EXPECT_NO_THROW(WriteReport({dir}, "")) << text.substr(0, 50);
+    }
+  }
 }
 
 TEST(WriteReport, Errors) {

@@ -175,6 +175,37 @@ TEST(Settings, OfCells) {
   }
 }
 
+// A dictionary has the flags of the scaling that it comes to, with what it says beside it.
+TEST(Settings, FlagsOfDictionaries) {
+  Cell cell = testing::MakeCell({"none", 4, 1024, 21});
+  cell.method = "a dictionary";
+  const auto llama = [&](const char* dictionary) {
+    cell.scaling = dictionary;
+    return Engine(SettingsFor(cell, 1024), "llama.cpp");
+  };
+  EXPECT_EQ(llama(R"({"rope_type": "yarn", "factor": 4})").setting,
+            "-c 1024 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 256");
+  EXPECT_EQ(
+      llama(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 300})").setting,
+      "-c 1024 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 300");
+  EXPECT_EQ(llama(R"({"rope_type": "linear", "factor": 4, "rope_theta": 5e5})").setting,
+            "-c 1024 --rope-scaling linear --rope-scale 4 --rope-freq-base 500000");
+  EXPECT_EQ(llama(R"({"rope_theta": 5e5})").setting,
+            "-c 1024 --rope-scaling none --rope-freq-base 500000");
+  EXPECT_EQ(llama(R"({"rope_type": "linear", "factor": 4, "partial_rotary_factor": 0.5})").setting,
+            "-c 1024 --rope-scaling linear --rope-scale 4");
+  // A fixed alpha is NTK, whose base is worked out from the dictionary's own.
+  EXPECT_THAT(llama(R"({"rope_type": "dynamic", "alpha": 2, "rope_theta": 1e4})").setting,
+              HasSubstr("--rope-scaling none --rope-freq-base 20"));
+  EXPECT_THAT(llama(R"({"rope_type": "yarn", "factor": 4, "truncate": false})").note,
+              HasSubstr("always rounds"));
+  EXPECT_THAT(llama(R"({"rope_type": "llama3", "factor": 4, "low_freq_factor": 1,
+                        "high_freq_factor": 4})")
+                  .note,
+              HasSubstr("rope_freqs.weight"));
+  EXPECT_THAT(llama(R"({"rope_type": "nonsense"})").note, HasSubstr("nonsense"));
+}
+
 // Maps and temperatures: two engines say one each, the others say what they lack.
 TEST(Settings, MapsAndTemperatures) {
   const auto of = [](const char* method) {

@@ -63,6 +63,7 @@ Cell MakeCell(const CellSpec& spec) {
     c.window_nll.push_back(std::log(spec.perplexity) + (spec.windows > 1 ? shared : 0) +
                            (spec.windows > 1 ? spec.noise * own : 0));
   }
+  c.mean_nll = 0;
   for (const double x : c.window_nll) c.mean_nll += x / static_cast<double>(spec.windows);
   double squares = 0;
   for (const double x : c.window_nll) squares += (x - c.mean_nll) * (x - c.mean_nll);

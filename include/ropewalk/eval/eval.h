@@ -160,7 +160,7 @@ PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
 // A method to try: a named one with a factor per target, or a fixed dictionary / the file as
 // shipped.
 struct SweepMethod {
-  std::string name;        // "yarn", "as-shipped", "custom"
+  std::string name;        // "yarn", "as-shipped", "yarn(factor 4)" for a dictionary
   bool fixed = false;      // true: `plan` is used at every length, factor is taken from it
   PositionPlan plan;       // for fixed ones
   std::string dictionary;  // as the user gave it; the row's `scaling` then
@@ -180,7 +180,8 @@ struct SweepSpec {
 };
 
 // One finished (method, factor, length). This is the row of results.jsonl; ToJson / CellFromJson in
-// src/eval/cell_json.h, the schema in docs/results-format.md.
+// src/eval/cell_json.h, the schema in docs/results-format.md. A number that was not measured, or
+// that the model has not, is NaN here and null there.
 struct Cell {
   std::string method;     // "yarn"
   double factor = 1;      // 1 for none
@@ -191,22 +192,26 @@ struct Cell {
       shared_with;  // Identity() of the cell with the same plan that was computed; else empty
   // The rotation of the first rotating layer, resolved at `length` (for the frequency picture).
   std::vector<double> inv_freq;  // [pairs], radians per token
-  double amplitude = 1, rope_base = 0;
+  double amplitude = std::numeric_limits<double>::quiet_NaN();
+  double rope_base = std::numeric_limits<double>::quiet_NaN();
   int64_t rotary_dim = 0;
 
-  double mean_nll = 0, standard_error = 0, perplexity = 0, bits_per_byte = 0;
+  double mean_nll = std::numeric_limits<double>::quiet_NaN();
+  double standard_error = std::numeric_limits<double>::quiet_NaN();
+  double perplexity = std::numeric_limits<double>::quiet_NaN();
+  double bits_per_byte = std::numeric_limits<double>::quiet_NaN();
   int64_t windows = 0, scored_tokens = 0;
   std::vector<double> window_nll;  // mean nll of each window, for paired differences
   // Loss by position: bucket i holds positions [edge[i], edge[i+1]); windows protocols and the
   // longest length of aligned, where every position is scored once for it.
   std::vector<int64_t> bucket_edges;
   std::vector<double> bucket_nll;
-  // Of attention, as in PerplexityResult; NaN: not measured.
+  // Of attention, as in PerplexityResult.
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
 
   bool has_passkey = false;
-  double passkey_accuracy = 0;
+  double passkey_accuracy = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> passkey_depths, passkey_by_depth;
   int64_t passkey_trials = 0;
 

@@ -29,8 +29,9 @@ struct SweepResults {
   int64_t dropped_bytes = 0;  // of a torn last line
 };
 
-// Reads DIR/results.jsonl. A torn last line (no newline, or no JSON) is dropped and counted. Throws
-// Error(kIo) when there is none, kInvalidFile with the line number for anything else that is wrong.
+// Reads DIR/results.jsonl. A torn last line (no newline, or no JSON) is dropped and counted where
+// it begins as a line of ours does. Throws Error(kIo) when there is none, kInvalidFile with the
+// line number for anything else that is wrong.
 SweepResults ReadResults(const std::string& folder);
 
 // What a sweep runs on. `tokenizer` null: passkey is left out.
@@ -71,8 +72,8 @@ struct SweepEvents {
 // Runs the tasks that `folder` does not hold yet, writing and syncing each row before the next
 // begins, and returns the rows of `tasks` in their order. Creates the folder. Throws
 // Error(kMismatch) when the folder holds results of something else (both values shown) or another
-// sweep writes to it, and Error(kIo) when it cannot be written; rows written before stay whole.
-// Throws Interrupted.
+// sweep writes to it, as ReadResults does where results.jsonl is not ours, and Error(kIo) when it
+// cannot be written; rows written before stay whole. Throws Interrupted.
 std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                            const SweepInputs& inputs, const SweepHeader& header,
                            const std::string& folder, const SweepEvents& events);

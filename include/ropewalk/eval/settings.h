@@ -24,6 +24,7 @@ struct SettingsTarget {
   int64_t target_length = 0;   // tokens that the engine shall serve
   double base = 10000;         // rope_theta
   int64_t rotary_dim = 0;
+  bool base_changed = false;  // the model's files have another base: the setting says this one
 };
 
 // Hugging Face (two forms), vLLM and llama.cpp, in this order. Throws Error for a scaling that does
@@ -37,7 +38,8 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
                                        const SettingsTarget& target);
 
 // The same for a row of a sweep, at `target_length` tokens. Named methods are rebuilt from name and
-// factor; "as-shipped" needs no setting but the length; a dictionary given by the user is repeated.
+// factor; "as-shipped" needs no setting but the length; a dictionary given by the user is repeated,
+// and llama.cpp has the flags of the scaling that it comes to.
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length);
 
 }  // namespace ropewalk

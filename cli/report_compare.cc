@@ -1,0 +1,167 @@
+// Several sweeps side by side: a row is a method at a length, a column a sweep.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "cli/report_text.h"
+
+namespace ropewalk::cli {
+namespace {
+
+constexpr std::size_t kKeyColumns = 3;  // method, factor, length
+
+const Cell* NoneAt(const SweepReport& sweep, int64_t length) {
+  for (const Cell& c : sweep.results.cells) {
+    if (c.method == "none" && c.length == length) return &c;
+  }
+  return nullptr;
+}
+
+// Perplexities of different tokenizers are different numbers, so bits per byte where they are
+// known.
+bool InBitsPerByte(const std::vector<SweepReport>& sweeps) {
+  return std::all_of(sweeps.begin(), sweeps.end(), [](const SweepReport& sweep) {
+    return std::all_of(sweep.results.cells.begin(), sweep.results.cells.end(),
+                       [](const Cell& c) { return std::isfinite(c.bits_per_byte); });
+  });
+}
+
+std::string Value(const Cell& c, bool bits) {
+  std::string out =
+      bits ? fmt::format("{:.3f}", c.bits_per_byte) : internal::PerplexityText(c.perplexity);
+  if (c.has_passkey) out += fmt::format(", {:.2f}", c.passkey_accuracy);
+  return out;
+}
+
+// The recommended method at a length; up to the trained one, no scaling.
+std::string Recommended(const SweepReport& sweep, int64_t length, bool bits) {
+  const auto r = std::find_if(sweep.recommendations.begin(), sweep.recommendations.end(),
+                              [&](const Recommendation& x) { return x.length == length; });
+  const bool advised = r != sweep.recommendations.end();
+  if (advised && r->method.empty()) return "none good enough";
+  const Cell* cell = nullptr;
+  if (advised) {
+    cell = internal::FindCell(sweep.results.cells, r->method, r->factor, length);
+  } else if (length <= sweep.results.cells.front().trained_length) {
+    cell = NoneAt(sweep, length);
+  }
+  if (cell == nullptr) return "-";
+  return fmt::format("{}: {}", internal::MethodLabel(cell->method, cell->factor),
+                     Value(*cell, bits));
+}
+
+std::vector<std::string> Heads(const std::vector<SweepReport>& sweeps,
+                               std::vector<std::string> heads) {
+  for (const SweepReport& sweep : sweeps) heads.push_back(sweep.label);
+  return heads;
+}
+
+std::set<int64_t> Lengths(const std::vector<SweepReport>& sweeps) {
+  std::set<int64_t> lengths;
+  for (const SweepReport& sweep : sweeps) {
+    for (const Cell& c : sweep.results.cells) lengths.insert(c.length);
+  }
+  return lengths;
+}
+
+// Every method in order of appearance, by length; a sweep's cell is the one that its own table has.
+std::vector<std::vector<std::string>> EveryMethod(const std::vector<SweepReport>& sweeps,
+                                                  bool bits) {
+  std::vector<std::string> methods;
+  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> found;
+  for (std::size_t s = 0; s < sweeps.size(); ++s) {
+    const std::vector<Cell>& cells = sweeps[s].results.cells;
+    const Grid grid = MakeGrid(cells);
+    for (std::size_t m = 0; m < grid.methods.size(); ++m) {
+      if (std::find(methods.begin(), methods.end(), grid.methods[m]) == methods.end()) {
+        methods.push_back(grid.methods[m]);
+      }
+      for (const int64_t index : grid.cells[m]) {
+        if (index < 0) continue;
+        const Cell& c = cells[static_cast<std::size_t>(index)];
+        std::vector<std::string>& row = found[{c.method, c.length}];
+        row.resize(sweeps.size(), "-");
+        row[s] = Value(c, bits);
+        if (internal::TakesFactor(c.method)) row[s] += fmt::format(" (x{:.4g})", c.factor);
+      }
+    }
+  }
+  std::vector<std::vector<std::string>> rows = {Heads(sweeps, {"method", "length"})};
+  for (const std::string& method : methods) {
+    for (const int64_t length : Lengths(sweeps)) {
+      const auto values = found.find({method, length});
+      if (values == found.end()) continue;
+      rows.push_back({method, std::to_string(length)});
+      rows.back().insert(rows.back().end(), values->second.begin(), values->second.end());
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps) {
+  const bool bits = InBitsPerByte(sweeps);
+  const char* unit = bits ? "bits per byte" : "perplexity";
+  const bool passkey = std::any_of(sweeps.begin(), sweeps.end(), [](const SweepReport& sweep) {
+    return std::any_of(sweep.results.cells.begin(), sweep.results.cells.end(),
+                       [](const Cell& c) { return c.has_passkey; });
+  });
+  std::vector<std::vector<std::string>> best = {Heads(sweeps, {"length"})};
+  for (const int64_t length : Lengths(sweeps)) {
+    best.push_back({std::to_string(length)});
+    for (const SweepReport& sweep : sweeps) {
+      best.back().push_back(Recommended(sweep, length, bits));
+    }
+  }
+  return fmt::format(
+      "## Side by side\n\n"
+      "The recommended method at each length, up to the trained one no scaling, with its {}{}.\n\n"
+      "{}\nEvery method; (xN): its factor.\n\n{}\n{}\n\n",
+      unit, passkey ? " and passkey accuracy" : "", MarkdownTable(best),
+      MarkdownTable(EveryMethod(sweeps, bits)),
+      bits ? "Bits per byte compare across tokenizers; texts must be the same."
+           : "Perplexities compare only where text and tokenizer are the same.");
+}
+
+std::string SideBySideCsv(const std::vector<SweepReport>& sweeps) {
+  using Key = std::tuple<std::string, double, int64_t>;
+  std::vector<const Cell*> rows;  // the first of each key
+  std::map<Key, std::vector<const Cell*>> found;
+  for (std::size_t s = 0; s < sweeps.size(); ++s) {
+    for (const Cell& c : sweeps[s].results.cells) {
+      std::vector<const Cell*>& row = found[{c.method, c.factor, c.length}];
+      if (row.empty()) rows.push_back(&c);
+      row.resize(sweeps.size());
+      row[s] = &c;
+    }
+  }
+  const auto names = CsvColumns(Cell());
+  std::vector<std::string> fields;
+  for (std::size_t i = 0; i < kKeyColumns; ++i) fields.push_back(names[i].first);
+  for (const SweepReport& sweep : sweeps) {
+    for (std::size_t i = kKeyColumns; i < names.size(); ++i) {
+      fields.push_back(sweep.label + "." + names[i].first);
+    }
+  }
+  std::string out = CsvLine(fields);
+  for (const Cell* first : rows) {
+    fields.clear();
+    const auto key = CsvColumns(*first);
+    for (std::size_t i = 0; i < kKeyColumns; ++i) fields.push_back(key[i].second);
+    for (const Cell* c : found.at({first->method, first->factor, first->length})) {
+      const auto columns = c == nullptr ? names : CsvColumns(*c);
+      for (std::size_t i = kKeyColumns; i < columns.size(); ++i) {
+        fields.push_back(c == nullptr ? "" : columns[i].second);
+      }
+    }
+    out += CsvLine(fields);
+  }
+  return out;
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,14 @@
+// What a name that nobody knows was meant to be.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ropewalk::internal {
+
+// The closest of `known` to `name` by edit distance, as ' (did you mean "x"?)'; empty if none is
+// near.
+std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& known);
+
+}  // namespace ropewalk::internal
