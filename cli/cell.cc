@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
@@ -41,7 +42,7 @@ void DryRun(const Options& options, const SweepTask& task, const SweepSpec& spec
   if (options.json) {
     const nlohmann::ordered_json json = {
         {"tokens", cost.tokens}, {"flops", cost.flops}, {"plan_hash", task.plan_hash}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", JsonText(json));
   } else {
     fmt::print("{} at {}: {} tokens through the model, {:.3g} floating-point operations, plan {}\n",
                task.scaling, task.length, cost.tokens, cost.flops, task.plan_hash);
@@ -91,7 +92,7 @@ void RunPerplexity(const Options& options) {
   const Cell cell = Compute(task, spec, inputs, &tokens);
   if (!options.per_token.empty()) WriteTokens(options.per_token, tokens);
   if (options.json) {
-    fmt::print("{}\n", internal::ToJson(cell).dump(2));
+    fmt::print("{}\n", JsonText(internal::ToJson(cell)));
     return;
   }
   fmt::print("perplexity     {:.4f} per token ({:.5f} nats", cell.perplexity, cell.mean_nll);
@@ -135,7 +136,7 @@ void RunPasskey(const Options& options) {
   inputs.model_hash = files.Hash();
   const Cell cell = Compute(task, spec, inputs, nullptr);
   if (options.json) {
-    fmt::print("{}\n", internal::ToJson(cell).dump(2));
+    fmt::print("{}\n", JsonText(internal::ToJson(cell)));
     return;
   }
   fmt::print("passkey        {:.0f}% of {} prompts of {} tokens\n", 100 * cell.passkey_accuracy,

@@ -11,12 +11,16 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/setting.h"
+#include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
+#include "src/io/json.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/verify.h"
+#include "src/model/json_object.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -74,7 +78,7 @@ void Report(const ConvertCommand& c, const internal::Converted& written,
       json["plan_hash_before"] = proof->asked;
     }
     if (!logits.empty()) json["logits"] = logits;
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", JsonText(json));
     return;
   }
   fmt::print("wrote     {}\n", c.options.output);
@@ -96,7 +100,8 @@ void RunFormat(const ConvertCommand& c) {
   const ModelFiles files = OpenModelFor(options, true);
   const bool to_gguf = options.output.ends_with(".gguf");
   const bool from_gguf = files.config.format.starts_with("GGUF");
-  if (to_gguf == from_gguf || (!from_gguf && !fs::is_directory(files.path))) {
+  std::error_code error;
+  if (to_gguf == from_gguf || (!from_gguf && !fs::is_directory(files.path, error))) {
     throw UsageError(
         "convert goes from a Hugging Face folder to a name that ends in .gguf, or from a GGUF file "
         "to a folder; --layout converts within safetensors");
@@ -115,13 +120,16 @@ void RunFormat(const ConvertCommand& c) {
                     "weights alone",
                     files.path, files.tokenizer_error));
   }
-  RefuseExisting(options.output);
   const internal::ConvertOptions how{TypeOf(c.type), !c.no_tokenizer};
   const PositionPlan& plan = files.config.plan;
   internal::Converted written;
-  if (to_gguf) {
-    written = internal::FolderToGguf(files, options.output, how);
-  } else {
+  internal::PlanProof proof;
+  std::string logits;
+  const auto write = [&](const std::string& path) {
+    if (to_gguf) {
+      written = internal::FolderToGguf(files, path, how);
+      return;
+    }
     const RotarySpec& spec = internal::OnlyRotation(plan);
     nlohmann::ordered_json setting = nullptr;
     if (!std::holds_alternative<NoScaling>(spec.scaling)) {
@@ -129,16 +137,18 @@ void RunFormat(const ConvertCommand& c) {
           /*rope_parameters=*/false, spec.scaling,
           {plan.trained_length, plan.configured_length, spec.base, spec.rotary_dim});
     }
-    written = internal::GgufToFolder(files, options.output, setting, how);
-  }
-  internal::PlanProof proof;
-  std::string logits;
-  OrRemove(options.output, [&] {
+    written = internal::GgufToFolder(files, path, setting, how);
+  };
+  WriteProven(options.output, [&](const std::string& path) {
+    write(path);
     OpenOptions open;
     open.allow_unknown = options.allow_unknown;
-    const ModelFiles read = OpenModel(options.output, open);
+    const ModelFiles read = OpenModel(path, open);
     proof = internal::ProvePlan(plan, written.stored, read.config.plan, plan.configured_length);
-    if (!c.no_tokenizer) internal::ProveTokenizer(*files.tokenizer, RequireTokenizer(read));
+    if (!c.no_tokenizer) {
+      internal::ProveTokenizer(*files.tokenizer, RequireTokenizer(read));
+      internal::ProveExtras(written.extras, read);
+    }
     if (!c.no_verify) {
       logits = CompareLogits(internal::ProbeLogits(files, written.stored),
                              internal::ProbeLogits(read), written.same_values);
@@ -158,8 +168,14 @@ PairLayout LayoutOf(const std::string& name) {
 void RunFolderLayout(const ConvertCommand& c, PairLayout to) {
   const fs::path from(c.options.model);
   const std::string config_path = (from / "config.json").string();
-  auto json = nlohmann::ordered_json::parse(MappedFile::Open(config_path)->text());
-  const bool is_interleaved = json.value("rope_interleaved", false);
+  auto json = internal::ParseOrderedObject(MappedFile::Open(config_path)->text(), config_path);
+  const auto said = json.find("rope_interleaved");
+  if (said != json.end() && !said->is_boolean() && !said->is_null()) {
+    throw Error(ErrorCode::kInvalidConfig,
+                fmt::format("{}: rope_interleaved: expected true or false, got {}", config_path,
+                            internal::Shown(*said)));
+  }
+  const bool is_interleaved = said != json.end() && *said == true;
   if (is_interleaved == (to == PairLayout::kInterleaved)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: the model is in the {} layout already", config_path, c.layout));
@@ -173,15 +189,14 @@ void RunFolderLayout(const ConvertCommand& c, PairLayout to) {
   const RotarySpec& spec = internal::OnlyRotation(files.config.plan);
   internal::Converted written;
   std::string logits;
-  const std::string weights = c.options.output + "/model.safetensors";
-  written = internal::PermuteFolder(c.options.model, c.options.output, json.dump(2) + "\n",
-                                    {spec.head_dim, spec.rotary_dim}, to);
-  OrRemove(c.options.output, [&] {
+  WriteProven(c.options.output, [&](const std::string& path) {
+    written = internal::PermuteFolder(c.options.model, path, json.dump(2) + "\n",
+                                      {spec.head_dim, spec.rotary_dim}, to);
     if (c.no_verify) return;
     ModelFiles read;
-    read.path = c.options.output;
+    read.path = path;
     read.config = files.config;
-    read.tensors = OpenSafetensors(weights);
+    read.tensors = OpenSafetensors(path + "/model.safetensors");
     files.config.permuted_qk = is_interleaved;
     read.config.permuted_qk = !is_interleaved;
     logits = CompareLogits(internal::ProbeLogits(files), internal::ProbeLogits(read), true);
@@ -192,8 +207,8 @@ void RunFolderLayout(const ConvertCommand& c, PairLayout to) {
 void RunLayout(const ConvertCommand& c) {
   const PairLayout to = LayoutOf(c.layout);
   if (!c.type.empty()) throw UsageError("--layout moves rows and never changes --type");
-  RefuseExisting(c.options.output);
-  if (fs::is_directory(c.options.model) && fs::exists(fs::path(c.options.model) / "config.json")) {
+  std::error_code error;
+  if (fs::exists(fs::path(c.options.model) / "config.json", error)) {
     return RunFolderLayout(c, to);
   }
   if (!c.options.model.ends_with(".safetensors")) {
@@ -203,8 +218,10 @@ void RunLayout(const ConvertCommand& c) {
   }
   if (c.head_dim < 2) throw UsageError("--layout of one file: give --head-dim N of the model");
   const int64_t rotary_dim = c.rotary_dim > 0 ? c.rotary_dim : c.head_dim;
-  const internal::Converted written =
-      internal::PermuteSafetensors(c.options.model, c.options.output, {c.head_dim, rotary_dim}, to);
+  internal::Converted written;
+  WriteProven(c.options.output, [&](const std::string& path) {
+    written = internal::PermuteSafetensors(c.options.model, path, {c.head_dim, rotary_dim}, to);
+  });
   Report(c, written, nullptr, "");
 }
 

@@ -8,8 +8,10 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/setting.h"
+#include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
 #include "src/model/convert/convert.h"
@@ -20,6 +22,11 @@ namespace ropewalk::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+struct Command {
+  Options options;
+  bool link = false;
+};
 
 // What was asked for.
 struct Request {
@@ -100,9 +107,37 @@ Request Settle(const Options& options, const ModelFiles& files) {
   return request;
 }
 
+// What was written is not what was asked for: why, and what to do instead.
+[[noreturn]] void RefuseScaling(const std::string& format, const Request& request,
+                                const Error& error) {
+  const std::string method = Describe(request.scaling);
+  std::string why = error.what();
+  if (IsLengthDependent(request.scaling)) {
+    const auto fixed =
+        HuggingFaceSetting(/*rope_parameters=*/true, request.scaling, request.target);
+    why = fmt::format(
+        "it follows the length of each text, and --method dynamic is the one such method that "
+        "there is a type for. Give what it comes to at {} tokens, for shorter texts as well: "
+        "--length "
+        "{} --rope-scaling '{}'",
+        request.target.target_length, request.target.target_length,
+        fixed.at("rope_parameters").dump());
+  } else if (std::holds_alternative<HopeScaling>(request.scaling)) {
+    why =
+        "it lets pairs stand still, and there is no type for that. A GGUF file of the architecture "
+        "llama can hold it: ropewalk convert MODEL -o MODEL.gguf, then extend that file";
+  }
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold {}: {}", format, method, why));
+}
+
 void Print(const Options& options, const Request& request, const internal::Converted& written,
            const internal::PlanProof& proof) {
-  const auto settings = SettingsFor(request.scaling, request.target);
+  auto settings = SettingsFor(request.scaling, request.target);
+  for (EngineSetting& s : settings) {
+    if (s.engine != "llama.cpp" || s.expressible || !options.output.ends_with(".gguf")) continue;
+    s = {s.engine, true, fmt::format("-c {}", request.target.target_length),
+         "The file that was written says it, which no flag can."};
+  }
   const bool rounded = proof.asked != proof.read;
   if (options.json) {
     nlohmann::ordered_json json = {{"output", options.output},
@@ -120,7 +155,7 @@ void Print(const Options& options, const Request& request, const internal::Conve
                                   {"setting", s.setting},
                                   {"note", s.note}});
     }
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", JsonText(json));
     return;
   }
   fmt::print("wrote     {}\n", options.output);
@@ -140,38 +175,71 @@ void Print(const Options& options, const Request& request, const internal::Conve
   }
 }
 
-void Run(const Options& options) {
-  const ModelFiles files = OpenModelFor(options, false);  // weights are linked or copied unread
-  const Request request = Settle(options, files);
-  RefuseExisting(options.output);
-  internal::Converted written;
-  if (fs::is_directory(files.path)) {
-    written =
-        internal::ExtendFolder(files, options.output, request.plan,
-                               HuggingFaceSetting(files.path, request.scaling, request.target));
-  } else if (files.config.format.starts_with("GGUF")) {
-    written =
-        internal::ExtendGguf(files, options.output, request.plan, request.target.target_length);
-  } else {
+// Both formats in and out are the same, so what the name says has to be.
+void CheckOutput(const std::string& output, const ModelFiles& files, bool folder) {
+  if (folder && output.ends_with(".gguf")) {
+    throw UsageError(fmt::format(
+        "-o {}: extend makes a folder of a folder, and this is the name of a file; take the ending "
+        "away, or make a GGUF file of the result with ropewalk convert",
+        output));
+  }
+  if (!folder && !output.ends_with(".gguf")) {
+    throw UsageError(fmt::format(
+        "-o {}: extend makes a GGUF file of a GGUF file, so its name has to end in .gguf", output));
+  }
+  std::error_code error;
+  const fs::path to = fs::weakly_canonical(fs::absolute(output, error), error);
+  const fs::path inside = to.lexically_relative(fs::canonical(files.path, error));
+  if (folder && !error && !inside.empty() && *inside.begin() != "..") {
+    throw UsageError(
+        fmt::format("-o {}: inside {}, whose folders are copied too; choose a place outside of it",
+                    output, files.path));
+  }
+}
+
+// What goes into config.json. A dictionary may bring a base of its own, which the older schema has
+// outside of it.
+nlohmann::ordered_json SettingOf(const ModelFiles& files, const Request& request) {
+  auto setting = HuggingFaceSetting(files.path, request.scaling, request.target);
+  if (request.target.base != internal::OnlyRotation(files.config.plan).base &&
+      !setting.contains("rope_parameters") && !setting.contains("rope_theta")) {
+    setting["rope_theta"] = request.target.base;
+  }
+  return setting;
+}
+
+void Run(const Command& c) {
+  const Options& options = c.options;
+  const ModelFiles files = OpenModelFor(options, false);  // weights are copied unread
+  std::error_code error;
+  const bool folder = fs::is_directory(files.path, error) && files.config.format == "Hugging Face";
+  if (!folder && !files.config.format.starts_with("GGUF")) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: a {} file has no place for a position setting; Hugging Face "
-                            "folders and GGUF files do",
+                fmt::format("{}: {} has no place for a position setting; Hugging Face folders and "
+                            "GGUF files do",
                             files.path, files.config.format));
   }
+  if (c.link && !folder) {
+    throw UsageError("--link is for folders: a GGUF file holds its keys and its weights in one");
+  }
+  CheckOutput(options.output, files, folder);
+  const Request request = Settle(options, files);
+  internal::Converted written;
   internal::PlanProof proof;
-  OrRemove(options.output, [&] {
+  WriteProven(options.output, [&](const std::string& path) {
+    written =
+        folder
+            ? internal::ExtendFolder(files, path, request.plan, SettingOf(files, request), c.link)
+            : internal::ExtendGguf(files, path, request.plan, request.target.target_length);
     OpenOptions open;
     open.allow_unknown = options.allow_unknown;
     open.need_weights = false;
-    const ModelFiles read = OpenModel(options.output, open);
+    const ModelFiles read = OpenModel(path, open);
     try {
       proof = internal::ProvePlan(request.plan, written.stored, read.config.plan,
                                   request.target.target_length);
     } catch (const Error& e) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          fmt::format("{} cannot hold {}: {}. {}", read.config.format, Describe(request.scaling),
-                      e.what(), NotesOn(request.scaling, request.target)));
+      RefuseScaling(read.config.format, request, e);
     }
   });
   Print(options, request, written, proof);
@@ -180,24 +248,27 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddExtendCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto c = std::make_shared<Command>();
   CLI::App* command = app.add_subcommand(
       "extend", "Writes the model with a position setting in it; the weights are not touched");
-  AddOptions(*command, *options,
+  AddOptions(*command, c->options,
              {Opt::kModel, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors, Opt::kLengths,
               Opt::kTrained, Opt::kAllowUnknown, Opt::kJson});
   command
-      ->add_option("-o,--output", options->output,
+      ->add_option("-o,--output", c->options.output,
                    "What to write: a folder for a folder, a .gguf file for a GGUF file; must not "
                    "exist")
       ->required();
+  command->add_flag("--link", c->link,
+                    "Share a folder's weights with the source by hard links instead of copying "
+                    "them");
   command->footer(
-      "A folder gets config.json rewritten and hard links to everything else; a GGUF file is "
-      "copied "
-      "with other keys (and the tensor rope_freqs where llama.cpp needs it). The result is read "
-      "back, and its plan compared with what was asked for, before the command says that it is "
-      "done.\n\nExample: ropewalk extend ./model --method yarn --factor 4 -o model-yarn4");
-  command->callback([options] { Run(*options); });
+      "A folder gets config.json rewritten and copies of everything else, which need no room where "
+      "the file system can share blocks; a GGUF file is copied with other keys (and the tensor "
+      "rope_freqs where llama.cpp needs it). The result is read back, and its plan compared with "
+      "what was asked for, before it gets its name.\n\n"
+      "Example: ropewalk extend ./model --method yarn --factor 4 -o model-yarn4");
+  command->callback([c] { Run(*c); });
 }
 
 }  // namespace ropewalk::cli

@@ -125,8 +125,13 @@ int RunGuarded(int argc, char** argv) {
     return kInterrupted;
   } catch (const std::bad_alloc&) {
     return Fail(kFailed, "not enough memory; --dry-run says how much a sweep needs");
-  } catch (const std::exception& e) {
+  } catch (const Error& e) {
     return Fail(kFailed, e.what());
+  } catch (const std::exception& e) {  // of a library below: whoever threw it did not say where
+    return Fail(kFailed, std::string(argc > 1 ? argv[1] : "ropewalk") +
+                             ": an error that nobody "
+                             "expected (" +
+                             e.what() + "); please report it with this command line");
   }
 }
 

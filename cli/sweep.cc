@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -171,7 +172,7 @@ void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& input
                                          {"memory_bytes", memory},
                                          {"seconds", flops * pace},
                                          {"protocol", sweep.spec.protocol.Name()}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", JsonText(json));
     return;
   }
   for (const auto& cell : cells) {
@@ -256,7 +257,7 @@ void Run(const Options& options) {
   const std::vector<SweepReport> reports = LoadSweeps({options.output});
   const std::string report = WriteReport({options.output}, "");
   if (options.json) {
-    fmt::print("{}\n", ReportJson(reports).dump(2));
+    fmt::print("{}\n", JsonText(ReportJson(reports)));
     Message("ropewalk: report " + report);
   } else {
     fmt::print("{}\nReport: {}\n", SummaryText(reports.front()), report);

@@ -9,6 +9,14 @@
 namespace ropewalk::internal {
 namespace {
 
+// As a file has it: the shortest decimal that reads back as the same number, or as the same float32
+// where it is one (GGUF).
+std::string AsWritten(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? fmt::format("{}", narrow)
+                                              : fmt::format("{}", value);
+}
+
 double Magnitude(double s, double m) { return s <= 1 ? 1 : 0.1 * m * std::log(s) + 1; }
 
 }  // namespace
@@ -52,20 +60,20 @@ Result YarnAttentionFactor(const Scene& s) {
   if (std::abs(usual / *yarn->attention_factor - 1) < 1e-6) return std::nullopt;
   return Measured(
       usual / *yarn->attention_factor, "x",
-      fmt::format("The file sets attention_factor {:.10g}. vLLM versions with a fixed list of YaRN "
+      fmt::format("The file sets attention_factor {}. vLLM versions with a fixed list of YaRN "
                   "keys drop it and use 0.1 ln factor + 1 = {:.10g}; llama.cpp overwrites it with "
                   "the same. Scores change by the square.",
-                  *yarn->attention_factor, usual));
+                  AsWritten(*yarn->attention_factor), usual));
 }
 
 Result YarnAttnFactor(const Scene& s) {
   const auto* yarn = s.As<YarnScaling>();
   if (yarn == nullptr || !yarn->attn_factor || *yarn->attn_factor == 1) return std::nullopt;
   return Measured(1 / *yarn->attn_factor, "x",
-                  fmt::format("The file sets attn_factor {:.10g}, which multiplies the amplitude "
+                  fmt::format("The file sets attn_factor {}, which multiplies the amplitude "
                               "in vLLM and in the YaRN repository; transformers does not know the "
                               "key and leaves it out.",
-                              *yarn->attn_factor));
+                              AsWritten(*yarn->attn_factor)));
 }
 
 Result YarnMscaleAlone(const Scene& s) {
@@ -116,7 +124,9 @@ Result YarnMrope(const Scene& s) {
 
 Result YarnOldHuggingFace(const Scene& s) {
   const auto* yarn = s.As<YarnScaling>();
-  const int64_t configured = s.plan.configured_length;
+  // The number in the file: where the factor says the rest, it is that of training.
+  const int64_t configured =
+      s.plan.stated_length > 0 ? s.plan.stated_length : s.plan.configured_length;
   if (yarn == nullptr || configured <= s.spec().trained_length) return std::nullopt;
   return Radians(s.Against(s.With(*yarn, s.length, configured)), s.last,
                  fmt::format("Older transformers take "

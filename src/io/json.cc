@@ -128,4 +128,20 @@ json ParseJson(std::string_view text, const std::string& file) {
   return std::move(builder.document);
 }
 
+nlohmann::ordered_json ParseOrderedObject(std::string_view text, const std::string& file) {
+  if (!ParseJson(text, file).is_object()) {  // refuses what the lenient parser below would take
+    throw Error(ErrorCode::kInvalidFile, file + ": expected a JSON object");
+  }
+  return nlohmann::ordered_json::parse(text);
+}
+
+std::string DumpJson(const nlohmann::ordered_json& json, int indent, const std::string& what) {
+  try {
+    return json.dump(indent);
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kInvalidFile,
+                what + ": a string in it is not valid UTF-8, which JSON cannot hold");
+  }
+}
+
 }  // namespace ropewalk::internal

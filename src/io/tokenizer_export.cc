@@ -11,6 +11,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/tokenizer.h"
 #include "src/io/bpe_patterns.h"
+#include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/io/tokenizer_json_steps.h"
 
@@ -163,7 +164,7 @@ Keys ByteLevelKeys(const JsonNode& root, int64_t vocab_size) {
   }
   std::vector<std::string> merges;
   for (const auto& merge : model.At("merges").Array()) {
-    const bool pair = merge.is_array();
+    const bool pair = merge.is_array();  // of two strings, or one: LoadTokenizerFolder checks it
     std::string line = pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
                             : merge.get<std::string>();
     if (!line.starts_with("#version")) merges.push_back(std::move(line));
@@ -187,15 +188,18 @@ Keys SentencePieceKeys(const std::string& path, const Tokenizer& tokenizer, int6
     fail("the folder adds tokens to it, whose kinds are not carried over");
   }
   Tokens tokens(vocab_size);
+  int64_t unknown = 0;  // there is one
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     tokens.Set(static_cast<int64_t>(i), model.pieces[i].piece, model.pieces[i].type, path);
     tokens.scores[i] = model.pieces[i].score;
+    if (model.pieces[i].type == SpmType::kUnknown) unknown = static_cast<int64_t>(i);
   }
   return {{"tokenizer.ggml.model", Text("llama")},
           {"tokenizer.ggml.pre", Text("default")},
           {"tokenizer.ggml.tokens", List(std::move(tokens.pieces), GgufType::kString)},
           {"tokenizer.ggml.token_type", List(std::move(tokens.types), GgufType::kI32)},
           {"tokenizer.ggml.scores", List(std::move(tokens.scores), GgufType::kF32)},
+          {"tokenizer.ggml.unknown_token_id", {unknown, GgufType::kU32}},
           {"tokenizer.ggml.add_space_prefix", {model.add_dummy_prefix, GgufType::kBool}},
           {"tokenizer.ggml.remove_extra_whitespaces",
            {model.remove_extra_whitespaces, GgufType::kBool}}};
@@ -225,18 +229,38 @@ Json PreTokenizerOf(const BpePattern& pattern) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-Json BosInFront(const std::string& bos, int32_t id) {
-  const Json special = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
-  const auto part = [](const char* name) {
-    return Json{{"Sequence", {{"id", name}, {"type_id", 0}}}};
-  };
+// What stands before and behind a text.
+Json Frame(const Tokenizer& tokenizer, bool adds_eos) {
+  const auto bos = tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
+  const auto eos = adds_eos ? tokenizer.eos_id() : std::nullopt;
+  if (!bos && !eos) {
+    return {{"type", "ByteLevel"},
+            {"add_prefix_space", false},
+            {"trim_offsets", false},
+            {"use_regex", false}};
+  }
+  Json single = Json::array(), pair = Json::array(), special = Json::object();
+  for (const char* name : {"A", "B"}) {
+    Json parts = Json::array();
+    const auto token = [&](const std::optional<int32_t>& id) {
+      if (!id) return;
+      const std::string piece = tokenizer.Piece(*id);
+      parts.push_back({{"SpecialToken", {{"id", piece}, {"type_id", 0}}}});
+      special[piece] = {{"id", piece}, {"ids", {*id}}, {"tokens", {piece}}};
+    };
+    token(bos);
+    parts.push_back({{"Sequence", {{"id", name}, {"type_id", 0}}}});
+    token(eos);
+    if (*name == 'A') single = parts;
+    pair.insert(pair.end(), parts.begin(), parts.end());
+  }
   return {{"type", "TemplateProcessing"},
-          {"single", {special, part("A")}},
-          {"pair", {special, part("A"), special, part("B")}},
-          {"special_tokens", {{bos, {{"id", bos}, {"ids", {id}}, {"tokens", {bos}}}}}}};
+          {"single", single},
+          {"pair", pair},
+          {"special_tokens", special}};
 }
 
-std::string TokenizerJsonOf(const GgufFile& gguf, const Tokenizer& tokenizer) {
+Json TokenizerJsonOf(const GgufFile& gguf, const Tokenizer& tokenizer, bool adds_eos) {
   const auto& pieces = ListOf<std::string>(gguf, "tokenizer.ggml.tokens");
   const auto& types = ListOf<int64_t>(gguf, "tokenizer.ggml.token_type");
   const auto pre = gguf.metadata.find("tokenizer.ggml.pre");
@@ -268,12 +292,7 @@ std::string TokenizerJsonOf(const GgufFile& gguf, const Tokenizer& tokenizer) {
   j["added_tokens"] = added;
   j["normalizer"] = pattern->nfc ? Json{{"type", "NFC"}} : Json(nullptr);
   j["pre_tokenizer"] = PreTokenizerOf(*pattern);
-  const auto bos = tokenizer.bos_id();
-  j["post_processor"] = tokenizer.adds_bos() && bos ? BosInFront(tokenizer.Piece(*bos), *bos)
-                                                    : Json{{"type", "ByteLevel"},
-                                                           {"add_prefix_space", false},
-                                                           {"trim_offsets", false},
-                                                           {"use_regex", false}};
+  j["post_processor"] = Frame(tokenizer, adds_eos);
   j["decoder"] = {{"type", "ByteLevel"},
                   {"add_prefix_space", true},
                   {"trim_offsets", true},
@@ -288,7 +307,16 @@ std::string TokenizerJsonOf(const GgufFile& gguf, const Tokenizer& tokenizer) {
                 {"ignore_merges", pattern->ignore_merges},
                 {"vocab", vocab},
                 {"merges", ListOf<std::string>(gguf, "tokenizer.ggml.merges")}};
-  return j.dump();
+  return j;
+}
+
+Json TemplatesOf(const std::map<std::string, std::string>& templates) {
+  if (templates.size() == 1 && templates.begin()->first == "default") {
+    return templates.begin()->second;
+  }
+  Json list = Json::array();
+  for (const auto& [name, text] : templates) list.push_back({{"name", name}, {"template", text}});
+  return list;
 }
 
 }  // namespace
@@ -298,7 +326,7 @@ Keys TokenizerKeysOfFolder(const std::string& folder, int64_t vocab_size) {
   const std::string as_json = (fs::path(folder) / "tokenizer.json").string();
   const std::string as_model = (fs::path(folder) / "tokenizer.model").string();
   Keys keys;
-  if (fs::exists(as_model)) {
+  if (FileExists(as_model)) {
     keys = SentencePieceKeys(as_model, *tokenizer, vocab_size);
   } else {
     const auto file = MappedFile::Open(as_json);
@@ -315,22 +343,29 @@ Keys TokenizerKeysOfFolder(const std::string& folder, int64_t vocab_size) {
   return keys;
 }
 
-std::map<std::string, std::string> TokenizerFilesOfGguf(const GgufFile& gguf) {
+std::map<std::string, std::string> TokenizerFilesOfGguf(const GgufFile& gguf,
+                                                        const TokenizerExtras& extras) {
   const auto tokenizer = LoadTokenizerGguf(gguf);
+  const std::string file = gguf.file ? gguf.file->path() : "GGUF metadata";
   std::map<std::string, std::string> files;
   const std::string model = gguf.metadata.at("tokenizer.ggml.model").AsString("model");
   Json config = {{"add_bos_token", tokenizer->adds_bos()}};
+  if (extras.adds_eos) config["add_eos_token"] = true;
   if (const auto bos = tokenizer->bos_id()) config["bos_token"] = tokenizer->Piece(*bos);
   if (const auto eos = tokenizer->eos_id()) config["eos_token"] = tokenizer->Piece(*eos);
+  for (const auto& [role, id] : extras.ids) config[role + "_token"] = tokenizer->Piece(id);
   config["clean_up_tokenization_spaces"] = false;
   if (model == "llama") {
     files["tokenizer.model"] = SerializeSpmModel(SpmModelOfGguf(gguf));
     config["tokenizer_class"] = "LlamaTokenizer";
   } else {
-    files["tokenizer.json"] = TokenizerJsonOf(gguf, *tokenizer);
+    const Json json = TokenizerJsonOf(gguf, *tokenizer, extras.adds_eos);
+    files["tokenizer.json"] = DumpJson(json, -1, file + ": tokenizer.ggml.tokens");
     config["tokenizer_class"] = "PreTrainedTokenizerFast";
   }
-  files["tokenizer_config.json"] = config.dump(2) + "\n";
+  if (!extras.chat_templates.empty()) config["chat_template"] = TemplatesOf(extras.chat_templates);
+  files["tokenizer_config.json"] =
+      DumpJson(config, 2, file + ": tokenizer.chat_template and special tokens") + "\n";
   return files;
 }
 

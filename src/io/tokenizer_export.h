@@ -7,6 +7,7 @@
 
 #include "ropewalk/io/weights.h"
 #include "src/io/spm_model.h"
+#include "src/io/tokenizer_extras.h"
 
 namespace ropewalk::internal {
 
@@ -17,7 +18,8 @@ std::map<std::string, GgufValue> TokenizerKeysOfFolder(const std::string& folder
                                                        int64_t vocab_size);
 
 // The other way: files by name (tokenizer.json or tokenizer.model, and tokenizer_config.json).
-std::map<std::string, std::string> TokenizerFilesOfGguf(const GgufFile& gguf);
+std::map<std::string, std::string> TokenizerFilesOfGguf(const GgufFile& gguf,
+                                                        const TokenizerExtras& extras);
 
 // The SentencePiece model that a GGUF file's metadata describes.
 SpmModel SpmModelOfGguf(const GgufFile& gguf);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
+#include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/io/spm_tokenizer.h"
 #include "src/io/tokenizer_json.h"
@@ -14,11 +15,6 @@ namespace internal {
 namespace {
 
 using nlohmann::json;
-
-bool IsFile(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
-}
 
 // A token given as a string or as an object with its content.
 std::optional<std::string> ReadToken(const JsonNode& node, const char* key) {
@@ -89,12 +85,12 @@ class Folder {
 
   std::unique_ptr<Tokenizer> Load() {
     const std::filesystem::path as_json = path_ / "tokenizer.json";
-    if (IsFile(as_json)) {
+    if (FileExists(as_json.string())) {
       const auto file = MappedFile::Open(as_json.string());
       return ReadTokenizerJson(file->text(), as_json.string(), special_);
     }
     const std::filesystem::path as_model = path_ / "tokenizer.model";
-    if (IsFile(as_model)) {
+    if (FileExists(as_model.string())) {
       const auto file = MappedFile::Open(as_model.string());
       return ReadTokenizerModel(file->text(), as_model.string(), special_, std::move(added_));
     }
@@ -109,7 +105,7 @@ class Folder {
   template <class Read>
   void WithFile(const char* name, const Read& read) {
     const std::filesystem::path path = path_ / name;
-    if (!IsFile(path)) return;
+    if (!FileExists(path.string())) return;
     const auto file = MappedFile::Open(path.string());
     const json document = ParseJson(file->text(), path.string());
     read(JsonNode{document, path.string(), ""});

@@ -8,6 +8,7 @@
 #include "ropewalk/base/hash.h"
 #include "src/io/bpe_patterns.h"
 #include "src/io/bpe_tokenizer.h"
+#include "src/io/gguf_file.h"
 #include "src/io/spm_tokenizer.h"
 #include "src/io/tokenizer_export.h"
 #include "src/io/tokenizer_json.h"
@@ -35,11 +36,11 @@ class Metadata {
   }
   std::string Text(const std::string& key, const std::string& otherwise) const {
     const GgufValue* value = Find(key);
-    return value == nullptr ? otherwise : value->AsString(Where(key));
+    return value == nullptr ? otherwise : WithFile(file_, [&] { return value->AsString(key); });
   }
   bool Flag(const std::string& key, bool otherwise) const {
     const GgufValue* value = Find(key);
-    return value == nullptr ? otherwise : value->AsBool(Where(key));
+    return value == nullptr ? otherwise : WithFile(file_, [&] { return value->AsBool(key); });
   }
   // An array, empty where absent; `count` elements are expected where it is there.
   template <class T>
@@ -79,7 +80,9 @@ class Metadata {
                                    std::size_t count) const {
     const GgufValue* value = Find(key);
     const auto size = static_cast<int64_t>(count);
-    if (value != nullptr) return CheckedId(value->AsInt(Where(key)), size, Where(key));
+    if (value != nullptr) {
+      return CheckedId(WithFile(file_, [&] { return value->AsInt(key); }), size, Where(key));
+    }
     if (!otherwise || *otherwise >= size) return std::nullopt;
     return static_cast<int32_t>(*otherwise);
   }

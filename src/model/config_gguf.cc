@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/io/gguf_file.h"
 #include "src/model/json_object.h"
 
 namespace ropewalk {
@@ -69,7 +70,7 @@ const Family& ReadFamily(const GgufFile& gguf, std::string& name) {
                 fmt::format("{}: general.architecture: expected one of {}, but it is missing", file,
                             internal::GgufFamilyNames()));
   }
-  name = it->second.AsString("general.architecture");
+  name = internal::WithFile(file, [&] { return it->second.AsString("general.architecture"); });
   const Family* family = internal::FindGgufFamily(name);
   if (family == nullptr) {
     throw Error(ErrorCode::kUnsupported,

@@ -143,7 +143,7 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
   const Family& family = source.family;
   const auto max = source.Int("max_position_embeddings", 1, kMaxTokens);
   if (max) {
-    context.max_position = *max;
+    context.max_position = plan.stated_length = *max;
   } else if (family.sizes.max_position > 0 &&
              (source.nested || !family.Has(kRuns) || family.block != nullptr)) {
     context.max_position = family.sizes.max_position;

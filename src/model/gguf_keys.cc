@@ -3,22 +3,9 @@
 #include <fmt/format.h>
 
 #include "ropewalk/base/error.h"
+#include "src/io/gguf_file.h"
 
 namespace ropewalk::internal {
-namespace {
-
-// GgufValue knows the key but not the file.
-template <class F>
-auto WithFile(const std::string& file, F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const Error& e) {
-    throw Error(ErrorCode::kInvalidConfig, file + ": " + e.what());
-  }
-}
-
-}  // namespace
-
 const GgufValue* GgufKeys::Find(const std::string& key) const {
   asked_.insert(key);
   const auto it = gguf_.metadata.find(Name(key));

@@ -5,6 +5,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
+#include "src/io/files.h"
 #include "src/model/config_llama2c.h"
 #include "src/model/config_text.h"
 #include "src/model/tensor_table.h"
@@ -44,19 +45,23 @@ bool IsConfigText(const std::string& path) {
 }
 
 bool HasSafetensors(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename().string();
     if (name.ends_with(".safetensors") || name == "model.safetensors.index.json") return true;
   }
-  return false;
+  if (!error) return false;
+  throw Error(ErrorCode::kIo,
+              fmt::format("{}: cannot read the folder: {}", folder.string(), error.message()));
 }
 
 void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {
   fs::path config = folder / "config.json";
-  if (!fs::is_regular_file(config) && fs::is_regular_file(folder / "params.json")) {
+  if (!internal::FileExists(config.string())) {
     config = folder / "params.json";  // Mistral's and Meta's own downloads
   }
-  if (!fs::is_regular_file(config)) {
+  if (!internal::FileExists(config.string())) {
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: no config.json in this folder; expected a Hugging "
                             "Face model folder, or the path of a .gguf or .bin file",
@@ -100,7 +105,7 @@ ModelFiles OpenModel(const std::string& path, const OpenOptions& options) {
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) {
     OpenFolder(path, options, files);
-  } else if (!fs::is_regular_file(status)) {
+  } else if (!internal::FileExists(path)) {
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: no such file or folder; expected a Hugging Face folder, a .gguf "
                             "file or a llama2.c .bin",

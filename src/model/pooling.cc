@@ -6,6 +6,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/encoder.h"
+#include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/model/json_object.h"
 
@@ -60,7 +61,7 @@ void ReadModule(const fs::path& folder, const JsonObject& module, SentencePoolin
 // A text that sentence-transformers puts in front of every other.
 void RefusePrompt(const fs::path& path) {
   const std::string where = path.string();
-  if (!fs::is_regular_file(path)) return;
+  if (!internal::FileExists(where)) return;
   const json value = internal::ParseJsonObject(MappedFile::Open(where)->text(), where);
   const auto name = JsonObject(value, where).String("default_prompt_name");
   if (!name) return;
@@ -79,7 +80,7 @@ const char* Name(SentencePooling::Kind kind) {
 SentencePooling ReadSentencePooling(const std::string& folder) {
   SentencePooling pooling;
   const fs::path modules = fs::path(folder) / "modules.json";
-  if (!fs::is_regular_file(modules)) {
+  if (!internal::FileExists(modules.string())) {
     pooling.source = "no modules.json: the mean";
     return pooling;
   }
@@ -94,7 +95,7 @@ SentencePooling ReadSentencePooling(const std::string& folder) {
                pooling);
   }
   const fs::path lengths = fs::path(folder) / "sentence_bert_config.json";
-  if (fs::is_regular_file(lengths)) {
+  if (internal::FileExists(lengths.string())) {
     const json object =
         internal::ParseJsonObject(MappedFile::Open(lengths.string())->text(), lengths.string());
     const JsonObject top(object, lengths.string());

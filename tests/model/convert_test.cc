@@ -9,6 +9,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/writer.h"
+#include "src/model/convert/new_output.h"
 #include "src/model/convert/verify.h"
 #include "tests/model/support.h"
 
@@ -376,21 +377,35 @@ TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {  // T22, T23
   }
 }
 
-TEST(Convert, NewFolderIsWholeOrAbsent) {
+TEST(Convert, NewOutputIsWholeOrAbsent) {
   const test::TempFolder folder;
+  using internal::NewOutput;
   {
-    internal::NewFolder out(folder / "out/");
-    test::WriteFile(out / "x", "1");
+    NewOutput out(folder / "out/");
+    test::fs::create_directory(out.written());
+    test::WriteFile(out.written() + "/x", "1");
     EXPECT_FALSE(test::fs::exists(folder / "out"));
+    EXPECT_TRUE(out.written().starts_with(NewOutput::TemporaryFolder(folder / "out") + "/"));
   }
   EXPECT_TRUE(test::fs::is_empty(folder.path()));
-  internal::NewFolder out(folder / "out");
-  out.Commit();
-  EXPECT_TRUE(test::fs::exists(folder / "out"));
-  EXPECT_THAT(MessageOf([&] { internal::NewFolder again(folder / "out"); }),
+  {
+    NewOutput out(folder / "out.gguf");  // the name ends as it will in the end
+    test::WriteFile(out.written(), "1");
+    EXPECT_TRUE(out.written().ends_with("/out.gguf"));
+    out.Commit();
+  }
+  EXPECT_TRUE(test::fs::exists(folder / "out.gguf"));
+  EXPECT_EQ(std::distance(test::fs::directory_iterator(folder.path()), {}), 1);
+  EXPECT_THAT(MessageOf([&] { NewOutput again(folder / "out.gguf"); }),
               HasSubstr("nothing is overwritten"));
-  EXPECT_THAT(MessageOf([&] { internal::NewFolder none(folder / "no/such"); }),
-              HasSubstr("cannot create"));
+  EXPECT_THAT(MessageOf([&] { NewOutput none(folder / "no/such"); }), HasSubstr("cannot create"));
+  EXPECT_THAT(MessageOf([&] {
+                NewOutput late(folder / "late");
+                test::WriteFile(late.written(), "mine");
+                test::WriteFile(folder / "late", "theirs");
+                late.Commit();
+              }),
+              HasSubstr("nothing is overwritten"));
 }
 
 }  // namespace

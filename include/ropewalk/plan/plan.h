@@ -52,6 +52,7 @@ struct PositionPlan {
   std::optional<LearnedPositions> learned = {};
   int64_t trained_length = 0;      // tokens the model was trained at (original, before extension)
   int64_t configured_length = 0;   // tokens the file claims to serve (after its own extension)
+  int64_t stated_length = 0;       // max_position_embeddings as config.json has it; 0: not there
   std::vector<std::string> notes;  // what a reader should know: weights permuted at load, ...
 };
 

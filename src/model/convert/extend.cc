@@ -1,5 +1,6 @@
 // The same model with another position setting: no weight is touched.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/model/convert/convert.h"
+#include "src/model/convert/copy_folder.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/hf_config.h"
 
@@ -15,21 +17,38 @@ namespace ropewalk::internal {
 namespace fs = std::filesystem;
 
 Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
-                       const nlohmann::ordered_json& setting) {
-  const fs::path from(files.path);
-  const std::string config = (from / "config.json").string();
-  const auto text = std::string(MappedFile::Open(config)->text());
-  NewFolder out(folder);
-  const LinkCount count = LinkFiles(files.path, out.path(),
-                                    [](const std::string& name) { return name != "config.json"; });
-  WriteFileAtomically(out / "config.json",
-                      WithRopeSetting(text, config, setting, plan.trained_length));
-  out.Commit();
+                       const nlohmann::ordered_json& setting, bool link_weights) {
+  const std::string config = (fs::path(files.path) / "config.json").string();
+  const std::string text = WithRopeSetting(std::string(MappedFile::Open(config)->text()), config,
+                                           setting, plan.trained_length);
+  std::vector<std::string> hidden, foreign;
+  std::vector<FolderFile> others = ListFolder(files.path, &hidden);
+  std::erase_if(others, [](const FolderFile& file) { return file.name == "config.json"; });
+  for (const FolderFile& file : others) {
+    // Of a program that does not read config.json.
+    if (IsWeightFile(file.name) && !file.name.ends_with(".safetensors") &&
+        !file.name.ends_with(".bin")) {
+      foreign.push_back(file.name);
+    }
+  }
+  CreateFolder(folder);
+  WriteFileAtomically(folder + "/config.json", text);
+  const CopyCount count = CopyFiles(others, folder, link_weights);
   Converted result;
   result.stored = plan;
-  result.notes.push_back(fmt::format(
-      "config.json rewritten; {} files are hard links to those of {}{}", count.linked, files.path,
-      count.copied > 0 ? fmt::format(", {} are copies", count.copied) : ""));
+  result.notes.push_back(
+      fmt::format("config.json rewritten; {} other files copied{}", count.copied,
+                  count.linked > 0 ? fmt::format(", {} hard-linked: whoever rewrites one of these "
+                                                 "in place rewrites that of {}",
+                                                 count.linked, files.path)
+                                   : ""));
+  if (!hidden.empty()) {
+    result.notes.push_back(fmt::format("hidden folders left out: {}", fmt::join(hidden, ", ")));
+  }
+  if (!foreign.empty()) {
+    result.notes.push_back(fmt::format("copied as they are, and so without the new setting: {}",
+                                       fmt::join(foreign, ", ")));
+  }
   return result;
 }
 
@@ -44,7 +63,11 @@ Converted ExtendGguf(const ModelFiles& files, const std::string& path, const Pos
     if (IsGgufRopeKey(architecture, key) || key.starts_with("split.")) continue;
     metadata[key] = value;
   }
-  for (auto& [key, value] : rope.keys) metadata[key] = std::move(value);
+  std::vector<std::string> keys;
+  for (auto& [key, value] : rope.keys) {
+    metadata[key] = std::move(value);
+    keys.push_back(key);
+  }
   std::vector<const Weight*> weights;
   for (const auto& [name, weight] : from.tensors) {
     if (!IsGgufRopeTensor(name)) weights.push_back(&weight);
@@ -59,8 +82,9 @@ Converted ExtendGguf(const ModelFiles& files, const std::string& path, const Pos
   WriteGguf(path, metadata, tensors);
   Converted result;
   result.stored = std::move(rope.stored);
-  result.notes.push_back(fmt::format("{} tensors copied byte for byte, keys of {} set",
-                                     weights.size(), architecture + ".rope.*"));
+  result.notes.push_back(fmt::format("{} tensors copied byte for byte; keys set: {}",
+                                     weights.size(), fmt::join(keys, ", ")));
+  result.notes.insert(result.notes.end(), rope.notes.begin(), rope.notes.end());
   return result;
 }
 

@@ -196,6 +196,13 @@ class Writer {
     std::vector<float> values(divisors.begin(), divisors.end());
     const auto pairs = static_cast<int64_t>(values.size());
     std::vector<double> rounded(values.begin(), values.end());
+    const auto still = std::count(divisors.begin(), divisors.end(), kStandsStill);
+    out_.notes.push_back(
+        fmt::format("{} written: a divisor for each of {} pairs{}", name, pairs,
+                    still > 0 ? fmt::format("; {} of them are 1e30, so that these pairs stand "
+                                            "still",
+                                            still)
+                              : ""));
     out_.tensors.push_back(FromFloats(name, {pairs}, std::move(values)));
     return rounded;
   }

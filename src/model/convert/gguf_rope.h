@@ -14,6 +14,7 @@ namespace ropewalk::internal {
 struct StoredRope {
   std::map<std::string, GgufValue> keys;  // with the architecture in front
   std::vector<TensorSource> tensors;      // rope_freqs.weight, rope_factors_long.weight, ...
+  std::vector<std::string> notes;         // what these tensors hold
   PositionPlan stored;  // the plan as the file holds it: numbers rounded to float32
 };
 

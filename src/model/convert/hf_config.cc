@@ -46,8 +46,7 @@ bool HasRopeParameters(const Json& config) {
 
 std::string WithRopeSetting(const std::string& config_text, const std::string& file,
                             const Json& setting, int64_t trained_length) {
-  ParseJson(config_text, file);  // refuses what the lenient parser below would let pass
-  Json config = Json::parse(config_text);
+  Json config = ParseOrderedObject(config_text, file);
   const auto type = config.find("model_type");
   const Family* family = type != config.end() && type->is_string()
                              ? FindFamily(type->get_ref<const std::string&>())
@@ -80,8 +79,7 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
   return config.dump(2) + "\n";
 }
 
-Json ConfigJsonOf(const ModelConfig& c, std::optional<int32_t> bos_id,
-                  std::optional<int32_t> eos_id, const char* torch_dtype) {
+Json ConfigJsonOf(const ModelConfig& c, const Json& token_ids, const char* torch_dtype) {
   const Family* family = FindFamily(c.architecture);
   const char* name = TransformersClass(c.architecture);
   if (family == nullptr || name == nullptr) {
@@ -126,8 +124,7 @@ Json ConfigJsonOf(const ModelConfig& c, std::optional<int32_t> bos_id,
   } else if (c.mlp_bias) {
     fail("a bias in its feed-forward layers");
   }
-  j["bos_token_id"] = bos_id ? Json(*bos_id) : Json(nullptr);
-  j["eos_token_id"] = eos_id ? Json(*eos_id) : Json(nullptr);
+  j.update(token_ids);
   j["torch_dtype"] = torch_dtype;
   return j;
 }

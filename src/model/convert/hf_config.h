@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "ropewalk/model/model.h"
@@ -24,8 +23,10 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
                             const nlohmann::ordered_json& setting, int64_t trained_length);
 
 // config.json of a model whose configuration came from another format, in the older schema, plain
-// RoPE. Error where no key of the family says what the model has.
-nlohmann::ordered_json ConfigJsonOf(const ModelConfig& config, std::optional<int32_t> bos_id,
-                                    std::optional<int32_t> eos_id, const char* torch_dtype);
+// RoPE. `token_ids` are keys of its own ("bos_token_id"). Error where no key of the family says
+// what the model has.
+nlohmann::ordered_json ConfigJsonOf(const ModelConfig& config,
+                                    const nlohmann::ordered_json& token_ids,
+                                    const char* torch_dtype);
 
 }  // namespace ropewalk::internal

@@ -1,5 +1,6 @@
 // Weights of q and k in the other pair layout, in safetensors: models and LoRA adapters.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/model/convert/convert.h"
+#include "src/model/convert/copy_folder.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -36,7 +38,8 @@ void RefuseFused(const std::string& name) {
 }
 
 std::map<std::string, Weight> Open(const std::string& from) {
-  return fs::is_directory(from) ? OpenSafetensorsFolder(from) : OpenSafetensors(from);
+  std::error_code error;
+  return fs::is_directory(from, error) ? OpenSafetensorsFolder(from) : OpenSafetensors(from);
 }
 
 }  // namespace
@@ -70,14 +73,25 @@ Converted PermuteSafetensors(const std::string& from, const std::string& to, Hea
 
 Converted PermuteFolder(const std::string& from, const std::string& to,
                         const std::string& config_json, HeadSizes sizes, PairLayout to_layout) {
-  NewFolder out(to);
-  Converted result = PermuteSafetensors(from, out / "model.safetensors", sizes, to_layout);
-  LinkFiles(from, out.path(), [](const std::string& name) {
-    return name != "config.json" && !name.ends_with(".safetensors") &&
-           !name.ends_with(".safetensors.index.json");
+  std::vector<std::string> left_out;
+  std::vector<FolderFile> others = ListFolder(from, &left_out);
+  std::erase_if(others, [&](const FolderFile& file) {
+    const bool here = file.name.find('/') == std::string::npos;
+    const bool permuted = here && (file.name.ends_with(".safetensors") ||
+                                   file.name == "model.safetensors.index.json");
+    if (!permuted && IsWeightFile(file.name)) left_out.push_back(file.name);
+    return permuted || IsWeightFile(file.name) || file.name == "config.json";
   });
-  WriteFileAtomically(out / "config.json", config_json);
-  out.Commit();
+  CreateFolder(to);
+  Converted result = PermuteSafetensors(from, to + "/model.safetensors", sizes, to_layout);
+  CopyFiles(others, to, /*link_weights=*/false);
+  WriteFileAtomically(to + "/config.json", config_json);
+  if (!left_out.empty()) {
+    result.notes.push_back(
+        fmt::format("left out: {} (hidden folders, and weights that would be in "
+                    "the other layout)",
+                    fmt::join(left_out, ", ")));
+  }
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include "src/model/convert/convert.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/hf_config.h"
+#include "src/model/convert/not_kept.h"
 #include "src/model/family.h"
 #include "src/model/tensor_table.h"
 
@@ -100,6 +101,35 @@ WeightType TypeFor(const Weight& weight, const ConvertOptions& options, Converte
   return type;
 }
 
+void AddTokenizer(const ModelFiles& files, std::map<std::string, GgufValue>& metadata,
+                  Converted& result) {
+  const Tokenizer& tokenizer = *files.tokenizer;
+  std::vector<NotKept> not_kept;
+  auto keys = TokenizerKeysOfFolder(files.path, files.config.vocab);
+  TokenizerExtras& extras = result.extras;
+  extras = ExtrasOfFolder(files.path, tokenizer, &not_kept);
+  constexpr char kUnknown[] = "tokenizer.ggml.unknown_token_id";
+  if (const auto unknown = keys.find(kUnknown); unknown != keys.end()) {
+    const auto id = static_cast<int32_t>(unknown->second.AsInt(kUnknown));
+    if (const int32_t named = extras.ids.emplace("unk", id).first->second; named != id) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: unk_token is token {}, but tokenizer.model has token {} for "
+                              "what is unknown, and GGUF holds one; --no-tokenizer converts the "
+                              "weights alone",
+                              files.path, named, id));
+    }
+  }
+  keys.merge(GgufKeysOf(extras));
+  if (!keys.contains("tokenizer.ggml.eos_token_id")) {
+    result.notes.push_back(
+        "the tokenizer has no end token, which GGUF cannot say: llama.cpp takes token 11 of "
+        "byte-level BPE and token 2 of SentencePiece for it");
+  }
+  for (auto& [key, value] : keys) metadata[key] = std::move(value);
+  ListFolderKeys(files, TokenIdsOf(tokenizer, extras), &not_kept);
+  for (std::string& note : NotesOf(not_kept, "GGUF")) result.notes.push_back(std::move(note));
+}
+
 }  // namespace
 
 Converted FolderToGguf(const ModelFiles& files, const std::string& path,
@@ -111,24 +141,23 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
   const RotarySpec& spec = OnlyRotation(c.plan);
   Converted result;
   result.stored = std::move(rope.stored);
+  result.notes = std::move(rope.notes);
 
   std::map<std::string, GgufValue> metadata = SizeKeys(c, architecture);
   metadata.merge(rope.keys);
   metadata["general.architecture"] = {architecture, GgufType::kString};
-  metadata["general.name"] = {std::filesystem::weakly_canonical(files.path).filename().string(),
-                              GgufType::kString};
+  std::error_code ignored;  // it is read already, and a name is all that it gives
+  metadata["general.name"] = {
+      std::filesystem::weakly_canonical(files.path, ignored).filename().string(),
+      GgufType::kString};
   metadata["general.quantization_version"] = {int64_t{2}, GgufType::kU32};
   if (options.tokenizer) {
-    for (auto& [key, value] : TokenizerKeysOfFolder(files.path, c.vocab)) {
-      metadata[key] = std::move(value);
-    }
-    if (!metadata.contains("tokenizer.ggml.eos_token_id")) {
-      result.notes.push_back(
-          "the tokenizer has no end token, which GGUF cannot say: llama.cpp takes token 11 of "
-          "byte-level BPE and token 2 of SentencePiece for it");
-    }
+    AddTokenizer(files, metadata, result);
   } else {  // llama.cpp loads no file without the key
     metadata["tokenizer.ggml.model"] = {std::string("no_vocab"), GgufType::kString};
+    std::vector<NotKept> not_kept;
+    ListFolderKeys(files, nlohmann::ordered_json::object(), &not_kept);
+    for (std::string& note : NotesOf(not_kept, "GGUF")) result.notes.push_back(std::move(note));
   }
 
   std::vector<TensorSource> tensors = std::move(rope.tensors);

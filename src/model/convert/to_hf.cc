@@ -8,8 +8,10 @@
 #include "src/io/atomic_file.h"
 #include "src/io/tokenizer_export.h"
 #include "src/model/convert/convert.h"
+#include "src/model/convert/copy_folder.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/hf_config.h"
+#include "src/model/convert/not_kept.h"
 #include "src/model/tensor_table.h"
 
 namespace ropewalk::internal {
@@ -73,24 +75,28 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
     tensors.push_back(Rearranged(weight, to[i].name, rows, type));
   }
 
-  NewFolder out(folder);
-  WriteSafetensors(out / "model.safetensors", tensors, {{"format", "pt"}});
-  std::optional<int32_t> bos, eos;
+  CreateFolder(folder);
+  WriteSafetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
+  nlohmann::ordered_json token_ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+  const GgufFile gguf = OpenGguf(files.path);
+  std::vector<NotKept> not_kept;
   if (options.tokenizer) {
-    const GgufFile gguf = OpenGguf(files.path);
-    for (const auto& [name, text] : TokenizerFilesOfGguf(gguf)) {
-      WriteFileAtomically(out / name, text);
-    }
     const auto tokenizer = LoadTokenizerGguf(gguf);
-    bos = tokenizer->bos_id();
-    eos = tokenizer->eos_id();
+    result.extras = ExtrasOfGguf(gguf, *tokenizer, &not_kept);
+    for (const auto& [name, text] : TokenizerFilesOfGguf(gguf, result.extras)) {
+      WriteFileAtomically(folder + "/" + name, text);
+    }
+    token_ids = TokenIdsOf(*tokenizer, result.extras);
   }
-  std::string config = ConfigJsonOf(c, bos, eos, TorchName(main)).dump(2) + "\n";
+  std::string config = ConfigJsonOf(c, token_ids, TorchName(main)).dump(2) + "\n";
   if (!rope.is_null()) {
     config = WithRopeSetting(config, "config.json", rope, c.plan.trained_length);
   }
-  WriteFileAtomically(out / "config.json", config);
-  out.Commit();
+  WriteFileAtomically(folder + "/config.json", config);
+  ListGgufKeys(files, gguf, &not_kept);
+  for (std::string& note : NotesOf(not_kept, "a Hugging Face folder")) {
+    result.notes.push_back(std::move(note));
+  }
   if (c.permuted_qk) {
     result.notes.push_back("rows of q and k put back for the half layout of Hugging Face");
   }

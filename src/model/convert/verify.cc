@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "ropewalk/base/error.h"
 
@@ -42,6 +43,11 @@ constexpr char kProbe[] =
     "\xe4\xbd\xa0\xe5\xa5\xbd \xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 "
     "\xe3\x81\x93\xe3\x82\x93 \xf0\x9f\x99\x82\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd e\xcc\x81 \xc2\xa0x "
     "a_b-c/d\\e@f.com   \t  end ";
+
+[[noreturn]] void FailTokenizer(const std::string& what) {
+  throw Error(ErrorCode::kMismatch, "the tokenizer did not survive: " + what +
+                                        "; --no-tokenizer converts the weights alone");
+}
 
 }  // namespace
 
@@ -87,15 +93,23 @@ std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan
   return logits;
 }
 
+void ProveExtras(const TokenizerExtras& written, const ModelFiles& read) {
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(read.path, error);
+  const TokenizerExtras extras = folder
+                                     ? ExtrasOfFolder(read.path, *read.tokenizer, nullptr)
+                                     : ExtrasOfGguf(OpenGguf(read.path), *read.tokenizer, nullptr);
+  if (extras.chat_templates != written.chat_templates) FailTokenizer("its chat templates differ");
+  if (extras != written) FailTokenizer("its special tokens differ");
+}
+
 void ProveTokenizer(const Tokenizer& before, const Tokenizer& after) {
-  const auto fail = [](const std::string& what) {
-    throw Error(ErrorCode::kMismatch, "the tokenizer did not survive: " + what +
-                                          "; --no-tokenizer converts the weights "
-                                          "alone");
-  };
+  const auto fail = FailTokenizer;
   if (before.bos_id() != after.bos_id() || before.adds_bos() != after.adds_bos()) {
     fail("its BOS token differs");
   }
+  // Without one, GGUF's SentencePiece has token 2 for it; FolderToGguf says so.
+  if (before.eos_id() && before.eos_id() != after.eos_id()) fail("its EOS token differs");
   std::string probe = kProbe;
   for (const auto& id : {before.bos_id(), before.eos_id()}) {
     if (id) probe += before.Piece(*id);

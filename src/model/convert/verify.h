@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ropewalk/model/model.h"
+#include "src/io/tokenizer_extras.h"
 
 namespace ropewalk::internal {
 
@@ -29,5 +30,7 @@ std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan
 // Both spell and cut a text full of traps (digits, contractions, spaces, scripts, added tokens)
 // alike. Throws Error(kMismatch) that shows where they differ.
 void ProveTokenizer(const Tokenizer& before, const Tokenizer& after);
+// The roles of tokens and the chat templates in `read`, a folder or a GGUF file, are `written`.
+void ProveExtras(const TokenizerExtras& written, const ModelFiles& read);
 
 }  // namespace ropewalk::internal

@@ -1,0 +1,14 @@
+// JSON that a command prints.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace ropewalk::cli {
+
+// Paths and what strangers' files say need not be UTF-8; what is not becomes U+FFFD.
+inline std::string JsonText(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace ropewalk::cli
