@@ -24,6 +24,7 @@ struct Options {
   std::vector<std::string> methods, rope_scaling, lengths, diff, search;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
+  std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = Name(ComputeType::kFloat32);
   std::optional<int64_t> anchors;
@@ -49,6 +50,7 @@ enum class Opt {
   kAnchors,
   kSeed,
   kPasskeyTrials,
+  kPasskeyFiller,
   kDepths,
   kNoPasskey,
   kAngles,

@@ -274,7 +274,7 @@ void AddSweepCommand(CLI::App& app) {
       {Opt::kModel,        Opt::kText,    Opt::kIds,           Opt::kOutput,  Opt::kMethods,
        Opt::kRopeScaling,  Opt::kLengths, Opt::kFactors,       Opt::kTrained, Opt::kProtocol,
        Opt::kAnchors,      Opt::kSeed,    Opt::kPasskeyTrials, Opt::kDepths,  Opt::kNoPasskey,
-       Opt::kAngles,       Opt::kCompute, Opt::kBos,           Opt::kSpecial, Opt::kThreads,
+       Opt::kPasskeyFiller, Opt::kAngles,       Opt::kCompute, Opt::kBos,           Opt::kSpecial, Opt::kThreads,
        Opt::kAllowUnknown, Opt::kJson,    Opt::kDryRun,        Opt::kSearch,  Opt::kBudget});
   command->footer(
       "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "

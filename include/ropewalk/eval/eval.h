@@ -175,6 +175,7 @@ struct SweepSpec {
   bool perplexity = true;
   bool passkey = true;
   PasskeyOptions passkey_options;
+  bool passkey_text_filler = false;  // filler is the running text, not the template's own
   AnglePrecision angles = AnglePrecision::kExact;
   std::optional<int32_t> bos_id;
 };
