@@ -143,6 +143,9 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
     case Opt::kDryRun:
       c.add_flag("--dry-run", o.dry_run, "Say what would be done: cells, tokens, memory, time");
       return;
+    case Opt::kYes:
+      c.add_flag("--yes", o.yes, "Start although it will take more than an hour");
+      return;
     case Opt::kOutput:
       c.add_option("-o,--output", o.output,
                    "Folder for results.jsonl and report.html; the same "

@@ -33,7 +33,7 @@ struct Options {
   std::optional<bool> bos;
   int threads = 0;  // 0: what OpenMP says, all cores
   bool json = false, dry_run = false, allow_unknown = false, special = false, pieces = false,
-       decode = false, no_passkey = false;
+       decode = false, no_passkey = false, yes = false;
 };
 
 enum class Opt {
@@ -62,6 +62,7 @@ enum class Opt {
   kAllowUnknown,
   kJson,
   kDryRun,
+  kYes,
   kOutput,
   kSearch,
   kBudget,
