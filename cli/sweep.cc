@@ -220,28 +220,41 @@ bool All(const std::vector<bool>& values) {
   return std::all_of(values.begin(), values.end(), [](bool x) { return x; });
 }
 
+// Runs the searches that are left, or those alone of which every trial is there already; what they
+// find is a method more.
+void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, bool finished_alone,
+            std::vector<std::string>& left) {
+  std::vector<std::string> later;
+  for (const std::string& kind : left) {
+    const SearchRequest request{kind, options.budget, options.output};
+    if (finished_alone && TrialsLeft(request) > 0) {
+      later.push_back(kind);
+      continue;
+    }
+    sweep.spec.methods.push_back(
+        SearchSetting(request, sweep.spec, inputs, sweep.files, HeaderOf(options, sweep, inputs)));
+  }
+  if (later.size() < left.size()) {
+    sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
+  }
+  left = later;
+}
+
 // What there is to do, what of it is done already, and what the rest takes.
-Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs) {
+Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
+              std::vector<std::string>& searches_left) {
+  Search(options, sweep, inputs, true, searches_left);
   std::vector<int64_t> searches;
-  for (const std::string& kind : options.search) {
+  for (const std::string& kind : searches_left) {
     searches.push_back(TrialsLeft({kind, options.budget, options.output}));
   }
   const auto finished = [&] {
     return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output);
   };
   std::vector<bool> there = finished();
-  const bool costs_known = All(there);
+  const bool costs_known = All(there) && searches.empty();
   if (costs_known && AddCosts(options, sweep)) there = finished();
   return EstimateSweep(sweep, inputs, there, costs_known, searches, nullptr);
-}
-
-void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs) {
-  for (const std::string& kind : options.search) {
-    sweep.spec.methods.push_back(SearchSetting({kind, options.budget, options.output}, sweep.spec,
-                                               inputs, sweep.files,
-                                               HeaderOf(options, sweep, inputs)));
-  }
-  sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
 }
 
 void Run(const Options& options, const CLI::App& command) {
@@ -258,12 +271,13 @@ void Run(const Options& options, const CLI::App& command) {
       "ropewalk: {}, {} windows a cell{}, {}, {} threads; rows in {}/results.jsonl",
       protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
       protocol.bos ? ", BOS first" : ", no BOS", options.compute, NumThreads(), options.output));
-  const Estimate estimate = Plan(options, sweep, inputs);
+  std::vector<std::string> searches_left = options.search;
+  const Estimate estimate = Plan(options, sweep, inputs, searches_left);
   if (options.dry_run) return DryRun(options, sweep, estimate);
   Message("ropewalk: " + Text(estimate));
   CheckWithinAnHour(options, command, sweep, inputs, estimate);
   try {
-    if (!options.search.empty()) Search(options, sweep, inputs);
+    Search(options, sweep, inputs, false, searches_left);
     RunTasks(options, sweep, inputs, 0);
     const size_t asked = sweep.tasks.size();
     if (AddCosts(options, sweep)) RunTasks(options, sweep, inputs, asked);

@@ -227,6 +227,12 @@ class Estimating(SweepCase):
         per_cell = {c["length"]: c["tokens"] for c in without["cells"]}
         self.assertEqual(plan["tokens"] - without["tokens"],
                          3 * per_cell[512] + per_cell[256] + per_cell[512])
+        # Once it is done, nothing of it counts any more.
+        search = self.sweep("a", *more, "--search", "base", "--budget", 3)
+        self.works(*search)
+        plan = self.json(*search, "--dry-run", "--json")
+        self.assertEqual((plan["search_trials"], plan["tokens"]), (0, 0))
+        self.assertIn("search-base", [c["method"] for c in plan["cells"]])
 
 
 class UnknownTrainedLength(SweepCase):
