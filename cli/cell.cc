@@ -114,9 +114,17 @@ void RunPerplexity(const Options& options) {
 void RunPasskey(const Options& options) {
   const ModelFiles files = OpenModelFor(options, true);
   const Tokenizer& tokenizer = RequireTokenizer(files);
-  TokenText text;
-  if (!options.text.empty()) text = ReadTokenText(options, files);
   SweepSpec spec = SpecOf(options, files);
+  if (spec.passkey_text_filler == options.text.empty()) {
+    throw UsageError(
+        options.text.empty()
+            ? "--passkey-filler text: give the text with --text FILE"
+            : "--text: the passkey is hidden in the built-in filler, which needs no "
+              "text; add --passkey-filler text to hide it in this one, or leave --text "
+              "out");
+  }
+  TokenText text;
+  if (spec.passkey_text_filler) text = ReadTokenText(options, files);
   const int64_t length = OneLength(spec);
   spec.perplexity = false;
   const int64_t needed = MinPasskeyTokens(tokenizer, spec.passkey_options.bos);
@@ -131,7 +139,7 @@ void RunPasskey(const Options& options) {
   SweepInputs inputs;
   inputs.decoder = decoder.get();
   inputs.tokenizer = &tokenizer;
-  inputs.text = options.text.empty() ? nullptr : &text;
+  inputs.text = spec.passkey_text_filler ? &text : nullptr;
   if (options.dry_run) return DryRun(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   const Cell cell = Compute(task, spec, inputs, nullptr);
@@ -144,8 +152,7 @@ void RunPasskey(const Options& options) {
   for (size_t i = 0; i < cell.passkey_depths.size(); ++i) {
     fmt::print("  depth {:<8} {:.0f}%\n", cell.passkey_depths[i], 100 * cell.passkey_by_depth[i]);
   }
-  fmt::print("protocol       {}, seed {}, BOS {}, filler {}\n", cell.passkey_protocol, cell.seed,
-             cell.bos, options.text.empty() ? "built in" : "from the text");
+  fmt::print("protocol       {}, seed {}, BOS {}\n", cell.passkey_protocol, cell.seed, cell.bos);
   PrintProvenance(options, cell);
 }
 
@@ -170,13 +177,13 @@ void AddPasskeyCommand(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "passkey", "One cell: can the model find a number hidden in a prompt of one length?");
-  AddOptions(
-      *command, *options,
-      {Opt::kModel, Opt::kText, Opt::kLengths, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors,
-       Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials, Opt::kDepths, Opt::kAngles, Opt::kCompute,
-       Opt::kBos, Opt::kSpecial, Opt::kThreads, Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
+  AddOptions(*command, *options,
+             {Opt::kModel, Opt::kPasskeyFiller, Opt::kText, Opt::kLengths, Opt::kMethods,
+              Opt::kRopeScaling, Opt::kFactors, Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials,
+              Opt::kDepths, Opt::kAngles, Opt::kCompute, Opt::kBos, Opt::kSpecial, Opt::kThreads,
+              Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
   command->footer(
-      "Without --text the filler is a built-in sentence, without --method: as-shipped.\n\n"
+      "--text is read for --passkey-filler text alone. Without --method: as-shipped.\n\n"
       "Example: ropewalk passkey model.gguf --length 16k --method yarn --factor 2");
   command->callback([options] { RunPasskey(*options); });
 }

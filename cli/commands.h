@@ -20,5 +20,6 @@ void AddInfoCommand(CLI::App& app);
 
 // The command line as typed, quoted for a shell.
 const std::string& CommandLine();
+std::string Quoted(const std::string& argument);  // for a shell, where it needs that
 
 }  // namespace ropewalk::cli

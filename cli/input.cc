@@ -245,6 +245,7 @@ SweepSpec SpecOf(const Options& options, const ModelFiles& files) {
   spec.passkey_options.depths = options.depths;
   spec.passkey_options.seed = options.seed;
   spec.passkey_options.bos = spec.protocol.bos;
+  spec.passkey_text_filler = options.passkey_filler == "text";
   spec.angles = options.angles == "exact" ? AnglePrecision::kExact : AnglePrecision::kFloat32;
   return spec;
 }

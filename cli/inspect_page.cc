@@ -121,9 +121,9 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   if (options.lengths.size() > 1)
     throw UsageError("inspect looks at one length: give --length once");
   // Where a model serves more than it was trained at, its scaling shows only beyond.
-  page.length = options.lengths.empty()
-                    ? std::max<int64_t>({1, page.plan.trained_length, page.plan.configured_length})
-                    : ParseLength(options.lengths[0]);
+  page.length = std::max(page.plan.trained_length, page.plan.configured_length);
+  if (page.length <= 0) page.length = 4096;  // the model names none: as good as any
+  if (!options.lengths.empty()) page.length = ParseLength(options.lengths[0]);
   page.resolved = Resolve(page.plan, page.length);
   for (std::size_t i = 0; i < page.resolved.rotations.size(); ++i) {
     page.rotations.push_back(RotationOf(page, i, bounds));

@@ -30,22 +30,12 @@ constexpr const char* kFooter = R"(Examples:
   ropewalk convert ./SmolLM2-135M -o smollm2.gguf --type q8_0
 
 Results go to stdout, progress and messages to stderr.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.)";
+Exit codes: 0 done, 1 failed, 2 wrong usage (or a sweep of more than an hour without --yes),
+130 interrupted.)";
 
 std::string& CommandLineText() {
   static std::string text;
   return text;
-}
-
-std::string Quoted(const std::string& argument) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
-  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
-    return argument;
-  }
-  std::string quoted = "'";
-  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 int Fail(int code, const std::string& message) {
@@ -138,6 +128,17 @@ int RunGuarded(int argc, char** argv) {
 }  // namespace
 
 const std::string& CommandLine() { return CommandLineText(); }
+
+std::string Quoted(const std::string& argument) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
+    return argument;
+  }
+  std::string quoted = "'";
+  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 int Main(int argc, char** argv) {
   InstallInterruptHandler();

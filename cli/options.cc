@@ -94,6 +94,14 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
           ->capture_default_str()
           ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
       return;
+    case Opt::kPasskeyFiller:
+      c.add_option("--passkey-filler", o.passkey_filler,
+                   "What the passkey is hidden in: builtin, one sentence again and again, the same "
+                   "for every text; or text, the running text of --text, in which it is harder to "
+                   "find")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"builtin", "text"}));
+      return;
     case Opt::kDepths:
       c.add_option("--depths", o.depths,
                    "Where the passkey stands: 0 at the beginning, 1 before the question")
@@ -148,6 +156,9 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
       return;
     case Opt::kDryRun:
       c.add_flag("--dry-run", o.dry_run, "Say what would be done: cells, tokens, memory, time");
+      return;
+    case Opt::kYes:
+      c.add_flag("--yes", o.yes, "Start although it will take more than an hour");
       return;
     case Opt::kOutput:
       c.add_option("-o,--output", o.output,

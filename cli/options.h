@@ -24,6 +24,7 @@ struct Options {
   std::vector<std::string> methods, rope_scaling, lengths, diff, search;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
+  std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = Name(ComputeType::kFloat32);
   std::optional<int64_t> anchors;
@@ -32,7 +33,7 @@ struct Options {
   std::optional<bool> bos;
   int threads = 0;  // 0: what OpenMP says, all cores
   bool json = false, dry_run = false, allow_unknown = false, special = false, pieces = false,
-       decode = false, no_passkey = false;
+       decode = false, no_passkey = false, yes = false;
 };
 
 enum class Opt {
@@ -49,6 +50,7 @@ enum class Opt {
   kAnchors,
   kSeed,
   kPasskeyTrials,
+  kPasskeyFiller,
   kDepths,
   kNoPasskey,
   kAngles,
@@ -60,6 +62,7 @@ enum class Opt {
   kAllowUnknown,
   kJson,
   kDryRun,
+  kYes,
   kOutput,
   kSearch,
   kBudget,

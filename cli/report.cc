@@ -87,6 +87,7 @@ Json SweepJson(const SweepReport& sweep) {
   out["recommendations"] = Json::array();
   for (const Recommendation& r : sweep.recommendations) {
     out["recommendations"].push_back({{"length", r.length},
+                                      {"judged", r.judged},
                                       {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
                                       {"factor", r.factor},
                                       {"perplexity", r.perplexity},
@@ -99,6 +100,9 @@ Json SweepJson(const SweepReport& sweep) {
                                       {"settings", SettingsJson(r, cells)}});
   }
   out["rule"] = sweep.rule;
+  const bool passkey = internal::FindYardstick(cells).passkey_measured;
+  out["passkey_counts"] = passkey ? Json(sweep.passkey_note.empty()) : Json(nullptr);
+  out["passkey_note"] = sweep.passkey_note;
   out["usable"] = Json::array();
   for (const internal::Reach& reach : sweep.reaches) {
     out["usable"].push_back({{"method", reach.method},
@@ -183,6 +187,7 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.recommendations = Recommend(results.cells);
   report.reaches = internal::Reaches(results.cells);
   report.rule = internal::UsabilityRule(results.cells);
+  report.passkey_note = internal::PasskeyNote(internal::FindYardstick(results.cells));
   return report;
 }
 

@@ -19,7 +19,8 @@ struct SweepReport {
   SweepResults results;
   std::vector<Recommendation> recommendations;
   std::vector<internal::Reach> reaches;
-  std::string rule;  // what "usable" means, with this sweep's numbers
+  std::string rule;          // what "usable" means, with this sweep's numbers
+  std::string passkey_note;  // why passkey decides nothing; empty where it counts
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
 std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders);

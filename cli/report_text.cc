@@ -80,16 +80,24 @@ std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const
 }
 
 std::string TableCaption(const std::vector<Cell>& cells) {
+  const int64_t trained = cells.front().trained_length;
   return fmt::format(
       "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
-      "Trained at {}.",
-      HasPasskey(cells) ? " and passkey accuracy" : "", cells.front().trained_length);
+      "Trained {}.",
+      HasPasskey(cells) ? " and passkey accuracy" : "",
+      trained > 0 ? fmt::format("at {}", trained) : "at a length that the model does not say");
 }
 
-std::string Fallback(const SweepReport& sweep) {
-  return sweep.recommendations.empty()
-             ? "No length beyond the trained one was measured, so there is nothing to recommend."
-             : "";
+// What stands behind the recommendations, or in their place.
+std::string Closing(const SweepReport& sweep) {
+  if (!sweep.recommendations.empty()) return sweep.rule;
+  std::string text =
+      sweep.results.cells.front().trained_length > 0
+          ? "No length beyond the trained one was measured, so there is nothing to recommend."
+          : "Nothing is recommended, since the rules need the length that the model was trained "
+            "at; "
+            "sweep with --trained N, into another folder, for that.";
+  return text + (sweep.passkey_note.empty() ? "" : " ") + sweep.passkey_note;
 }
 
 std::string CsvField(const std::string& text) {
@@ -110,9 +118,7 @@ std::string SummaryText(const SweepReport& sweep) {
   if (cells.empty()) return "No cell is finished.\n";
   std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
   for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
-  if (sweep.recommendations.empty()) out += "\n" + Wrap(Fallback(sweep), 96);
-  if (!sweep.recommendations.empty()) out += "\n" + Wrap(sweep.rule, 96);
-  return out;
+  return out + "\n" + Wrap(Closing(sweep), 96);
 }
 
 std::string MarkdownText(const std::string& text) {
@@ -197,8 +203,8 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
                        MarkdownText(header.text_path));
     out += MarkdownTable(Rows(cells, ", ")) + "\n" + TableCaption(cells) + "\n\n";
     for (const Recommendation& r : sweep.recommendations) out += "- " + MarkdownText(r.text) + "\n";
-    if (sweep.recommendations.empty()) out += Fallback(sweep) + "\n";
-    if (!sweep.recommendations.empty()) out += "\n" + MarkdownText(sweep.rule) + "\n";
+    if (!sweep.recommendations.empty()) out += "\n";
+    out += MarkdownText(Closing(sweep)) + "\n";
     const Cell& c = cells.front();
     out += fmt::format(
         "\nProtocol {}, {} windows, {} scored tokens each cell, BOS {}, tokenizer {}, compute {}, "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/progress.h"
@@ -149,6 +150,13 @@ class Search {
 };
 
 }  // namespace
+
+int64_t TrialsLeft(const SearchRequest& request) {
+  const std::string folder = request.output + "/search-" + request.kind;
+  if (!std::filesystem::exists(folder + "/results.jsonl")) return request.budget;
+  const auto done = static_cast<int64_t>(ReadResults(folder).cells.size());
+  return std::max<int64_t>(0, request.budget - done);
+}
 
 SweepMethod SearchSetting(const SearchRequest& request, const SweepSpec& sweep,
                           const SweepInputs& inputs, const ModelFiles& files, SweepHeader header) {

@@ -15,6 +15,9 @@ struct SearchRequest {
   std::string output;   // folder of the sweep; trials go to <output>/search-<kind>/results.jsonl
 };
 
+// How many trials the folder does not hold yet.
+int64_t TrialsLeft(const SearchRequest& request);
+
 // Runs the trials that the folder does not hold yet, at the longest length of `header`, and returns
 // the best as a method with its Hugging Face dictionary. Says on stderr what it finds.
 SweepMethod SearchSetting(const SearchRequest& request, const SweepSpec& sweep,

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/estimate.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
@@ -18,15 +18,6 @@
 
 namespace ropewalk::cli {
 namespace {
-
-struct Sweep {
-  ModelFiles files;
-  TokenText text;
-  SweepSpec spec;
-  std::vector<SweepTask> tasks;
-  int64_t longest = 0;
-  std::vector<std::string> notes;
-};
 
 // Half the trained length, the trained length, 2, 4 and 8 times it, as far as the text goes.
 void DefaultLengths(const Options& options, Sweep& sweep) {
@@ -57,6 +48,27 @@ void DefaultLengths(const Options& options, Sweep& sweep) {
   }
 }
 
+// What is measured for the rules' sake, or why they have nothing to go by.
+void AddNotesOnTrained(Sweep& sweep) {
+  const int64_t trained = sweep.spec.trained_length;
+  if (trained <= 0) {
+    sweep.notes.push_back(
+        "the model does not say at which length it was trained, so nothing will be recommended; "
+        "--trained N says it");
+  } else if (sweep.longest > trained && !JudgesBeyondTrained(sweep.spec)) {
+    sweep.notes.push_back(fmt::format(
+        "{} cannot score the trained {} tokens, so nothing will be recommended; a smaller number "
+        "can",
+        sweep.spec.protocol.Name(), trained));
+  }
+  for (const SweepTask& task : sweep.tasks) {
+    if (!task.added) continue;
+    sweep.notes.push_back(
+        fmt::format("{} at {} tokens, the trained length, is added: what is usable is judged by it",
+                    task.method, task.length));
+  }
+}
+
 // Opens the model, reads the text, settles every option.
 Sweep Prepare(const Options& options) {
   Sweep sweep;
@@ -82,9 +94,12 @@ Sweep Prepare(const Options& options) {
     }
   }
   sweep.spec.methods = MethodsOf(options, sweep.files, defaults);
+  const int64_t trained = sweep.spec.trained_length, shortest = sweep.spec.lengths.front();
+  SettleProtocol(options, beyond && trained > 0 ? std::min(trained, shortest) : shortest,
+                 sweep.spec);
   sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
   sweep.longest = sweep.tasks.back().length;
-  SettleProtocol(options, sweep.tasks.front().length, sweep.spec);
+  AddNotesOnTrained(sweep);
   for (const std::string& note : sweep.files.config.plan.notes) sweep.notes.push_back(note);
   if (!sweep.spec.passkey && !options.no_passkey) {
     sweep.notes.push_back(options.ids.empty()
@@ -118,71 +133,41 @@ std::string CellResult(const Cell& cell) {
   return text;
 }
 
-// Seconds a floating-point operation takes here: the second of two runs over one chunk.
-double Calibrate(const Decoder& decoder, const Sweep& sweep) {
-  const int64_t tokens = std::min<int64_t>(
-      {Decoder::kChunkTokens, sweep.longest, static_cast<int64_t>(sweep.text.ids.size())});
-  Sequence sequence(decoder, sweep.files.config.plan, tokens, sweep.spec.angles);
-  const std::span<const int32_t> ids(sweep.text.ids.data(), static_cast<size_t>(tokens));
-  std::chrono::duration<double> seconds{};
-  for (int i = 0; i < 2; ++i) {
-    sequence.Truncate(0);
-    const auto begin = std::chrono::steady_clock::now();
-    decoder.Forward(sequence, ids, nullptr, 0);
-    seconds = std::chrono::steady_clock::now() - begin;
-  }
-  return seconds.count() /
-         ForwardFlops(decoder.config(), sweep.files.config.plan, static_cast<double>(tokens));
-}
-
-void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
-  const double pace = Calibrate(*inputs.decoder, sweep);
-  const ModelConfig& config = inputs.decoder->config();
-  int64_t tokens = 0;
-  double flops = 0;
-  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
-  for (const SweepTask& task : sweep.tasks) {
-    const CellCost cost = CostOf(task, sweep.spec, inputs, sweep.longest);
-    const bool shared = task.shares >= 0;
-    cells.push_back({{"method", task.method},
-                     {"factor", task.factor},
-                     {"length", task.length},
-                     {"plan_hash", task.plan_hash},
-                     {"shared", shared},
-                     {"tokens", shared ? 0 : cost.tokens},
-                     {"seconds", shared ? 0 : cost.flops * pace}});
-    if (shared) continue;
-    tokens += cost.tokens;
-    flops += cost.flops;
-  }
-  // float32: keys and values of every layer, one table of cos and sin, five more where there is a
-  // distance map (two for attention, up to three for its entropy); and what a chunk needs.
-  const bool maps = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [](const SweepTask& task) {
-    return std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
-                       [](const LayerPlan& layer) { return layer.map.has_value(); });
-  });
-  const int64_t tables = maps ? 6 : 1;
-  const int64_t cache =
-      sweep.longest * (2 * config.layers * config.kv_heads + tables) * config.head_dim * 4;
-  const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
-  const int64_t memory = inputs.decoder->weight_bytes() + cache + scratch;
+void DryRun(const Options& options, const Sweep& sweep, const Estimate& estimate) {
+  const double pace = estimate.flops > 0 ? estimate.seconds / estimate.flops : 0;
   if (options.json) {
+    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < sweep.tasks.size(); ++i) {
+      const SweepTask& task = sweep.tasks[i];
+      cells.push_back({{"method", task.method},
+                       {"factor", task.factor},
+                       {"length", task.length},
+                       {"plan_hash", task.plan_hash},
+                       {"shared", task.shares >= 0},
+                       {"added", task.added},
+                       {"finished", bool{estimate.finished[i]}},
+                       {"tokens", estimate.cells[i].tokens},
+                       {"seconds", estimate.cells[i].flops * pace}});
+    }
     const nlohmann::ordered_json json = {{"cells", cells},
-                                         {"tokens", tokens},
-                                         {"memory_bytes", memory},
-                                         {"seconds", flops * pace},
+                                         {"most_cost_cells", estimate.most_costs},
+                                         {"search_trials", estimate.search_trials},
+                                         {"tokens", estimate.tokens},
+                                         {"memory_bytes", estimate.memory_bytes},
+                                         {"seconds", estimate.seconds},
                                          {"protocol", sweep.spec.protocol.Name()}};
     fmt::print("{}\n", JsonText(json));
     return;
   }
-  for (const auto& cell : cells) {
-    fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}\n", cell["method"].get<std::string>(),
-               cell["factor"].get<double>(), cell["length"].get<int64_t>(),
-               cell["shared"].get<bool>() ? "same plan as a cell before"
-                                          : Duration(cell["seconds"].get<double>()));
+  for (size_t i = 0; i < sweep.tasks.size(); ++i) {
+    const SweepTask& task = sweep.tasks[i];
+    fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}\n", task.method, task.factor, task.length,
+               estimate.finished[i] ? "there already"
+               : task.shares >= 0   ? "same plan as a cell before"
+                                    : Duration(estimate.cells[i].flops * pace),
+               task.added ? ", added" : "");
   }
-  fmt::print("{} cells, {} tokens through the model, about {:.0f} MiB of memory, about {}\n",
-             cells.size(), tokens, static_cast<double>(memory) / (1 << 20), Duration(flops * pace));
+  fmt::print("{}\n", Text(estimate));
 }
 
 SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
@@ -197,12 +182,14 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
   return header;
 }
 
-void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
+// Runs the tasks from `first` on; those before are finished.
+void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs, size_t first) {
   const SweepHeader header = HeaderOf(options, sweep, inputs);
   std::vector<double> work;
   double all_work = 0;
   for (const SweepTask& task : sweep.tasks) {
-    work.push_back(task.shares >= 0 ? 0 : CostOf(task, sweep.spec, inputs, sweep.longest).flops);
+    const bool computed = task.shares < 0 && work.size() >= first;
+    work.push_back(computed ? CostOf(task, sweep.spec, inputs, sweep.longest).flops : 0);
     all_work += work.back();
   }
   ProgressLine progress(all_work);
@@ -216,13 +203,62 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
     return !IsInterrupted();
   };
   events.finished = [&](size_t i, const Cell& cell, bool resumed) {
-    progress.Finish(name(i), CellResult(cell), work[i], !resumed);
+    if (i >= first) progress.Finish(name(i), CellResult(cell), work[i], !resumed);
   };
   InterruptScope scope;
   RunSweep(sweep.tasks, sweep.spec, inputs, header, options.output, events);
 }
 
-void Run(const Options& options) {
+// Then what the settings that are recommended cost at the trained length.
+bool AddCosts(const Options& options, Sweep& sweep) {
+  const size_t before = sweep.tasks.size();
+  sweep.tasks = ropewalk::AddCosts(std::move(sweep.tasks), sweep.spec, sweep.files.config.plan,
+                                   ReadResults(options.output).cells);
+  return sweep.tasks.size() > before;
+}
+
+bool All(const std::vector<bool>& values) {
+  return std::all_of(values.begin(), values.end(), [](bool x) { return x; });
+}
+
+// Runs the searches that are left, or those alone of which every trial is there already; what they
+// find is a method more.
+void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, bool finished_alone,
+            std::vector<std::string>& left) {
+  std::vector<std::string> later;
+  for (const std::string& kind : left) {
+    const SearchRequest request{kind, options.budget, options.output};
+    if (finished_alone && TrialsLeft(request) > 0) {
+      later.push_back(kind);
+      continue;
+    }
+    sweep.spec.methods.push_back(
+        SearchSetting(request, sweep.spec, inputs, sweep.files, HeaderOf(options, sweep, inputs)));
+  }
+  if (later.size() < left.size()) {
+    sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
+  }
+  left = later;
+}
+
+// What there is to do, what of it is done already, and what the rest takes.
+Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
+              std::vector<std::string>& searches_left) {
+  Search(options, sweep, inputs, true, searches_left);
+  std::vector<int64_t> searches;
+  for (const std::string& kind : searches_left) {
+    searches.push_back(TrialsLeft({kind, options.budget, options.output}));
+  }
+  const auto finished = [&] {
+    return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output);
+  };
+  std::vector<bool> there = finished();
+  const bool costs_known = All(there) && searches.empty();
+  if (costs_known && AddCosts(options, sweep)) there = finished();
+  return EstimateSweep(sweep, inputs, there, costs_known, searches, nullptr);
+}
+
+void Run(const Options& options, const CLI::App& command) {
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
   Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
@@ -231,25 +267,22 @@ void Run(const Options& options) {
   inputs.decoder = decoder.get();
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
-  if (options.dry_run) return DryRun(options, sweep, inputs);
   inputs.model_hash = sweep.files.Hash();
   const Protocol& protocol = sweep.spec.protocol;
   Message(fmt::format(
-      "ropewalk: {} cells, {}, {} windows a cell{}, {}, {} threads; rows in {}/"
-      "results.jsonl",
-      sweep.tasks.size(), protocol.Name(),
-      protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
+      "ropewalk: {}, {} windows a cell{}, {}, {} threads; rows in {}/results.jsonl",
+      protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
       protocol.bos ? ", BOS first" : ", no BOS", options.compute, NumThreads(), options.output));
+  std::vector<std::string> searches_left = options.search;
+  const Estimate estimate = Plan(options, sweep, inputs, searches_left);
+  if (options.dry_run) return DryRun(options, sweep, estimate);
+  Message("ropewalk: " + Text(estimate));
+  CheckWithinAnHour(options, command, sweep, inputs, estimate);
   try {
-    for (const std::string& kind : options.search) {
-      sweep.spec.methods.push_back(SearchSetting({kind, options.budget, options.output}, sweep.spec,
-                                                 inputs, sweep.files,
-                                                 HeaderOf(options, sweep, inputs)));
-    }
-    if (!options.search.empty()) {
-      sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
-    }
-    RunTasks(options, sweep, inputs);
+    Search(options, sweep, inputs, false, searches_left);
+    RunTasks(options, sweep, inputs, 0);
+    const size_t asked = sweep.tasks.size();
+    if (AddCosts(options, sweep)) RunTasks(options, sweep, inputs, asked);
   } catch (const Interrupted&) {
     Message("ropewalk: what is finished stays; the same command goes on from there");
     throw;
@@ -271,19 +304,25 @@ void AddSweepCommand(CLI::App& app) {
   options->output = "ropewalk-results";
   CLI::App* command = app.add_subcommand(
       "sweep", "Perplexity and passkey against length for every method; the main job");
-  AddOptions(
-      *command, *options,
-      {Opt::kModel,        Opt::kText,    Opt::kIds,           Opt::kOutput,  Opt::kMethods,
-       Opt::kRopeScaling,  Opt::kLengths, Opt::kFactors,       Opt::kTrained, Opt::kProtocol,
-       Opt::kAnchors,      Opt::kSeed,    Opt::kPasskeyTrials, Opt::kDepths,  Opt::kNoPasskey,
-       Opt::kAngles,       Opt::kCompute, Opt::kBos,           Opt::kSpecial, Opt::kThreads,
-       Opt::kAllowUnknown, Opt::kJson,    Opt::kDryRun,        Opt::kSearch,  Opt::kBudget});
+  AddOptions(*command, *options,
+             {Opt::kModel,         Opt::kText,          Opt::kIds,     Opt::kOutput,
+              Opt::kMethods,       Opt::kRopeScaling,   Opt::kLengths, Opt::kFactors,
+              Opt::kTrained,       Opt::kProtocol,      Opt::kAnchors, Opt::kSeed,
+              Opt::kPasskeyTrials, Opt::kPasskeyFiller, Opt::kDepths,  Opt::kNoPasskey,
+              Opt::kAngles,        Opt::kCompute,       Opt::kBos,     Opt::kSpecial,
+              Opt::kThreads,       Opt::kAllowUnknown,  Opt::kJson,    Opt::kDryRun,
+              Opt::kSearch,        Opt::kBudget,        Opt::kYes});
   command->footer(
       "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "
-      "as the text goes.\nInterrupted (Ctrl-C, kill, power)? The same command goes on; what is "
+      "as the text goes.\nEach method is measured once at each length: beyond the trained length "
+      "with factor length / trained, up to it with the largest of these factors. For the "
+      "recommendation, none at the trained length is added, and what the recommended settings cost "
+      "there.\nThe estimate comes first. Above an hour nothing starts without --yes (exit code 2) "
+      "or a yes at the terminal.\nInterrupted (Ctrl-C, kill, power)? The same command goes on; "
+      "what is "
       "finished is not done again.\n\nExample: ropewalk sweep ./model --text book.txt -o out "
       "--lengths 4k,8k,16k --methods none,ntk,yarn");
-  command->callback([options] { Run(*options); });
+  command->callback([options, command] { Run(*options, *command); });
 }
 
 }  // namespace ropewalk::cli

@@ -13,6 +13,10 @@ const usesFactor = new Set(data.methods.filter((m) => m.uses_factor).map((m) => 
 const withFactor = (method, factor) =>
   method === "none" ? "no scaling" : usesFactor.has(method) ? `${method}, factor ${short(factor)}` : method;
 
+// A model may not say at which length it was trained: then it is 0, and no chart has a mark for it.
+const trainedMark = (axis, trained) => (trained > 0 ? [{axis, value: trained, label: `trained ${grouped(trained)}`}] : []);
+const trainedAt = (trained) => (trained > 0 ? `trained at ${grouped(trained)} tokens` : "trained at a length that it does not say");
+
 // ---- what a sweep holds ----------------------------------------------------------------------------
 const gridCell = (sweep, m, c) => {
   const index = sweep.grid.cells[m][c];
@@ -75,7 +79,7 @@ function answerCard(sweep, r, open) {
   if (number(r.passkey_accuracy)) {
     facts.append(fact(`${Math.round(100 * r.passkey_accuracy)} %`, "passkeys found"));
   }
-  const heading = r.method === null ? "no method is good enough"
+  const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is good enough"
     : r.method === "none" ? "change nothing" : withFactor(r.method, r.factor);
   return el("section", {class: "card"},
     el("div", {class: "target"},
@@ -88,15 +92,18 @@ function answerCard(sweep, r, open) {
 function answer(sweep) {
   const out = [el("h2", {}, "What to do")];
   if (!sweep.recommendations.length) {
-    out.push(el("p", {}, "No length beyond the trained one was measured, so there is nothing to recommend."));
+    out.push(el("p", {}, sweep.header.trained_length > 0
+      ? "No length beyond the trained one was measured, so there is nothing to recommend."
+      : "Nothing is recommended, since the rules need the length that the model was trained at: --trained N."));
   }
+  if (sweep.passkey_note) out.push(el("p", {}, sweep.passkey_note));
   const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
   for (const r of sweep.recommendations) out.push(answerCard(sweep, r, r === open));
   return out;
 }
 
 function reach(sweep) {
-  if (!sweep.recommendations.length) return [];
+  if (!sweep.recommendations.length || !sweep.usable.length) return [];
   const trained = sweep.header.trained_length;
   const longest = Math.max(...sweep.cells.map((c) => c.length));
   const rows = sweep.usable.map((u) => {
@@ -129,7 +136,8 @@ function bigTable(sweep) {
   const rows = methods.map((method, m) => [[swatch(method), titles.has(method) ? el("span", {title: titles.get(method)}, method) : method], ...columns.map((_, c) => {
     const cell = gridCell(sweep, m, c);
     if (!cell) return el("td", {}, "–");
-    const isBest = cell.perplexity === best[c];
+    const others = methods.some((_, other) => other !== m && gridCell(sweep, other, c));
+    const isBest = others && cell.perplexity === best[c];
     return el("td", {class: isBest ? "best" : "", title: cell.scaling || ""},
       el("span", {class: "big"}, ppl(cell.perplexity)),
       number(cell.standard_error)
@@ -146,9 +154,10 @@ function bigTable(sweep) {
   const trained = sweep.header.trained_length;
   return [el("h2", {}, "Every method at every length"), el("div", {class: "card"},
     table(["method", ...columns.map(columnTitle)], rows, {caption:
-      `Perplexity (± one standard error), bits per byte and passkey accuracy. Beyond the trained ${grouped(trained)} ` +
-      "tokens each method has the factor that the length needs; up to it, the largest factor, which shows what " +
-      "leaving it on costs short text. A star marks the lowest perplexity."}),
+      "Perplexity (± one standard error), bits per byte and passkey accuracy." + (trained > 0
+        ? ` Beyond the trained ${grouped(trained)} tokens each method has the factor that the length needs; up to it, ` +
+          "the largest factor, which shows what leaving it on costs short text." : "") +
+      " A star marks the lowest perplexity."}),
     el("details", {}, el("summary", {}, `All ${sweep.cells.length} cells`), every))];
 }
 
@@ -181,7 +190,7 @@ function perplexityChart(sweep) {
     const xs = [...lengths].sort((a, b) => a - b);
     return chartConfig(datasets,
       {x: logAxis("length in tokens", xs, xs), y: logAxis("perplexity", all)},
-      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      trainedMark("x", trained),
       (item) => `${grouped(item.raw.x)} tokens`,
       (item) => `${withFactor(item.dataset.label, item.raw.cell.factor)}: ${ppl(item.raw.y)}`);
   };
@@ -225,7 +234,7 @@ function positionChart(sweep) {
     return chartConfig(datasets,
       {x: logAxis("position in the text, tokens", [...xs, length], ticks),
        y: linearAxis("loss, nats a token", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
-      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      trainedMark("x", trained),
       (item) => `positions ${grouped(item.raw.from)} to ${grouped(item.raw.to - 1)}`,
       (item) => `${item.dataset.label}: ${fixed(item.raw.y, 3)}`);
   };
@@ -255,7 +264,7 @@ function entropyChart(sweep) {
     return chartConfig(datasets,
       {x: logAxis("length in tokens", ticks, ticks),
        y: linearAxis("entropy, nats", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
-      [{axis: "x", value: trained, label: `trained ${grouped(trained)}`}],
+      trainedMark("x", trained),
       (item) => `${grouped(item.raw.x)} tokens`,
       (item) => `${withFactor(item.dataset.label, item.raw.cell.factor)}: ${fixed(item.raw.y, 3)} nats, ` +
         `${fixed(100 * item.raw.cell.entropy_share, 1)} % of uniform`);
@@ -304,6 +313,7 @@ function passkeyMaps(sweep) {
     el("p", {class: "small soft"}, `Share of ${trials} prompts a cell in which every digit of a hidden number comes ` +
       "out right, by length in tokens and by how deep the number is hidden (0 % is the start). Strong colour is found. " +
       "Factors as in the table above."),
+    sweep.passkey_note ? el("p", {}, sweep.passkey_note) : null,
     el("div", {class: "heatmaps"}, maps)];
 }
 
@@ -317,7 +327,7 @@ function frequencyChart(sweep) {
   const length = columns[c].length;
   const wavelength = (f) => (f > 0 ? 2 * Math.PI / f : NaN);
   const make = () => {
-    const ys = [trained, length];
+    const ys = trained > 0 ? [trained, length] : [length];
     const datasets = series.map(({method, cell}) => {
       const points = cell.inv_freq.map((f, i) => ({x: i, y: wavelength(f)})).filter((p) => number(p.y));
       ys.push(...points.map((p) => p.y));
@@ -325,8 +335,7 @@ function frequencyChart(sweep) {
     });
     return chartConfig(datasets,
       {x: linearAxis("pair of dimensions"), y: logAxis("wavelength, tokens", ys)},
-      [{axis: "y", value: trained, label: `trained ${grouped(trained)}`},
-       {axis: "y", value: length, label: `target ${grouped(length)}`}],
+      [...trainedMark("y", trained), {axis: "y", value: length, label: `target ${grouped(length)}`}],
       (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${short(item.raw.y)} tokens`);
   };
   return [el("h2", {}, `Frequencies of each method, at ${grouped(length)} tokens`), el("div", {class: "card"},
@@ -349,7 +358,7 @@ function protocol(sweep) {
     ["model", h.model_path], ["model hash", h.model_hash], ["text", h.text_path],
     ["text tokens", grouped(h.text_tokens)], ["text hash", h.text_hash],
     ["tokenizer", h.tokenizer], ["tokenizer hash", h.tokenizer_hash || "–"],
-    ["trained length", `${grouped(h.trained_length)} tokens`], ["protocol", h.protocol],
+    ["trained length", h.trained_length > 0 ? `${grouped(h.trained_length)} tokens` : "the model does not say"], ["protocol", h.protocol],
     ["windows a cell", range("windows")], ["scored tokens a cell", range("scored_tokens")],
     ["BOS rule", h.bos], ["passkey", h.passkey_protocol || "not measured"], ["seed", String(h.seed)],
     ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
@@ -377,7 +386,7 @@ function plan(sweep) {
   }
   return [el("h2", {}, "What the model does with positions"), el("div", {class: "card"},
     first.rotary_dim ? el("p", {}, `Rotary, ${first.rotary_dim} dimensions of each head (${first.rotary_dim / 2} pairs), base ` +
-      `${grouped(short(first.rope_base))}, trained at ${grouped(sweep.header.trained_length)} tokens.`) : null,
+      `${grouped(short(first.rope_base))}, ${trainedAt(sweep.header.trained_length)}.`) : null,
     sweep.header.notes.length ? el("ul", {}, sweep.header.notes.map((n) =>
       el("li", {}, n.includes("\n") ? el("pre", {}, n) : n))) : null,
     el("details", {}, el("summary", {}, "Every plan that was measured, with its hash"),
@@ -420,7 +429,7 @@ function comparison(sweeps) {
     });
     const ticks = [...xs].sort((a, b) => a - b);
     return chartConfig(datasets, {x: logAxis("length in tokens", ticks, ticks), y: logAxis(unit, ys)},
-      [...new Set(sweeps.map((s) => s.header.trained_length))].map((t) => ({axis: "x", value: t, label: `trained ${grouped(t)}`})),
+      [...new Set(sweeps.map((s) => s.header.trained_length))].flatMap((t) => trainedMark("x", t)),
       (item) => `${grouped(item.raw.x)} tokens`,
       (item) => `${item.dataset.label} (${withFactor(item.raw.cell.method, item.raw.cell.factor)}): ${fixed(item.raw.y, 3)}`);
   };
@@ -437,13 +446,13 @@ const many = data.sweeps.length > 1;
 const firstHeader = data.sweeps[0].header;
 page.append(el("header", {},
   el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `${firstHeader.model_name}: how far it reaches`),
-    many ? null : el("p", {class: "soft"}, `Trained at ${grouped(firstHeader.trained_length)} tokens; measured on ${firstHeader.text_path}.`)),
+    many ? null : el("p", {class: "soft"}, `${trainedAt(firstHeader.trained_length).replace("t", "T")}; measured on ${firstHeader.text_path}.`)),
   themeButton()));
 if (many) page.append(...comparison(data.sweeps));
 for (const sweep of data.sweeps) {
   page.append(el("div", {class: "sweep"},
     many ? el("h1", {}, sweep.label) : null,
-    many ? el("p", {class: "soft"}, `${sweep.header.model_name}, trained at ${grouped(sweep.header.trained_length)} tokens; measured on ${sweep.header.text_path}.`) : null,
+    many ? el("p", {class: "soft"}, `${sweep.header.model_name}, ${trainedAt(sweep.header.trained_length)}; measured on ${sweep.header.text_path}.`) : null,
     answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
     entropyChart(sweep), passkeyMaps(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
 
@@ -14,7 +15,8 @@ std::string PasskeyName(const SweepSpec& spec, const SweepInputs& inputs) {
   std::ostringstream name;
   name << BuiltinPasskey().format << ": " << BuiltinPasskey().digits << " digits, depths";
   for (const double depth : spec.passkey_options.depths) name << ' ' << depth;
-  name << ", " << spec.passkey_options.trials << " trials each";
+  name << ", " << spec.passkey_options.trials << " trials each, "
+       << (spec.passkey_text_filler ? "filler from the text" : "built-in filler");
   return name.str();
 }
 
@@ -140,8 +142,13 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
     AddPerplexity(std::move(result), cell);
   }
   if (WithPasskey(spec, inputs, task.length)) {
-    std::span<const int32_t> filler;
-    if (inputs.text != nullptr) filler = inputs.text->ids;
+    std::span<const int32_t> filler;  // empty: the template's own
+    if (spec.passkey_text_filler) {
+      if (inputs.text == nullptr) {
+        throw Error(ErrorCode::kInvalidArgument, "passkey filler from the text needs a text");
+      }
+      filler = inputs.text->ids;
+    }
     AddPasskey(MeasurePasskey(*inputs.decoder, task.plan, *inputs.tokenizer, filler, task.length,
                               spec.passkey_options, options),
                spec.passkey_options, cell);

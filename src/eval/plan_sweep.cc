@@ -38,47 +38,61 @@ void CheckSpec(const SweepSpec& spec) {
   }
 }
 
+bool TakesFactor(const SweepMethod& method) { return !method.fixed && method.name != "none"; }
+
+int64_t Longest(const SweepSpec& spec) {
+  const auto longest = std::max_element(spec.lengths.begin(), spec.lengths.end());
+  return longest == spec.lengths.end() ? 0 : *longest;
+}
+
 // (factor, length) of a method that takes a factor.
 std::vector<std::pair<double, int64_t>> FactorsAndLengths(const SweepSpec& spec,
-                                                          const std::set<int64_t>& lengths) {
+                                                          const SweepMethod& method) {
   std::vector<std::pair<double, int64_t>> result;
   if (!spec.factors.empty()) {
     for (const double factor : spec.factors) {
-      for (const int64_t length : lengths) result.emplace_back(factor, length);
+      for (const int64_t length : spec.lengths) result.emplace_back(factor, length);
     }
     return result;
   }
-  for (const int64_t target : spec.lengths) {
-    if (target <= spec.trained_length) continue;
-    const double factor = static_cast<double>(target) / static_cast<double>(spec.trained_length);
-    result.emplace_back(factor, target);
-    for (const int64_t length : lengths) {
-      if (length <= spec.trained_length) result.emplace_back(factor, length);
-    }
+  if (spec.trained_length <= 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "method " + method.name +
+                    ": the model does not say at which length it was trained; give --trained N, "
+                    "or --factors");
+  }
+  const auto factor = [&](int64_t length) {
+    return static_cast<double>(length) / static_cast<double>(spec.trained_length);
+  };
+  const int64_t longest = Longest(spec);
+  if (longest <= spec.trained_length) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "method " + method.name + " has nothing to do: every length is within the " +
+                    std::to_string(spec.trained_length) +
+                    " tokens the model was trained at; give a longer one or --factors");
+  }
+  for (const int64_t length : spec.lengths) {
+    result.emplace_back(factor(length > spec.trained_length ? length : longest), length);
   }
   return result;
 }
 
-// The lengths given, and those that show what a factor costs on short text.
-std::set<int64_t> AllLengths(const SweepSpec& spec) {
-  std::set<int64_t> lengths(spec.lengths.begin(), spec.lengths.end());
-  const bool takes_factor =
-      std::any_of(spec.methods.begin(), spec.methods.end(),
-                  [](const SweepMethod& m) { return !m.fixed && m.name != "none"; });
-  if (!takes_factor || !spec.factors.empty()) return lengths;
-  if (spec.trained_length <= 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the model does not say at which length it was trained; give --trained N");
+// Tasks that compute the same as an earlier one of that length point to it.
+void FindShared(std::vector<SweepTask>& tasks) {
+  std::map<std::pair<int64_t, std::string>, int64_t> first_with;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const auto [it, added] =
+        first_with.try_emplace({tasks[i].length, tasks[i].plan_hash}, static_cast<int64_t>(i));
+    if (!added) tasks[i].shares = it->second;
   }
-  if (*lengths.rbegin() <= spec.trained_length) return lengths;
-  if (*lengths.begin() >= spec.trained_length && spec.trained_length >= 8) {
-    lengths.insert(spec.trained_length / 2);
-  }
-  lengths.insert(spec.trained_length);
-  return lengths;
 }
 
 }  // namespace
+
+bool JudgesBeyondTrained(const SweepSpec& spec) {
+  const int64_t trained = spec.trained_length;
+  return trained > 0 && Longest(spec) > trained && spec.protocol.CanScore(trained);
+}
 
 SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
                    const PositionPlan& model_plan) {
@@ -113,36 +127,50 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
 
 std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan) {
   CheckSpec(spec);
-  const std::set<int64_t> lengths = AllLengths(spec);
   std::vector<SweepTask> tasks;
   std::set<std::tuple<std::string, double, int64_t>> seen;
   for (const SweepMethod& method : spec.methods) {
     std::vector<std::pair<double, int64_t>> cells;
-    if (method.fixed || method.name == "none") {
-      for (const int64_t length : lengths) cells.emplace_back(1.0, length);
+    if (TakesFactor(method)) {
+      cells = FactorsAndLengths(spec, method);
     } else {
-      cells = FactorsAndLengths(spec, lengths);
-      if (cells.empty()) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "method " + method.name + " has nothing to do: every length is within the " +
-                        std::to_string(spec.trained_length) +
-                        " tokens the model was trained at; give a longer one or --factors");
-      }
+      for (const int64_t length : spec.lengths) cells.emplace_back(1.0, length);
     }
     for (const auto& [factor, length] : cells) {
       if (!seen.emplace(method.name, factor, length).second) continue;
       tasks.push_back(MakeTask(method, factor, length, spec.trained_length, model_plan));
     }
   }
+  if (JudgesBeyondTrained(spec) && !seen.contains({"none", 1, spec.trained_length})) {
+    SweepMethod none;
+    none.name = "none";
+    tasks.insert(tasks.begin(),
+                 MakeTask(none, 1, spec.trained_length, spec.trained_length, model_plan));
+    tasks.front().added = true;
+  }
   // Short lengths first: they take seconds and already show what a method costs there.
   std::stable_sort(tasks.begin(), tasks.end(),
                    [](const SweepTask& a, const SweepTask& b) { return a.length < b.length; });
-  std::map<std::pair<int64_t, std::string>, int64_t> first_with;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const auto [it, added] =
-        first_with.try_emplace({tasks[i].length, tasks[i].plan_hash}, static_cast<int64_t>(i));
-    if (!added) tasks[i].shares = it->second;
+  FindShared(tasks);
+  return tasks;
+}
+
+std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,
+                                const PositionPlan& model_plan, const std::vector<Cell>& cells) {
+  if (!JudgesBeyondTrained(spec)) return tasks;
+  for (const Recommendation& r : Recommend(cells)) {
+    const auto method = std::find_if(spec.methods.begin(), spec.methods.end(),
+                                     [&](const SweepMethod& m) { return m.name == r.method; });
+    if (method == spec.methods.end()) continue;
+    SweepTask task =
+        MakeTask(*method, r.factor, spec.trained_length, spec.trained_length, model_plan);
+    task.added = true;
+    const bool there = std::any_of(tasks.begin(), tasks.end(), [&](const SweepTask& t) {
+      return t.method == task.method && t.factor == task.factor && t.length == task.length;
+    });
+    if (!there) tasks.push_back(std::move(task));
   }
+  FindShared(tasks);
   return tasks;
 }
 

@@ -33,6 +33,12 @@ std::string Protocol::Name() const {
   return "";
 }
 
+bool Protocol::CanScore(int64_t length) const {
+  if (kind == Kind::kAligned) return scored_per_anchor < length;
+  if (kind == Kind::kSliding && stride >= length) return false;
+  return length >= 4;
+}
+
 Protocol Protocol::Parse(const std::string& s) {
   Protocol protocol;
   if (s == "aligned") return protocol;

@@ -34,12 +34,20 @@ PairedDifference Compare(const Cell& a, const Cell& b);
 
 int64_t PasskeyHits(const Cell& cell);
 
-// No scaling at the trained length; without such a cell the lowest perplexity there; else null.
-const Cell* Baseline(const std::vector<Cell>& cells);
-// Whether retrieval can tell methods apart: false when the model fails at its trained length
-// already.
-bool PasskeyCounts(const Cell* baseline);
-bool IsUsable(const Cell& cell, const Cell* baseline);
+// What a sweep is judged by; pointers into its cells.
+struct Yardstick {
+  // No scaling at the trained length; null: not measured, so nothing can be judged.
+  const Cell* baseline = nullptr;
+  bool passkey_measured = false;
+  // No scaling at the shortest length or at the trained one, where the model fails the passkey task
+  // already: then passkey decides nothing. Null: it counts.
+  const Cell* passkey_fails = nullptr;
+};
+Yardstick FindYardstick(const std::vector<Cell>& cells);
+// Why passkey decides nothing; empty where it counts or was not measured.
+std::string PasskeyNote(const Yardstick& yardstick);
+// False without a baseline.
+bool IsUsable(const Cell& cell, const Yardstick& yardstick);
 // The rule that IsUsable applies, in words, with the numbers of this sweep.
 std::string UsabilityRule(const std::vector<Cell>& cells);
 
@@ -49,10 +57,31 @@ struct Reach {
   std::string method;
   int64_t longest_usable = 0;
   double factor = 1;  // at that length
-  // What that factor costs at the trained length; absent when not measured.
+  // What that factor costs at the trained length against no scaling; absent when not measured, and
+  // for no scaling itself.
   std::optional<PairedDifference> cost;
 };
-std::vector<Reach> Reaches(const std::vector<Cell>& cells);  // in order of first appearance
+// In order of first appearance; empty without a baseline.
+std::vector<Reach> Reaches(const std::vector<Cell>& cells);
+
+// What there is to say about one length, for the paragraph of it. Pointers into the cells.
+struct Verdict {
+  int64_t length = 0, trained = 0;
+  size_t measured = 0;  // cells at this length
+  Yardstick yardstick;
+  const Cell* unscaled = nullptr;      // no scaling at this length
+  const Cell* chosen = nullptr;        // null: none good enough
+  const Cell* nearest = nullptr;       // the best by the rule, usable or not
+  const Cell* best_passkey = nullptr;  // highest accuracy at this length
+  const Cell* runner_up = nullptr;
+  std::vector<const Cell*> vetoed;  // lower perplexity than `nearest`, but retrieval too bad
+  std::vector<const Cell*> same;    // compute the same frequencies as `chosen`
+  // Of `chosen` at the trained length against no scaling; absent as in Reach.
+  std::optional<PairedDifference> cost;
+};
+Verdict Judge(const std::vector<Cell>& cells, int64_t length);
+// The paragraph. `reaches` are those of all cells.
+std::string VerdictText(const Verdict& verdict, const std::vector<Reach>& reaches);
 
 const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
                      int64_t length);

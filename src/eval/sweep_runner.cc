@@ -1,6 +1,11 @@
 // The sweep: runs what the folder does not hold yet, one synced row at a time.
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
+#include <system_error>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
@@ -48,6 +53,25 @@ std::string IdentityOf(const SweepTask& task, const Cell& common) {
 }
 
 }  // namespace
+
+std::vector<bool> FinishedTasks(const std::vector<SweepTask>& tasks, const SweepHeader& header,
+                                const std::string& folder) {
+  const std::string path = folder + "/results.jsonl";
+  std::ostringstream text;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+  }
+  const internal::ParsedResults old = internal::ParseResults(text.str(), path);
+  if (old.has_header) CheckSame(old.results.header, header.common, path);
+  std::set<std::string> finished;
+  for (const Cell& cell : old.results.cells) finished.insert(cell.Identity());
+  std::vector<bool> out;
+  for (const SweepTask& task : tasks) {
+    out.push_back(finished.contains(IdentityOf(task, header.common)));
+  }
+  return out;
+}
 
 std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                            const SweepInputs& inputs, const SweepHeader& header,

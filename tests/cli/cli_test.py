@@ -278,8 +278,8 @@ class Cli(support.CliCase):
         self.json(*common, "--dry-run")
 
     def test_passkey(self):
-        cell = self.json("passkey", MODEL, "--length", TRAINED, "--text", self.text, "--json",
-                         "--passkey-trials", 2)
+        cell = self.json("passkey", MODEL, "--length", TRAINED, "--passkey-filler", "text", "--text",
+                         self.text, "--json", "--passkey-trials", 2)
         self.assertEqual(cell["passkey_trials"], 10)
         self.assertGreaterEqual(cell["passkey_accuracy"], 0.7)  # the model was trained to do this
         far = self.json("passkey", MODEL, "--length", "2k", "--json", "--passkey-trials", 1)

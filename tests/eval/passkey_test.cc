@@ -164,6 +164,46 @@ TEST(Passkey, ExactMeansEveryTokenHasTheHighestLogit) {
   EXPECT_EQ(MeasurePasskey(*Tiny().decoder, plan, tokenizer, filler, 160, options, {}).accuracy, 0);
 }
 
+// A cell hides the passkey in the same words whatever its text is, unless it is told to use it.
+TEST(Passkey, ACellHasTheBuiltInFillerUnlessItIsTheText) {
+  SweepSpec spec;
+  spec.trained_length = test::kTinyTrained;
+  spec.perplexity = false;
+  spec.passkey_options.trials = 1;
+  spec.passkey_options.depths = {0.5};
+  Parrot tokenizer;
+  const TokenText text = test::RandomText(700, 3);
+  SweepInputs inputs;
+  inputs.decoder = Tiny().decoder.get();
+  inputs.tokenizer = &tokenizer;
+  inputs.text = &text;
+  const PositionPlan& plan = Tiny().files.config.plan;
+  SweepMethod none;
+  none.name = "none";
+  const SweepTask task = MakeTask(none, 1, 160, spec.trained_length, plan);
+  const auto run = [&] {
+    return RunCell(task, spec, inputs, CommonFields(spec, inputs, 160), nullptr);
+  };
+  // The answer is what the model says in the built-in filler; it says other things in the text.
+  const auto trial =
+      MeasurePasskey(*Tiny().decoder, plan, tokenizer, {}, 160, spec.passkey_options, {}).trials[0];
+  const std::vector<int32_t> filler = tokenizer.Encode(BuiltinPasskey().default_filler, {});
+  for (int round = 0; round < 2; ++round) {
+    const auto ids = MakePasskeyPrompt(tokenizer, filler, 0, 160, 0.5, trial.key, {}).ids;
+    tokenizer.answer[round] = test::ReferenceArgmax(*Tiny().decoder, plan, ids)[158 + round];
+  }
+  const Cell builtin = run();
+  EXPECT_EQ(builtin.passkey_accuracy, 1);
+  EXPECT_TRUE(builtin.passkey_protocol.ends_with(", built-in filler")) << builtin.passkey_protocol;
+  spec.passkey_text_filler = true;
+  const Cell of_text = run();
+  EXPECT_EQ(of_text.passkey_accuracy, 0);
+  EXPECT_TRUE(of_text.passkey_protocol.ends_with(", filler from the text"));
+  EXPECT_NE(of_text.Identity(), builtin.Identity());
+  inputs.text = nullptr;
+  EXPECT_THROW(run(), Error);
+}
+
 TEST(Passkey, WithoutTextTheDefaultFillerIsUsed) {
   PasskeyOptions options;
   options.trials = 1;

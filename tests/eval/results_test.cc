@@ -57,7 +57,7 @@ struct SmallSweep {
       method.name = name;
       spec.methods.push_back(method);
     }
-    spec.lengths = {256};
+    spec.lengths = {32, 64, 256};
     spec.trained_length = test::kTinyTrained;
     spec.protocol = Protocol::Parse("aligned:8");
     spec.protocol.anchors = 3;
@@ -190,6 +190,21 @@ TEST(RunSweep, RowsCarryWhatWasMeasured) {
   EXPECT_EQ(read.header.command, "ropewalk sweep");
   EXPECT_EQ(read.header.model_path, "here/m\xef\xbf\xbd");
   EXPECT_EQ(read.dropped_bytes, 0);
+}
+
+TEST(FinishedTasks, AreThoseWhoseRowsAreThere) {
+  SmallSweep sweep;
+  TempFolder folder;
+  const auto finished = [&] { return FinishedTasks(sweep.tasks, sweep.header, folder.path()); };
+  EXPECT_EQ(finished(), std::vector<bool>(6, false));
+  EXPECT_FALSE(std::ifstream(folder / "results.jsonl"));
+  sweep.Run(folder.path());
+  EXPECT_EQ(finished(), std::vector<bool>(6, true));
+  const std::string whole = Slurp(folder / "results.jsonl");
+  Write(folder / "results.jsonl", whole.substr(0, whole.size() - 5));
+  EXPECT_EQ(finished(), std::vector<bool>({true, true, true, true, true, false}));
+  sweep.header.common.seed = 2;
+  EXPECT_THROW(finished(), Error);
 }
 
 TEST(RunSweep, EqualRunsGiveEqualRowsButForSeconds) {

@@ -105,6 +105,7 @@ TEST(Recommend, LeadWithinTheNoise) {
   EXPECT_FALSE(r[0].lead_outside_noise);
   EXPECT_THAT(r[0].text, HasSubstr("cannot be told apart"));
   EXPECT_THAT(r[0].text, HasSubstr("was not measured"));  // the cost: no cell at 256
+  EXPECT_TRUE(std::isnan(r[0].trained_length_cost));
 }
 
 TEST(Recommend, EqualFrequenciesAreNoRunnerUp) {
@@ -125,6 +126,7 @@ TEST(Recommend, PasskeyVeto) {
       WithBaseline({MakeCell({"yarn", 4, 1024, 22, 18}), MakeCell({"llama3", 4, 1024, 21, 8})}));
   EXPECT_EQ(r[0].method, "yarn");
   EXPECT_THAT(r[0].text, HasSubstr("llama3 with factor 4 has a lower perplexity, but finds"));
+  EXPECT_THAT(r[0].text, HasSubstr("All others find the passkey significantly less often."));
   r = Recommend(
       WithBaseline({MakeCell({"yarn", 4, 1024, 22, 18}), MakeCell({"llama3", 4, 1024, 21, 14})}));
   EXPECT_EQ(r[0].method, "llama3");
@@ -147,13 +149,83 @@ TEST(Recommend, NoneGoodEnough) {
   EXPECT_EQ(half[0].method, "yarn");
 }
 
-// A model that cannot do the task at its trained length says nothing about methods by failing
-// later.
+// A model that cannot do the task at its trained length, or on short text even, says nothing about
+// methods by failing later.
 TEST(Recommend, PasskeyDoesNotCountWhereTheModelCannotDoIt) {
-  std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20, 1}), MakeCell({"none", 1, 1024, 90, 0}),
-                             MakeCell({"yarn", 4, 1024, 21, 0})};
-  EXPECT_EQ(Recommend(cells)[0].method, "yarn");
-  EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr("finds only 1 of 20"));
+  const auto sweep = [](int64_t at_64, int64_t at_128, int64_t at_256) {
+    // By passkey, which llama3 passes, yarn would be left out twice: by the veto and by the rule.
+    return std::vector<Cell>{
+        MakeCell({"none", 1, 64, 24, at_64}),   MakeCell({"none", 1, 128, 22, at_128}),
+        MakeCell({"none", 1, 256, 20, at_256}), MakeCell({"none", 1, 1024, 90, 0}),
+        MakeCell({"yarn", 4, 1024, 21, 0}),     MakeCell({"llama3", 4, 1024, 23, 19})};
+  };
+  for (const auto& [cells, where] :
+       {std::pair(sweep(20, 20, 1), "finds only 1 of 20 at 256 tokens already"),
+        std::pair(sweep(5, 20, 20), "finds only 5 of 20 at 64 tokens already"),
+        std::pair(sweep(5, 20, 1), "finds only 5 of 20 at 64 tokens already")}) {
+    const auto r = Recommend(cells);
+    EXPECT_EQ(r[0].method, "yarn");
+    EXPECT_THAT(r[0].text, HasSubstr("0 of 20 trials, which decides nothing"));
+    EXPECT_THAT(r[0].text, HasSubstr(where));
+    EXPECT_THAT(r[0].text, Not(HasSubstr("significantly less often")));
+    EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr(where));
+    EXPECT_THAT(internal::PasskeyNote(internal::FindYardstick(cells)),
+                HasSubstr("the task says nothing about longer text"));
+  }
+  // 6 of 20 is not significantly below a half, and what lies between decides nothing.
+  for (const auto& cells : {sweep(6, 20, 20), sweep(20, 0, 20)}) {
+    EXPECT_EQ(Recommend(cells)[0].method, "llama3");
+    EXPECT_EQ(internal::PasskeyNote(internal::FindYardstick(cells)), "");
+  }
+}
+
+// Without no scaling at the trained length there is nothing to judge by, and no cost.
+TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
+  const std::vector<Cell> cells = {MakeCell({"linear", 4, 256, 332.6}),
+                                   MakeCell({"linear", 4, 1024, 345})};
+  auto r = Recommend(cells);
+  ASSERT_EQ(r.size(), 1u);
+  EXPECT_FALSE(r[0].judged);
+  EXPECT_EQ(r[0].method, "");
+  EXPECT_TRUE(std::isnan(r[0].trained_length_cost));
+  EXPECT_EQ(r[0].longest_usable, 0);
+  EXPECT_THAT(r[0].text, HasSubstr("nothing can be recommended: no scaling at 256 tokens"));
+  EXPECT_THAT(r[0].text, HasSubstr("linear with factor 4 has perplexity 345.0."));
+  for (const char* word : {"best", "costs", "use "}) {
+    EXPECT_THAT(r[0].text, Not(HasSubstr(word)));
+  }
+  EXPECT_TRUE(Reaches(cells).empty());
+  EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr("Nothing can be judged"));
+  std::vector<Cell> two = cells;
+  two.push_back(MakeCell({"yarn", 4, 1024, 30}));
+  EXPECT_THAT(Recommend(two)[0].text, HasSubstr("yarn with factor 4 has the lowest perplexity of"));
+  // With it linear is what it is.
+  std::vector<Cell> with = cells;
+  with.push_back(MakeCell({"none", 1, 256, 155.3}));
+  r = Recommend(with);
+  EXPECT_TRUE(r[0].judged);
+  EXPECT_EQ(r[0].method, "");
+  EXPECT_THAT(r[0].text, HasSubstr("no method is good enough. The only one measured, linear with "
+                                   "factor 4, has perplexity 345.0, 2.22 times the 155.3"));
+}
+
+TEST(Recommend, NoScalingCostsNothingAgainstItselfAndIsNotBestAlone) {
+  const std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}), MakeCell({"none", 1, 1024, 21})};
+  const auto r = Recommend(cells);
+  EXPECT_EQ(r[0].method, "none");
+  EXPECT_TRUE(std::isnan(r[0].trained_length_cost));
+  EXPECT_THAT(r[0].text, HasSubstr("change nothing: no scaling is good enough."));
+  EXPECT_THAT(r[0].text, HasSubstr("no other method to compare it with"));
+  EXPECT_THAT(r[0].text, Not(HasSubstr("best")));
+  EXPECT_FALSE(Reaches(cells)[0].cost.has_value());
+}
+
+TEST(Recommend, AnUnknownTrainedLengthRecommendsNothing) {
+  std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20, 20}), MakeCell({"none", 1, 1024, 90, 0}),
+                             MakeCell({"linear", 4, 1024, 21, 20})};
+  for (Cell& c : cells) c.trained_length = 0;
+  EXPECT_TRUE(Recommend(cells).empty());
+  EXPECT_TRUE(Reaches(cells).empty());
 }
 
 TEST(Recommend, NothingToChange) {
@@ -167,8 +239,9 @@ TEST(Recommend, InterruptedSweeps) {
   EXPECT_TRUE(Recommend({}).empty());
   EXPECT_TRUE(Reaches({}).empty());
   EXPECT_TRUE(Recommend({MakeCell({"none", 1, 256, 20, 20})}).empty());
-  // Neither a baseline nor a second method.
-  const auto r = Recommend({MakeCell({"yarn", 4, 1024, 21, 19})});
+  // No second method.
+  const auto r =
+      Recommend({MakeCell({"none", 1, 256, 20, 20}), MakeCell({"yarn", 4, 1024, 21, 19})});
   EXPECT_EQ(r[0].method, "yarn");
   EXPECT_THAT(r[0].text, HasSubstr("no other method to compare"));
   EXPECT_THAT(r[0].text, Not(HasSubstr("without scaling")));

@@ -102,6 +102,31 @@ TEST(Summary, SaysThatThereIsNothingToSay) {
   EXPECT_THAT(SummaryText(MakeSweepReport("s", results)), HasSubstr("nothing to recommend"));
 }
 
+// A model that does not say at which length it was trained, and a task that it cannot do.
+TEST(Summary, NothingIsTrainedAtZero) {
+  SweepResults results;
+  results.cells = {MakeCell({"none", 1, 128, 20, 2}), MakeCell({"none", 1, 256, 30, 0})};
+  for (Cell& c : results.cells) c.trained_length = 0;
+  results.header.common = results.cells[0];
+  const SweepReport report = MakeSweepReport("s", results);
+  const std::string html = Html({report});
+  const std::string plain =
+      html.substr(html.find("<pre>"), html.find("</pre>") - html.find("<pre>"));
+  for (std::string text : {SummaryText(report), Markdown({report}), plain}) {
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    EXPECT_THAT(text, HasSubstr("Trained at a length that the model does not say."));
+    EXPECT_THAT(text, HasSubstr("Nothing is recommended"));
+    EXPECT_THAT(text, HasSubstr("finds only 2 of 20 at 128 tokens already"));
+    for (const char* wrong : {"inf", "nan", "at 0", "trained 0"}) {
+      EXPECT_THAT(text, Not(HasSubstr(wrong)));
+    }
+  }
+  const Json json = ReportJson({report}).at("sweeps").at(0);
+  EXPECT_EQ(json.at("passkey_counts"), false);
+  EXPECT_THAT(json.at("passkey_note").get<std::string>(), HasSubstr("2 of 20"));
+  EXPECT_TRUE(json.at("recommendations").empty());
+}
+
 TEST(Csv, OneLineACellAndQuoting) {
   SweepResults results;
   results.cells = {MakeCell({"none", 1, 256, 20, 20, 0, 1}), MakeCell({"yarn", 4, 1024, 21})};
@@ -171,6 +196,19 @@ TEST(Json, HoldsAnswerAndCells) {
   EXPECT_EQ(sweep.at("recommendations").size(), 3u);
   EXPECT_EQ(sweep.at("recommendations").at(2).at("settings").size(), 5u);
   EXPECT_EQ(sweep.at("usable").size(), 8u);
+  EXPECT_EQ(sweep.at("passkey_counts"), true);
+  EXPECT_EQ(sweep.at("passkey_note"), "");
+  EXPECT_TRUE(sweep.at("usable").at(0).at("cost_at_trained_length").is_null());  // none
+  EXPECT_TRUE(sweep.at("recommendations").at(2).at("trained_length_cost").is_number());
+  // Without no scaling at the trained length a cost would be one against something else.
+  SweepResults alone;
+  alone.cells = {MakeCell({"linear", 4, 256, 332}), MakeCell({"linear", 4, 1024, 345})};
+  const Json text = Json::parse(ReportJson({MakeSweepReport("s", alone)}).dump());
+  const Json& r = text.at("sweeps").at(0).at("recommendations").at(0);
+  EXPECT_EQ(r.at("judged"), false);
+  EXPECT_TRUE(r.at("method").is_null());
+  EXPECT_TRUE(r.at("trained_length_cost").is_null());
+  EXPECT_TRUE(text.at("sweeps").at(0).at("passkey_counts").is_null());
 }
 
 TEST(Escape, Html) {

@@ -35,6 +35,7 @@ struct Protocol {
   bool bos = false;  // a BOS token stands first in every window
 
   std::string Name() const;                     // "aligned:128"
+  bool CanScore(int64_t length) const;          // a window of so many tokens, BOS counted
   static Protocol Parse(const std::string& s);  // Error lists the forms
 };
 
@@ -175,6 +176,7 @@ struct SweepSpec {
   bool perplexity = true;
   bool passkey = true;
   PasskeyOptions passkey_options;
+  bool passkey_text_filler = false;  // filler is the running text, not the template's own
   AnglePrecision angles = AnglePrecision::kExact;
   std::optional<int32_t> bos_id;
 };
@@ -235,34 +237,46 @@ struct SweepTask {
   std::string scaling;
   std::string plan_hash;
   int64_t shares = -1;  // index of the earlier task with the same length and plan, or -1
+  bool added = false;   // not asked for: the rules of the recommendation need it
 };
 // The plan of one cell. `factor` does not matter for fixed methods and none.
 SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
                    const PositionPlan& model_plan);
-// The cells of a spec in the order they run (short before long); equal (method, factor, length)
-// once.
-//   none             every length
-//   fixed methods    every length
-//   other methods    each length beyond the trained one with factor length / trained, and each such
-//                    factor at the trained length and at the given lengths below (else half of it);
-//                    with `factors`, each factor at each length instead
-// Lengths up to the trained one that the rule adds are added for `none` and fixed methods too.
+// The cells of a spec in the order they run (short before long): one for each method at each
+// length, equal (method, factor, length) once.
+//   none, fixed      as they are
+//   other methods    beyond the trained length with factor length / trained; up to it with the
+//                    largest such factor, which shows the most that leaving it on costs; with
+//                    `factors`, each factor at each length instead
+// Where a length lies beyond the trained one, none at the trained length is added when it was not
+// asked for: what is usable is judged by it.
 std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan);
+// Whether a length lies beyond the trained one, and the trained one can be measured to judge it by.
+bool JudgesBeyondTrained(const SweepSpec& spec);
+// `tasks` and, behind them, those that say what the settings recommended for `cells` cost at the
+// trained length, where they are not among `tasks`: at most one for each length beyond it.
+std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,
+                                const PositionPlan& model_plan, const std::vector<Cell>& cells);
 
 // What the user should do at one target length.
 struct Recommendation {
   int64_t length = 0;
-  std::string method;  // empty: none is good enough
+  bool judged = true;  // false: no scaling at the trained length was not measured
+  std::string method;  // empty: none is good enough, or not judged
   double factor = 1;
   double perplexity = 0, passkey_accuracy = 0;
   bool lead_outside_noise = false;
   std::string runner_up;
-  double trained_length_cost = 0;  // nats a token at the trained length against no scaling
-  int64_t longest_usable = 0;      // of this method over all lengths, by the stated rule
-  std::string text;                // one paragraph in plain words
+  // Nats a token at the trained length against no scaling; NaN where that was not measured, and for
+  // no scaling itself.
+  double trained_length_cost = std::numeric_limits<double>::quiet_NaN();
+  int64_t longest_usable = 0;  // of this method over all lengths, by the stated rule
+  std::string text;            // one paragraph in plain words
 };
-// Usable: perplexity at most 1.25 times that of no scaling at the trained length, and passkey
-// (where measured) not significantly below 0.5.
+// One for each length beyond the trained one; none where that is unknown. Usable: perplexity at
+// most 1.25 times that of no scaling at the trained length, and passkey (where measured) not
+// significantly below 0.5. Where no scaling fails that at the shortest or the trained length
+// already, passkey decides nothing.
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
 
 }  // namespace ropewalk

@@ -69,6 +69,11 @@ struct SweepEvents {
   std::function<void(size_t index, const Cell& cell, bool resumed)> finished;
 };
 
+// For each task whether `folder` holds its row already; none where it holds no results. Throws
+// Error(kMismatch) as RunSweep does. Writes nothing.
+std::vector<bool> FinishedTasks(const std::vector<SweepTask>& tasks, const SweepHeader& header,
+                                const std::string& folder);
+
 // Runs the tasks that `folder` does not hold yet, writing and syncing each row before the next
 // begins, and returns the rows of `tasks` in their order. Creates the folder. Throws
 // Error(kMismatch) when the folder holds results of something else (both values shown) or another

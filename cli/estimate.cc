@@ -1,0 +1,307 @@
+#include "cli/estimate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/progress.h"
+
+namespace ropewalk::cli {
+namespace {
+
+constexpr double kHour = 3600;
+
+// float32: keys and values of every layer, one table of cos and sin, five more where there is a
+// distance map (two for attention, up to three for its entropy); and what a chunk needs.
+int64_t MemoryBytes(const Sweep& sweep, const Decoder& decoder) {
+  const ModelConfig& config = decoder.config();
+  const bool maps = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [](const SweepTask& task) {
+    return std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
+                       [](const LayerPlan& layer) { return layer.map.has_value(); });
+  });
+  const int64_t tables = maps ? 6 : 1;
+  const int64_t cache =
+      sweep.longest * (2 * config.layers * config.kv_heads + tables) * config.head_dim * 4;
+  const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
+  return decoder.weight_bytes() + cache + scratch;
+}
+
+// The cells that may come behind: for each length beyond the trained one, what the setting that is
+// recommended for it costs there, where no task says that already.
+std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
+  const SweepSpec& spec = sweep.spec;
+  std::map<int64_t, SweepTask> costs;  // by length
+  if (!JudgesBeyondTrained(spec)) return {};
+  for (const SweepTask& task : sweep.tasks) {
+    if (task.length <= spec.trained_length || task.method == "none") continue;
+    const bool there = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [&](const auto& t) {
+      return t.method == task.method && t.factor == task.factor && t.length == spec.trained_length;
+    });
+    if (there) continue;
+    costs.emplace(task.length, task).first->second.length = spec.trained_length;
+  }
+  std::vector<SweepTask> tasks;
+  for (const auto& [length, task] : costs) tasks.push_back(task);
+  return tasks;
+}
+
+// What the trials of --search take, and one more method at every length.
+CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trials) {
+  SweepTask task;
+  task.plan = sweep.files.config.plan;
+  task.length = sweep.longest;
+  SweepSpec spec = sweep.spec;
+  spec.passkey = false;
+  CellCost sum = CostOf(task, spec, inputs, sweep.longest);
+  sum.tokens *= trials;
+  sum.flops *= static_cast<double>(trials);
+  for (const int64_t length : sweep.spec.lengths) {
+    task.length = length;
+    const CellCost cost = CostOf(task, sweep.spec, inputs, sweep.longest);
+    sum.tokens += cost.tokens;
+    sum.flops += cost.flops;
+  }
+  return sum;
+}
+
+}  // namespace
+
+double SecondsPerFlop(const Decoder& decoder, const Sweep& sweep) {
+  constexpr int64_t kFirst = 64;     // tokens: enough for matrices, few enough for any model
+  constexpr double kLongEnough = 1;  // seconds: a busy machine has its say
+  constexpr int kMostRuns = 8;
+  const PositionPlan& plan = sweep.files.config.plan;
+  const int64_t most = std::min<int64_t>(
+      {Decoder::kChunkTokens, sweep.longest, static_cast<int64_t>(sweep.text.ids.size())});
+  Sequence sequence(decoder, plan, most, sweep.spec.angles);
+  const auto time = [&](int64_t tokens) {
+    sequence.Truncate(0);
+    const std::span<const int32_t> ids(sweep.text.ids.data(), static_cast<size_t>(tokens));
+    const auto begin = std::chrono::steady_clock::now();
+    decoder.Forward(sequence, ids, nullptr, 0);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  int64_t tokens = std::min(kFirst, most);
+  int runs = 1;
+  double seconds = time(tokens);
+  if (seconds < kLongEnough) {  // that was to make what is made once
+    tokens = most;
+    seconds = 0;
+    for (runs = 0; runs < kMostRuns && seconds < kLongEnough; ++runs) seconds += time(tokens);
+  }
+  return seconds / (runs * ForwardFlops(decoder.config(), plan, static_cast<double>(tokens)));
+}
+
+Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<bool> finished,
+                       bool costs_known, const std::vector<int64_t>& searches,
+                       const double* seconds_per_flop) {
+  Estimate estimate;
+  estimate.finished = std::move(finished);
+  estimate.memory_bytes = MemoryBytes(sweep, *inputs.decoder);
+  const auto add = [&](const CellCost& cost) {
+    estimate.tokens += cost.tokens;
+    estimate.flops += cost.flops;
+  };
+  for (size_t i = 0; i < sweep.tasks.size(); ++i) {
+    const SweepTask& task = sweep.tasks[i];
+    const bool computed = task.shares < 0 && !estimate.finished[i];
+    estimate.cells.push_back(computed ? CostOf(task, sweep.spec, inputs, sweep.longest)
+                                      : CellCost());
+    add(estimate.cells.back());
+  }
+  if (!costs_known) {
+    for (const SweepTask& task : PossibleCosts(sweep)) {
+      ++estimate.most_costs;
+      add(CostOf(task, sweep.spec, inputs, sweep.longest));
+    }
+  }
+  for (const int64_t trials : searches) {
+    estimate.search_trials += trials;
+    add(SearchCost(sweep, inputs, trials));
+  }
+  if (estimate.flops > 0) {
+    estimate.seconds =
+        estimate.flops *
+        (seconds_per_flop != nullptr ? *seconds_per_flop : SecondsPerFlop(*inputs.decoder, sweep));
+  }
+  return estimate;
+}
+
+std::string Text(const Estimate& estimate) {
+  const auto there = std::count(estimate.finished.begin(), estimate.finished.end(), true);
+  std::string text = fmt::format("{} cells", estimate.finished.size());
+  if (there > 0) text += fmt::format(" ({} of them there already)", there);
+  if (estimate.most_costs > 0) {
+    text += fmt::format(
+        ", up to {} more at the trained length for what the recommended settings "
+        "cost there",
+        estimate.most_costs);
+  }
+  if (estimate.search_trials > 0) {
+    text += fmt::format(", {} trials of the search", estimate.search_trials);
+  }
+  return text + fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
+                            estimate.tokens, static_cast<double>(estimate.memory_bytes) / (1 << 20),
+                            Duration(estimate.seconds));
+}
+
+namespace {
+
+// The sweep's command line with other values for some options.
+std::string CommandWith(const CLI::App& command, std::map<std::string, std::string> values) {
+  std::string line = "ropewalk " + command.get_name();
+  for (const CLI::Option* option : command.get_options()) {
+    const CLI::results_t& given = option->results();
+    if (option->get_positional()) {
+      line += " " + Quoted(given.at(0));
+      continue;
+    }
+    const auto changed = values.find(option->get_lnames().front());
+    const std::string name = " --" + option->get_lnames().front();
+    if (changed != values.end()) {
+      line += name + " " + Quoted(changed->second);
+    } else if (option->count() == 0) {
+      continue;
+    } else if (option->get_items_expected_max() == 0) {
+      line += given.at(0) == "false" ? " --" + option->get_lnames().back() : name;
+    } else if (option->get_delimiter() != '\0') {
+      line += name + " " + Quoted(fmt::format("{}", fmt::join(given, ",")));
+    } else {
+      for (const std::string& value : given) line += name + " " + Quoted(value);
+    }
+  }
+  return line;
+}
+
+// The methods that matter most: none and yarn, or the first two.
+std::vector<SweepMethod> FewMethods(const std::vector<SweepMethod>& methods) {
+  std::vector<SweepMethod> few;
+  for (const SweepMethod& m : methods) {
+    if (m.name == "none" || m.name == "yarn") few.push_back(m);
+  }
+  if (few.size() < 2)
+    few.assign(methods.begin(), methods.begin() + std::min<size_t>(2, methods.size()));
+  return few;
+}
+
+// Less of a sweep, and the options that say so.
+struct Smaller {
+  std::map<std::string, std::string> values;
+  Estimate estimate;
+};
+
+class Shrinker {
+ public:
+  Shrinker(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+           const Estimate& estimate)
+      : options_(options),
+        whole_(sweep),
+        inputs_(inputs),
+        seconds_per_flop_(estimate.seconds / estimate.flops) {}
+
+  // The first that fits into an hour, of fewer passkey trials, then fewer anchors too, then fewer
+  // methods, then fewer lengths, the longest first to go; else the quickest of them.
+  std::optional<Smaller> LargestThatFits() const {
+    const std::vector<int64_t>& lengths = whole_.spec.lengths;
+    // One length beyond the trained one stays, where there was one.
+    const auto beyond =
+        std::upper_bound(lengths.begin(), lengths.end(), whole_.spec.trained_length);
+    const size_t fewest =
+        std::min(lengths.size(), static_cast<size_t>(beyond - lengths.begin()) + 1);
+    std::optional<Smaller> quickest;
+    for (size_t n = lengths.size(); n >= std::max<size_t>(1, fewest); --n) {
+      for (const bool few_methods : {false, true}) {
+        for (const int thrift : {0, 1, 2}) {
+          const Smaller s = Make(n, few_methods, thrift);
+          if (s.values.empty()) continue;
+          if (s.estimate.seconds <= kHour) return s;
+          if (!quickest || s.estimate.seconds < quickest->estimate.seconds) quickest = s;
+        }
+      }
+    }
+    return quickest;
+  }
+
+ private:
+  Smaller Make(size_t lengths, bool few_methods, int thrift) const {
+    Smaller s;
+    Sweep sweep;
+    sweep.files.config.plan = whole_.files.config.plan;
+    SweepSpec& spec = sweep.spec = whole_.spec;
+    if (lengths < spec.lengths.size()) {
+      spec.lengths.resize(lengths);
+      s.values["lengths"] = fmt::format("{}", fmt::join(spec.lengths, ","));
+    }
+    if (few_methods && spec.methods.size() > 2 && options_.rope_scaling.empty()) {
+      spec.methods = FewMethods(spec.methods);
+      s.values["methods"] = spec.methods[0].name + "," + spec.methods[1].name;
+    }
+    if (thrift > 0 && spec.passkey && spec.passkey_options.trials > 1) {
+      spec.passkey_options.trials = 1;
+      s.values["passkey-trials"] = "1";
+    }
+    const int64_t anchors = spec.protocol.kind == Protocol::Kind::kAligned ? 3 : 8;
+    if (thrift > 1 && (spec.protocol.anchors == 0 || spec.protocol.anchors > anchors)) {
+      spec.protocol.anchors = anchors;
+      s.values["anchors"] = std::to_string(anchors);
+    }
+    sweep.tasks = PlanSweep(spec, sweep.files.config.plan);
+    sweep.longest = sweep.tasks.back().length;
+    const std::vector<int64_t> searches(options_.search.size(), options_.budget);
+    s.estimate = EstimateSweep(sweep, inputs_, std::vector<bool>(sweep.tasks.size(), false), false,
+                               searches, &seconds_per_flop_);
+    return s;
+  }
+
+  const Options& options_;
+  const Sweep& whole_;
+  const SweepInputs& inputs_;
+  double seconds_per_flop_;
+};
+
+bool IsAnswered(const Options& options) {
+  if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDERR_FILENO) != 1) return false;
+  if (options.text == "-" || options.ids == "-") return false;  // stdin was the text
+  fmt::print(stderr, "ropewalk: start it all the same? [y/N] ");
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+}  // namespace
+
+std::string WhatFits(const Options& options, const CLI::App& command, const Sweep& sweep,
+                     const SweepInputs& inputs, const Estimate& estimate) {
+  std::optional<Smaller> part = Shrinker(options, sweep, inputs, estimate).LargestThatFits();
+  if (!part) return "nothing of it can be left out";
+  // Rows of a smaller sweep do not go into the folder of a larger one.
+  const bool fresh = std::none_of(estimate.finished.begin(), estimate.finished.end(),
+                                  [](bool there) { return there; });
+  if (!fresh) part->values["output"] = options.output + "-hour";
+  return fmt::format("{} about {}: {}",
+                     part->estimate.seconds <= kHour ? "what would fit into one,"
+                                                     : "no part of it fits; the quickest takes",
+                     Duration(part->estimate.seconds), CommandWith(command, part->values));
+}
+
+void CheckWithinAnHour(const Options& options, const CLI::App& command, const Sweep& sweep,
+                       const SweepInputs& inputs, const Estimate& estimate) {
+  if (estimate.seconds <= kHour) return;
+  if (options.yes) return;
+  Message("ropewalk: that is more than an hour; " +
+          WhatFits(options, command, sweep, inputs, estimate));
+  if (IsAnswered(options)) return;
+  throw UsageError(
+      fmt::format("the sweep would take about {}, which is more than an hour: nothing was started; "
+                  "--yes starts it (interrupted, it goes on from there with the same command)",
+                  Duration(estimate.seconds)));
+}
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,282 @@
+"""The sweep as a user plans and reads it: what is measured, what is recommended, how long it takes."""
+
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+
+import support
+from support import MODEL, PROGRAM, SOURCE, make_text, run
+
+TINY = ["--anchors", 2, "--protocol", "aligned:32", "--no-passkey"]
+WEEKS = ["--passkey-trials", 1000000, "--anchors", 4]  # of the smallest model
+
+
+class SweepCase(support.CliCase):
+    def sweep(self, name, *more):
+        return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, *more]
+
+    def rows(self, name):
+        lines = (self.folder / name / "results.jsonl").read_text().splitlines()[1:]
+        return [(r["method"], r["factor"], r["length"]) for r in map(json.loads, lines)]
+
+    def planned(self, *more):
+        plan = self.json(*self.sweep("plan", *more), "--dry-run", "--json")
+        return [(c["method"], c["factor"], c["length"]) for c in plan["cells"]]
+
+    def flat(self, text):
+        return " ".join(text.decode().split())
+
+
+class Planning(SweepCase):
+    def test_each_method_once_at_each_length(self):
+        ten = "none,linear,ntk,dynamic,by-parts,by-parts-repo,yarn,llama3,hope,rerope"
+        plan = self.json(*self.sweep("p", "--methods", ten, "--lengths", "256,512,1024,2k", *TINY),
+                         "--dry-run", "--json")
+        self.assertEqual(len(plan["cells"]), 40)
+        self.assertEqual(plan["most_cost_cells"], 2)  # of factors 2 and 4 at 256
+        self.assertFalse(any(c["added"] for c in plan["cells"]))
+        self.assertEqual(self.planned("--methods", "none,yarn", "--lengths", "128,512,1k", *TINY), [
+            ("none", 1, 128), ("yarn", 4, 128), ("none", 1, 256), ("none", 1, 512),
+            ("yarn", 2, 512), ("none", 1, 1024), ("yarn", 4, 1024)])
+
+    def test_what_is_added_is_said_first(self):
+        result = run(*self.sweep("a", "--methods", "yarn", "--lengths", "512", *TINY))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stderr.decode().splitlines()
+        added = [i for i, line in enumerate(lines) if "none at 256 tokens, the trained length, is "
+                 "added: what is usable is judged by it" in line]
+        estimate = [i for i, line in enumerate(lines) if "2 cells, up to 1 more at the trained "
+                    "length for what the recommended settings cost there, " in line]
+        first = [i for i, line in enumerate(lines) if line.startswith("[1/")]
+        self.assertTrue(added[0] < estimate[0] < first[0], lines)
+        # The cost of what is recommended was measured, and is in the text.
+        self.assertEqual(self.rows("a"),
+                         [("none", 1, 256), ("yarn", 2, 512), ("yarn", 2, 256)])
+        self.assertIn("At 256 tokens it costs", self.flat(result.stdout))
+        # Again: it is all there, and nothing is announced.
+        plan = self.json(*self.sweep("a", "--methods", "yarn", "--lengths", "512", *TINY),
+                         "--dry-run", "--json")
+        self.assertEqual([c["finished"] for c in plan["cells"]], [True] * 3)
+        self.assertEqual((plan["most_cost_cells"], plan["tokens"], plan["seconds"]), (0, 0, 0))
+
+    def test_lengths_that_nobody_asked_for_break_nothing(self):
+        sliding = ["--protocol", "sliding:128", "--anchors", 4, "--no-passkey", "--lengths", 512]
+        self.works(*self.sweep("s", *sliding, "--methods", "linear"))
+        self.assertEqual(self.rows("s")[:2], [("none", 1, 256), ("linear", 2, 512)])
+        wide = ["--protocol", "sliding:256", "--anchors", 4, "--no-passkey", "--lengths", 512]
+        result = run(*self.sweep("w", *wide, "--methods", "linear"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"sliding:256 cannot score the trained 256 tokens", result.stderr)
+        self.assertEqual(self.rows("w"), [("linear", 2, 512)])
+        self.assertIn("nothing can be recommended", self.flat(result.stdout))
+
+
+class Recommending(SweepCase):
+    def test_one_method_is_judged_as_beside_none(self):
+        more = ["--lengths", 1024, "--no-passkey"]
+        alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more)))
+        beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more)))
+        for text in (alone, beside):
+            self.assertIn("no method is good enough", text)
+            for wrong in ("costs nothing", "use linear"):
+                self.assertNotIn(wrong, text)
+        self.assertIn("The only one measured, linear with factor 4, has perplexity", alone)
+        report, = self.json("report", self.folder / "a", "--json")["sweeps"]
+        advice, = report["recommendations"]
+        self.assertTrue(advice["judged"])
+        self.assertIsNone(advice["method"])
+        self.assertIsNone(advice["trained_length_cost"])
+
+    def test_old_folders_without_none(self):
+        self.works(*self.sweep("a", "--methods", "linear", "--lengths", 1024, *TINY))
+        file = self.folder / "a/results.jsonl"
+        lines = [l for l in file.read_text().splitlines() if '"method":"none"' not in l]
+        file.write_text("\n".join(lines) + "\n")
+        text = self.flat(self.works("report", self.folder / "a", "--markdown"))
+        self.assertIn("nothing can be recommended: no scaling at 256 tokens", text)
+        for wrong in ("costs", "best", "use linear"):
+            self.assertNotIn(wrong, text)
+        report, = self.json("report", self.folder / "a", "--json")["sweeps"]
+        self.assertFalse(report["recommendations"][0]["judged"])
+        self.assertIsNone(report["recommendations"][0]["trained_length_cost"])
+        self.assertEqual(report["usable"], [])
+        # The sweep again adds what is missing.
+        self.works(*self.sweep("a", "--methods", "linear", "--lengths", 1024, *TINY))
+        report, = self.json("report", self.folder / "a", "--json")["sweeps"]
+        self.assertTrue(report["recommendations"][0]["judged"])
+
+
+class Passkey(SweepCase):
+    def test_one_default_filler(self):
+        passkey = ["passkey", MODEL, "--length", 256, "--passkey-trials", 1]
+        cell = self.json(*passkey, "--json")
+        self.assertTrue(cell["passkey_protocol"].endswith("1 trials each, built-in filler"))
+        self.assertEqual(cell["text_hash"], "")
+        text = self.json(*passkey, "--json", "--passkey-filler", "text", "--text", self.text)
+        self.assertTrue(text["passkey_protocol"].endswith("1 trials each, filler from the text"))
+        self.assertNotEqual(text["text_hash"], "")
+        self.assertIn(b"built-in filler", self.works(*passkey))
+        self.fails(2, *passkey, "--passkey-filler", "text", says="give the text with --text FILE")
+        self.fails(2, *passkey, "--text", self.text, says="add --passkey-filler text")
+        self.fails(2, *passkey, "--passkey-filler", "grass", says="--passkey-filler")
+        # The sweep has the same default, and its cell the same trials.
+        more = ["--methods", "none", "--lengths", 256, "--passkey-trials", 1, "--anchors", 2]
+        self.works(*self.sweep("a", *more))
+        row = json.loads((self.folder / "a/results.jsonl").read_text().splitlines()[1])
+        for key in ("passkey_protocol", "passkey_by_depth"):
+            self.assertEqual(row[key], cell[key])
+        message = self.fails(1, *self.sweep("a", *more, "--passkey-filler", "text"))
+        self.assertIn("passkey_protocol there", message)
+        self.assertIn("filler from the text", message)
+
+    def test_a_task_that_fails_on_short_text_decides_nothing(self):
+        self.works(*self.sweep("a", "--methods", "none,yarn", "--lengths", "128,256,512",
+                               "--anchors", 2, "--passkey-trials", 2))
+        file = self.folder / "a/results.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines[1:]:
+            if (line["method"], line["length"]) == ("none", 128):
+                line["passkey_accuracy"] = 0.1
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        says = "finds only 1 of 10 at 128 tokens already"
+        report, = self.json("report", self.folder / "a", "--json")["sweeps"]
+        self.assertIs(report["passkey_counts"], False)
+        self.assertIn(says, report["passkey_note"])
+        self.assertIn(says, report["rule"])
+        self.assertIn(says, report["recommendations"][0]["text"])
+        self.assertIn(says, self.flat(self.works("report", self.folder / "a", "--markdown")))
+        self.works("report", self.folder / "a", "-o", self.folder / "page.html")
+        self.assertIn(says, self.flat((self.folder / "page.html").read_bytes()))
+
+
+class Estimating(SweepCase):
+    def setUp(self):
+        super().setUp()
+        self.text.write_text(make_text(9000))
+
+    def test_above_an_hour_it_stops_and_says_what_fits(self):
+        error = self.fails(2, *self.sweep("a", *WEEKS), says="--yes starts it")
+        self.assertIn("more than an hour: nothing was started", error)
+        self.assertFalse((self.folder / "a").exists())
+        lines = run(*self.sweep("a", *WEEKS)).stderr.decode().splitlines()
+        self.assertIn("40 cells, up to 2 more at the trained length", lines[-3])
+        self.assertIn("what would fit into one, about ", lines[-2])
+        # What it proposes is a command, and it fits.
+        command = shlex.split(lines[-2].split(": ")[-1])
+        self.assertEqual(command[0], "ropewalk")
+        self.assertIn("--passkey-trials", command)
+        self.assertNotIn("1000000", command)
+        plan = self.json(*command[1:], "--dry-run", "--json")
+        self.assertLess(plan["seconds"], 3600)
+        self.assertEqual(len(plan["cells"]), 40)
+        # A dry run says the same, on stdout, and is no failure.
+        plan = self.json(*self.sweep("a", *WEEKS), "--dry-run", "--json")
+        self.assertGreater(plan["seconds"], 3600)
+
+    def starts(self, command, **more):
+        """Whether the sweep begins its first cell; it is ended then."""
+        process = subprocess.Popen([PROGRAM, *map(str, command)], stdout=subprocess.DEVNULL, **more)
+        results = self.folder / "y/results.jsonl"
+        end = time.time() + 120
+        while process.poll() is None and not results.exists() and time.time() < end:
+            time.sleep(0.01)
+        began = process.poll() is None and results.exists()
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+        return began
+
+    def test_yes_starts(self):
+        self.assertTrue(self.starts(self.sweep("y", *WEEKS, "--yes"), stdin=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL))
+
+    def test_a_terminal_is_asked(self):
+        for answer, begins in ((b"n\n", False), (b"\n", False), (b"y\n", True)):
+            ours, theirs = pty.openpty()
+            try:
+                os.write(ours, answer)
+                began = self.starts(self.sweep("y", *WEEKS), stdin=theirs, stderr=theirs)
+                self.assertEqual(began, begins, answer)
+                os.set_blocking(ours, False)
+                self.assertIn(b"start it all the same? [y/N]", os.read(ours, 100000))
+            finally:
+                os.close(ours)
+                os.close(theirs)
+
+    def test_what_is_there_already_does_not_count(self):
+        more = ["--methods", "none,ntk", "--lengths", "256,512", *TINY]
+        before = self.json(*self.sweep("a", *more), "--dry-run", "--json")
+        self.works(*self.sweep("a", "--methods", "none", "--lengths", "256,512", *TINY))
+        after = self.json(*self.sweep("a", *more), "--dry-run", "--json")
+        self.assertEqual([c["finished"] for c in after["cells"]], [True, False, True, False])
+        self.assertEqual(after["tokens"],
+                         before["tokens"] - sum(c["tokens"] for c in before["cells"][::2]))
+        self.assertIn(b"4 cells (2 of them there already)", run(*self.sweep("a", *more)).stderr)
+
+    def test_the_search_is_in_it(self):
+        more = ["--methods", "none", "--lengths", "256,512", *TINY]
+        without = self.json(*self.sweep("a", *more), "--dry-run", "--json")
+        plan = self.json(*self.sweep("a", *more, "--search", "base", "--budget", 3), "--dry-run",
+                         "--json")
+        self.assertEqual(plan["search_trials"], 3)
+        per_cell = {c["length"]: c["tokens"] for c in without["cells"]}
+        self.assertEqual(plan["tokens"] - without["tokens"],
+                         3 * per_cell[512] + per_cell[256] + per_cell[512])
+        # Once it is done, nothing of it counts any more.
+        search = self.sweep("a", *more, "--search", "base", "--budget", 3)
+        self.works(*search)
+        plan = self.json(*search, "--dry-run", "--json")
+        self.assertEqual((plan["search_trials"], plan["tokens"]), (0, 0))
+        self.assertIn("search-base", [c["method"] for c in plan["cells"]])
+
+
+class UnknownTrainedLength(SweepCase):
+    def setUp(self):
+        super().setUp()
+        golden = SOURCE / "tests/golden/hf_models/bloom"
+        self.model = self.folder / "bloom"
+        self.model.mkdir()
+        shutil.copy(golden / "model.safetensors", self.model)
+        config = json.loads((golden / "default.json").read_text())
+        for key in ("seq_length", "max_position_embeddings", "n_positions"):
+            config.pop(key, None)
+        (self.model / "config.json").write_text(json.dumps(config))
+        self.ids = self.folder / "ids.json"
+        self.ids.write_text(json.dumps([(7 * i * i + i // 5) % 64 for i in range(700)]))
+
+    def clean(self, text):
+        for wrong in ("inf", "nan", "at 0", "trained 0", "0 tokens", "trained length 0"):
+            self.assertNotIn(wrong, text)
+        return text
+
+    def test_every_command(self):
+        common = [self.model, "--ids", self.ids, "--anchors", 2, "--protocol", "aligned:16"]
+        self.fails(2, "sweep", *common, "-o", self.folder / "a",
+                   says="does not say at which length it was trained; give --trained N")
+        command = ["sweep", *common, "-o", self.folder / "a", "--lengths", "64,128"]
+        result = run(*command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"nothing will be recommended; --trained N says it", result.stderr)
+        self.assertIn("Nothing is recommended, since the rules need the length that the model was "
+                      "trained at; sweep with --trained N", self.clean(self.flat(result.stdout)))
+        self.assertEqual(self.rows("a"), [("none", 1, 64), ("none", 1, 128)])
+        for form in (["--markdown"], ["--csv"], ["-o", self.folder / "page.html"]):
+            self.clean(self.works("report", self.folder / "a", *form).decode())
+        page = (self.folder / "page.html").read_text()
+        plain = " ".join(page[page.index("<noscript>"):page.index("</noscript>")].split())
+        self.assertIn("Trained at a length that the model does not say", self.clean(plain))
+        self.clean(self.works("perplexity", *common, "--length", 64).decode())
+        self.clean(self.works("inspect", self.model).decode())
+        # Where it is given, the rules apply.
+        out = self.works("sweep", *common, "-o", self.folder / "b", "--lengths", "64,128", "--trained",
+                         64)
+        self.assertIn("For 128 tokens (2 times the trained 64)", self.flat(out))
+
+
+if __name__ == "__main__":
+    support.main()
