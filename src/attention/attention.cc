@@ -105,13 +105,13 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   run.ranges = FindRanges(args);
   if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
-  if (args.rotation == nullptr) return;
-  run.rotation = PrepareRotation(args);
+  if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
   // A row begins no view before the first key that it sees.
   std::vector<int64_t>& begin = run.rotation.begin;
   for (size_t i = 0; i < begin.size(); ++i) {
     begin[i] = std::max(begin[i], run.ranges.begin[i % run.ranges.begin.size()]);
   }
+  if (run.form.form != nullptr) CheckDistances(*run.form.form, run.ranges, run.rotation);
 }
 
 int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
@@ -167,7 +167,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
                       : args.log_sum_exp.data() + token * t.log_sum_exp_stride + head;
   t.key_begin = 0;
   t.key_end = cache.tokens();
-  t.scale = args.scale;
+  t.scale = ScaleOf(args);
   t.scratch = nullptr;
   t.rotation_scratch = nullptr;
   t.partial = nullptr;

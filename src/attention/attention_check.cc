@@ -80,8 +80,9 @@ void CheckAttention(const AttentionArgs& args) {
            "; append their keys and values first, or "
            "give query_positions");
   }
-  if (!std::isfinite(args.scale)) {
-    Refuse("scale: expected a finite number, got " + std::to_string(args.scale));
+  if (args.scale && (!(*args.scale > 0) || !std::isfinite(*args.scale))) {
+    Refuse("scale: expected a finite number above 0, or kScaleByHeadDim, got " +
+           std::to_string(*args.scale));
   }
   if (args.window_tokens < 0) {
     Refuse("window_tokens: expected 0 (all) or more, got " + std::to_string(args.window_tokens));

@@ -1,6 +1,7 @@
 #include "src/attention/attention_form.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,6 +29,43 @@ ContentColumns OrderColumns(const ContentForm& f) {
   }
   c.columns = static_cast<int64_t>(c.row_of.size());
   return c;
+}
+
+// The first key that query t sees, or its end: views of a distance map drop keys in between.
+int64_t FirstSeen(const QueryRanges& ranges, const RotationRun& rotation, int64_t t) {
+  if (rotation.begin.empty()) return ranges.begin[t];
+  int64_t first = ranges.end[t];
+  for (int v = 0; v < rotation.views; ++v) {
+    const int64_t i = v * rotation.queries + t;
+    if (rotation.begin[i] < rotation.end[i]) first = std::min(first, rotation.begin[i]);
+  }
+  return first;
+}
+
+// A DistanceForm or ContentForm, which has `columns` distances.
+template <class Form>
+void CheckReach(const char* name, const Form& f, int64_t columns, const QueryRanges& ranges,
+                const RotationRun& rotation) {
+  if (f.repeats_ahead && f.repeats_behind) return;
+  const auto distance = [&](int64_t t, int64_t j) {
+    return ranges.consecutive ? ranges.base[t] - j
+                              : ranges.query_positions[t] - ranges.key_positions[j];
+  };
+  const int64_t last = f.first + columns - 1;
+  int64_t ahead = f.first, behind = last;
+  for (int64_t t = 0; t < static_cast<int64_t>(ranges.end.size()); ++t) {
+    const int64_t seen = FirstSeen(ranges, rotation, t), end = ranges.end[t];
+    if (seen >= end) continue;
+    if (!f.repeats_ahead) ahead = std::min(ahead, distance(t, end - 1));
+    if (!f.repeats_behind) behind = std::max(behind, distance(t, seen));
+  }
+  if (ahead == f.first && behind == last) return;
+  const int64_t lacks = behind > last ? behind : ahead;
+  const bool causal = lacks < 0 && f.first == 0;
+  Refuse(std::string(name) + ": knows distances " + std::to_string(f.first) + " to " +
+         std::to_string(last) + ", and a query sees a key at distance " + std::to_string(lacks) +
+         "; make it for that one: Lower" + (causal ? " of a bias that is not causal" : "") +
+         " with a max_distance of " + std::to_string(std::abs(lacks)) + " or more");
 }
 
 // rows [table_heads, table_rows, head_dim] -> [table_heads, blocks, head_dim, 64]
@@ -147,6 +185,14 @@ FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges) {
   run.first_index = args.cache->tokens() - args.q.shape[0];
   std::visit(Preparer{args, ranges, run}, *run.form);
   return run;
+}
+
+void CheckDistances(const ScoreForm& form, const QueryRanges& ranges, const RotationRun& rotation) {
+  if (const auto* f = std::get_if<DistanceForm>(&form)) {
+    CheckReach("DistanceForm", *f, f->columns, ranges, rotation);
+  } else if (const auto* rows = std::get_if<ContentForm>(&form)) {
+    CheckReach("ContentForm", *rows, static_cast<int64_t>(rows->row_of.size()), ranges, rotation);
+  }
 }
 
 BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns* columns) {

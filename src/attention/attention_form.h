@@ -1,12 +1,14 @@
 // What is made once a call from positions, documents and a score form, for the kernel to read.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/buffer.h"
+#include "src/attention/attention_rotation.h"
 
 namespace ropewalk::internal {
 
@@ -63,10 +65,17 @@ inline const ScoreForm* FormOf(const AttentionArgs& args) {
   return args.prepared != nullptr ? &args.prepared->form() : args.form;
 }
 
+inline float ScaleOf(const AttentionArgs& args) {
+  return args.scale.value_or(1.0f / std::sqrt(static_cast<float>(args.q.shape[2])));
+}
+
 // Null for forms without rows.
 std::shared_ptr<const ContentColumns> PackColumns(const ScoreForm& form);
 
 // Of FormOf(args), which is not null. Throws Error that says what does not fit.
 FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges);
+
+// Throws Error where a query sees a key at a distance that the form's table lacks.
+void CheckDistances(const ScoreForm& form, const QueryRanges& ranges, const RotationRun& rotation);
 
 }  // namespace ropewalk::internal

@@ -150,7 +150,7 @@ struct EntropyMeter::Layer {
     }
     const double temperature =
         args.temperatures.empty() ? 1 : args.temperatures[static_cast<std::size_t>(row)];
-    for (double& x : q) x *= args.scale * temperature;
+    for (double& x : q) x *= ScaleOf(args) * temperature;
     return q;
   }
 

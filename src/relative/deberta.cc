@@ -91,6 +91,8 @@ ContentForm DebertaBias::Lower(int64_t heads, int64_t max_distance) const {
   form.first = -last;
   for (int64_t d = -last; d <= last; ++d) form.row_of.push_back(static_cast<int32_t>(Row(d)));
   form.rows = 2 * Span();
+  form.repeats_ahead = form.row_of.front() == 0;
+  form.repeats_behind = form.row_of.back() == form.rows - 1;
   form.head_dim = head_dim;
   form.table_heads = heads;
   const std::vector<double> rows(embedding.begin(), embedding.end());

@@ -40,6 +40,7 @@ ContentForm ShawBias::Lower(int64_t heads, int64_t max_distance) const {
   form.table_heads = table_heads;
   form.query_rows = key_rows;
   form.value_rows = value_rows;
+  form.repeats_ahead = form.repeats_behind = true;  // distances are clipped
   return form;
 }
 

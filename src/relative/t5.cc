@@ -49,10 +49,17 @@ DistanceForm T5Bias::Lower(int64_t heads, int64_t max_distance) const {
   const Side side = SideOf(*this);
   internal::CheckNumbers("T5Bias.embedding", embedding, buckets * heads);
   const int64_t last = std::min(max_distance, last_distance);
-  return internal::MakeDistanceForm(heads, bidirectional ? -last : 0, last,
-                                    [&](int64_t h, int64_t distance) {
-                                      return embedding[BucketOf(*this, side, distance) * heads + h];
-                                    });
+  DistanceForm form = internal::MakeDistanceForm(
+      heads, bidirectional ? -last : 0, last, [&](int64_t h, int64_t distance) {
+        return embedding[BucketOf(*this, side, distance) * heads + h];
+      });
+  // A table that reaches the last bucket has all that is beyond it.
+  const auto is_last = [&](int64_t distance, int64_t far) {
+    return BucketOf(*this, side, distance) == BucketOf(*this, side, far);
+  };
+  form.repeats_ahead = is_last(form.first, -last_distance);
+  form.repeats_behind = is_last(last, last_distance);
+  return form;
 }
 
 std::vector<double> T5Bias::Backward(const DistanceForm& gradient) const {

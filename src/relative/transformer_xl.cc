@@ -55,6 +55,9 @@ ContentForm TransformerXlBias::Lower(int64_t heads, int64_t max_distance) const 
                                       Sinusoids(form.first, form.rows, model_dim));
   form.query_bias = position_bias;
   form.key_bias = content_bias;
+  const bool clamped = clamp_distance > 0 && last == clamp_distance;
+  form.repeats_ahead = clamped && !causal;
+  form.repeats_behind = clamped;
   return form;
 }
 

@@ -318,6 +318,9 @@ TEST(AttentionBackward, Refusals) {
   args.d_sinks = {&sink, 1};
   ExpectRefusal([&] { AttentionBackward(args); }, "d_sinks");
   args.d_sinks = {};
+  m.args.scale = 0.0f;
+  ExpectRefusal([&] { AttentionBackward(args); }, "scale: expected a finite number above 0");
+  m.args.scale = kScaleByHeadDim;
   m.args.log_sum_exp = {};
   ExpectRefusal([&] { AttentionBackward(args); }, "log_sum_exp");
   m.args.log_sum_exp = m.log_sum_exp;

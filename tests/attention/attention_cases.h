@@ -101,6 +101,7 @@ inline ContentForm MakeContent(const AttentionCase& c, bool per_head, int64_t ex
   f.row_of = BucketRows(exact, reach, &f.rows);
   f.head_dim = c.head_dim;
   f.table_heads = per_head ? c.heads : 1;
+  f.repeats_ahead = f.repeats_behind = true;
   const int64_t table = f.table_heads * f.rows * c.head_dim;
   for (const char term : terms) {
     if (term == 'q') f.query_rows = Normal(table, 11);
@@ -121,7 +122,7 @@ struct NamedForm {
 inline std::vector<NamedForm> EveryForm(const AttentionCase& c, bool running) {
   std::vector<NamedForm> forms;
   SlopeForm slope;
-  DistanceForm table{-40, 90, Normal(c.heads * 90, 21)};
+  DistanceForm table{-40, 90, Normal(c.heads * 90, 21), true, true};
   for (int64_t h = 0; h < c.heads; ++h) {
     slope.behind.push_back(0.5f / static_cast<float>(h + 1));
     slope.ahead.push_back(0.25f / static_cast<float>(h + 2));

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -95,9 +96,22 @@ TEST_F(AttentionErrors, MoreQueriesThanKeys) {
   args_.out = View(out_, 6, 4);
   Refused("has 6 tokens but the cache holds 5");
 }
-TEST_F(AttentionErrors, ScaleNotANumber) {
-  args_.scale = NAN;
-  Refused("scale");
+TEST_F(AttentionErrors, ScaleThatIsNone) {
+  for (const float scale : {0.0f, -0.0f, -0.25f, NAN, INFINITY}) {
+    args_.scale = scale;
+    Refused("scale: expected a finite number above 0, or kScaleByHeadDim, got " +
+            std::to_string(scale));
+  }
+}
+TEST_F(AttentionErrors, WithoutAScaleItIsThatOfTheHeadDim) {
+  Attention(args_);
+  const std::vector<float> expected = out_;
+  args_.scale = kScaleByHeadDim;
+  std::fill(out_.begin(), out_.end(), NAN);
+  Attention(args_);
+  EXPECT_EQ(std::vector<float>(out_.begin(), out_.begin() + 3 * 4 * 16),
+            std::vector<float>(expected.begin(), expected.begin() + 3 * 4 * 16));
+  EXPECT_EQ(AttentionArgs{}.scale, kScaleByHeadDim);
 }
 TEST_F(AttentionErrors, NegativeWindow) {
   args_.window_tokens = -1;
@@ -186,6 +200,7 @@ TEST_F(AttentionErrors, FormsThatDoNotFit) {
   args_.query_positions = {};
   ContentForm rows;
   rows.row_of = {0}, rows.rows = 1, rows.head_dim = 16;
+  rows.repeats_ahead = rows.repeats_behind = true;
   rows.query_rows.assign(16, 0.5f);
   form = rows;
   EXPECT_NO_THROW(Attention(args_));

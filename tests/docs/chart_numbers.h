@@ -44,7 +44,7 @@ Json Heat(const std::string& title, const std::string& columns_title, const std:
 
 // Scores that attention with this form gives `tokens` tokens, by the weights of one-hot values and
 // their log-sum-exp; NAN: not seen. q and k [tokens, tokens], 0 where they are empty.
-std::vector<double> Scores(const ScoreForm& form, int64_t tokens, float scale = 0,
+std::vector<double> Scores(const ScoreForm& form, int64_t tokens, float scale = 1,
                            std::vector<float> q = {}, std::vector<float> k = {});
 // The softmax of even scores and this form's bias, each row over its largest.
 Json WeightsHeat(const std::string& title, const ScoreForm& form, int64_t tokens);

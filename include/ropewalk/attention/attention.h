@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "ropewalk/attention/load_rotation.h"
@@ -68,6 +69,10 @@ class PreparedForm {
 
 enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 
+// The scale that most models have: 1 / sqrt(head_dim), of q as it is given (PoPE's is twice as wide
+// as its model's).
+inline constexpr std::optional<float> kScaleByHeadDim = std::nullopt;
+
 // Where a query stands and what it sees. Distance is the position of the query less that of the
 // key. Without anything the queries are the last tokens of the cache and positions count from 0.
 struct AttentionArgs {
@@ -76,7 +81,9 @@ struct AttentionArgs {
   TensorView out;  // float32 [tokens, heads, head_dim]; may be q
   const KvCache* cache = nullptr;  // already holds the keys of q: q[t] stands at
                                    // cache->tokens() - tokens + t
-  float scale = 0;                 // 1 / sqrt(head_dim) times the softmax multiplier
+  // Of the products of q and k, above 0. Some models scale otherwise (T5 not at all: 1), and what a
+  // scaling method multiplies scores by (Frequencies::softmax_multiplier) belongs to it.
+  std::optional<float> scale = kScaleByHeadDim;
   int64_t window_tokens = 0;  // only distances below it, on both sides if bidirectional; 0: all
 
   AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance

@@ -29,6 +29,8 @@ struct DebertaBias {
   int64_t Span() const { return buckets > 0 ? buckets : max_position; }
   int64_t Row(int64_t distance) const;
   double Scale() const;  // of all three products: 1 / sqrt(terms head_dim)
+  // Attention refuses distances beyond max_distance, unless that reaches the last rows
+  // (max_position does).
   ContentForm Lower(int64_t heads, int64_t max_distance) const;
   struct Gradient {
     std::vector<double> embedding, key_projection, key_projection_bias, query_projection,

@@ -20,11 +20,14 @@ struct SlopeForm {
   std::vector<float> ahead;   // [heads], for distance < 0; causal attention never asks
 };
 
-// bias = values[head][distance - first], the nearest column beyond the ends.
+// bias = values[head][distance - first].
 struct DistanceForm {
   int64_t first = 0;  // distance of column 0
   int64_t columns = 0;
   std::vector<float> values;  // [heads, columns]
+  // Whether every distance beyond an end has what that end has: ahead those below `first`, behind
+  // those beyond the last column. Where not, attention refuses distances that the table lacks.
+  bool repeats_ahead = false, repeats_behind = false;
 };
 
 // Products with the rows of a table, the row chosen by distance:
@@ -32,8 +35,8 @@ struct DistanceForm {
 //   out_i += sum over j of weight(i, j) value_rows[r],   r = row_of[distance - first]
 // Empty vectors are terms that a method does not have.
 struct ContentForm {
-  int64_t first = 0;            // distance of row_of[0]
-  std::vector<int32_t> row_of;  // the nearest entry beyond the ends
+  int64_t first = 0;  // distance of row_of[0]
+  std::vector<int32_t> row_of;
   int64_t rows = 0, head_dim = 0;
   int64_t table_heads = 1;        // 1: all heads share the rows
   std::vector<float> query_rows;  // [table_heads, rows, head_dim]
@@ -41,6 +44,8 @@ struct ContentForm {
   std::vector<float> value_rows;  // [table_heads, rows, head_dim]
   std::vector<float> query_bias;  // [heads, head_dim]
   std::vector<float> key_bias;    // [heads, head_dim]
+  // As in DistanceForm, of row_of.
+  bool repeats_ahead = false, repeats_behind = false;
 };
 
 // A function of the pair of positions, evaluated a tile at a time. Positions ascend.

@@ -19,7 +19,7 @@ struct KerpleBias {
   std::vector<float> r1 = {}, r2 = {};  // [heads]
   bool causal = true;                   // false: keys ahead by |distance| as well
 
-  // Exact up to max_distance; beyond it stays as it is there.
+  // Attention refuses distances beyond max_distance.
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
   struct Gradient {
     std::vector<double> r1, r2;  // [heads]

@@ -15,7 +15,7 @@ struct SandwichBias {
   double base = 10000;
   bool causal = true;  // false: keys ahead by |distance| as well
 
-  // Exact up to max_distance; beyond it stays as it is there.
+  // Attention refuses distances beyond max_distance.
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
 };
 

@@ -20,6 +20,8 @@ struct T5Bias {
 
   // Exact: no float32 logarithm. distance = position of query - position of key.
   int64_t Bucket(int64_t distance) const;
+  // Attention refuses distances beyond max_distance, unless that reaches the last bucket
+  // (last_distance does).
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
   // d(loss) / d(embedding), [buckets, heads].
   std::vector<double> Backward(const DistanceForm& gradient) const;

@@ -25,7 +25,8 @@ struct TransformerXlBias {
   std::vector<float> content_bias = {};   // u, [heads, head_dim]: r_w_bias
   std::vector<float> position_bias = {};  // v, [heads, head_dim]: r_r_bias
 
-  // Exact up to max_distance; beyond it stays as it is there. One row a distance and head.
+  // One row per distance and head. Attention refuses distances beyond max_distance, unless
+  // clamp_distance is at most that.
   ContentForm Lower(int64_t heads, int64_t max_distance) const;
   struct Gradient {
     std::vector<double> projection, content_bias, position_bias;  // of the shapes above
