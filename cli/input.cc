@@ -1,6 +1,7 @@
 #include "cli/input.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -10,14 +11,14 @@
 #include <sstream>
 
 #include "cli/progress.h"
+#include "cli/threads.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/base/threads.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk::cli {
 
 ModelFiles OpenModelFor(const Options& options, bool need_weights) {
-  if (options.threads > 0) SetNumThreads(options.threads);
+  UseThreads(options);
   OpenOptions open;
   open.allow_unknown = options.allow_unknown;
   open.need_weights = need_weights;
@@ -42,6 +43,7 @@ std::string ReadFile(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
+    if (std::ferror(stdin) != 0) throw Error(ErrorCode::kIo, "standard input cannot be read");
     return text.str();
   }
   std::error_code error;
