@@ -96,6 +96,7 @@ int RunGuarded(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Fail(kFailed, "not enough memory; --dry-run says how much a sweep needs");
   } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) return kFailed;  // Main says so
     return Fail(kFailed, e.what());
   }
 }
@@ -105,6 +106,7 @@ int RunGuarded(int argc, char** argv) {
 const std::string& CommandLine() { return CommandLineText(); }
 
 int Main(int argc, char** argv) {
+  OpenStandardFiles();
   InstallInterruptHandler();
   CommandLineText() = "ropewalk";
   for (int i = 1; i < argc; ++i) CommandLineText() += " " + Quoted(argv[i]);
