@@ -71,7 +71,7 @@ void Run(const Options& options) {
       const size_t whole = WholeUtf8(text);
       if (whole > printed) {
         fmt::print("{}", std::string_view(text).substr(printed, whole - printed));
-        std::fflush(stdout);
+        if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "cannot write to stdout");
         printed = whole;
       }
     }

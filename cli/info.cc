@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/threads.h"
 #include "ropewalk/attention/linear.h"
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/threads.h"
@@ -56,7 +57,7 @@ void Print(const CudaInfo& info) {
 }
 
 void Run(const Options& options) {
-  if (options.threads > 0) SetNumThreads(options.threads);
+  UseThreads(options);
   const CudaInfo cuda = FindCuda();
   const nlohmann::ordered_json json = {
       {"version", Version()},
@@ -65,6 +66,7 @@ void Run(const Options& options) {
       {"simd_target", SimdTarget()},
       {"bf16", Name(FindBf16Unit())},
       {"threads", NumThreads()},
+      {"cores", NumCores()},
       {"cuda", Json(cuda)},
       {"libraries",
        {{"highway", ROPEWALK_HWY_VERSION},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -12,8 +13,8 @@
 #include <sstream>
 
 #include "cli/progress.h"
+#include "cli/threads.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/base/threads.h"
 #include "ropewalk/plan/method.h"
 #include "src/base/did_you_mean.h"
 #include "src/io/utf8_text.h"
@@ -21,7 +22,7 @@
 namespace ropewalk::cli {
 
 ModelFiles OpenModelFor(const Options& options, bool need_weights) {
-  if (options.threads > 0) SetNumThreads(options.threads);
+  UseThreads(options);
   OpenOptions open;
   open.allow_unknown = options.allow_unknown;
   open.need_weights = need_weights;
@@ -46,6 +47,7 @@ std::string ReadFile(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
+    if (std::ferror(stdin) != 0) throw Error(ErrorCode::kIo, "standard input cannot be read");
     return text.str();
   }
   std::error_code error;

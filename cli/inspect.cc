@@ -8,6 +8,7 @@
 #include "cli/input.h"
 #include "cli/inspect_page.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
 
@@ -168,7 +169,7 @@ void WriteHtml(const std::string& path, const std::string& html) {
   file << html;
   file.close();
   if (!file) throw Error(ErrorCode::kIo, "--html " + path + ": cannot be written");
-  fmt::print(stderr, "{}\n", path);
+  Message(path);
 }
 
 void RunOne(const Options& options) {

@@ -118,6 +118,7 @@ int RunGuarded(int argc, char** argv) {
   } catch (const Error& e) {
     return Fail(kFailed, e.what());
   } catch (const std::exception& e) {  // of a library below: whoever threw it did not say where
+    if (std::ferror(stdout) != 0) return kFailed;  // Main says so
     return Fail(kFailed, std::string(argc > 1 ? argv[1] : "ropewalk") +
                              ": an error that nobody "
                              "expected (" +
@@ -141,6 +142,7 @@ std::string Quoted(const std::string& argument) {
 }
 
 int Main(int argc, char** argv) {
+  OpenStandardFiles();
   InstallInterruptHandler();
   CommandLineText() = "ropewalk";
   for (int i = 1; i < argc; ++i) CommandLineText() += " " + Quoted(argv[i]);

@@ -146,6 +146,7 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
     case Opt::kThreads:
       c.add_option("--threads", o.threads, "Threads; without it all cores (or OMP_NUM_THREADS)")
           ->check(CLI::Range(1, 4096));
+      c.add_flag("--oversubscribe", o.oversubscribe, "Let there be more threads than cores");
       return;
     case Opt::kAllowUnknown:
       c.add_flag("--allow-unknown", o.allow_unknown,

@@ -31,7 +31,8 @@ struct Options {
   uint64_t seed = 1;
   int64_t passkey_trials = 5, max_tokens = 100, budget = 12;
   std::optional<bool> bos;
-  int threads = 0;  // 0: what OpenMP says, all cores
+  int threads = 0;             // 0: what OpenMP says, all cores
+  bool oversubscribe = false;  // more threads than cores
   bool json = false, dry_run = false, allow_unknown = false, special = false, pieces = false,
        decode = false, no_passkey = false, yes = false;
 };

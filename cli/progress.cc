@@ -1,13 +1,15 @@
 #include "cli/progress.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
-#include <cstdio>
+#include <string_view>
 
 namespace ropewalk::cli {
 namespace {
@@ -25,20 +27,40 @@ bool IsTerminal() {
   return terminal;
 }
 
+// The one place that writes to stderr. What cannot be written is dropped: work and results do not
+// depend on who listens.
+void Write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
 void CloseLine() {
-  if (g_line_open) fmt::print(stderr, "\r\x1b[K");
+  if (g_line_open) Write("\r\x1b[K");
   g_line_open = false;
 }
 
 }  // namespace
+
+void OpenStandardFiles() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // O_PATH: the number is taken, and reading and writing fail as before.
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/", O_PATH | O_DIRECTORY);
+  }
+}
 
 void InstallInterruptHandler() {
   struct sigaction action {};
   action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, nullptr);
-  // A file that hits a size limit is an error of write(), reported like a full disk.
+  // A file that hits a size limit and a pipe without a reader are errors of write(), like a full
+  // disk: of stdout they are reported, of stderr dropped.
   ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
 }
 
 bool IsInterrupted() { return g_interrupted.load(); }
@@ -47,7 +69,7 @@ InterruptScope::~InterruptScope() { --g_scopes; }
 
 void Message(const std::string& line) {
   CloseLine();
-  fmt::print(stderr, "{}\n", line);
+  Write(line + "\n");
 }
 
 std::string Duration(double seconds) {
@@ -83,20 +105,16 @@ void ProgressLine::Update(const std::string& cell, int64_t done_tokens, int64_t 
   const double rate = spent.count() > 0 ? static_cast<double>(done_tokens) / spent.count() : 0;
   const std::string line = fmt::format("{}: {:.0f}%, {:.0f} tokens/s{}", cell, 100 * share, rate,
                                        TimeLeft(work * share));
-  if (IsTerminal()) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
-    std::fflush(stderr);
-    g_line_open = true;
-  } else {
-    fmt::print(stderr, "{}\n", line);
-  }
+  if (!IsTerminal()) return Message(line);
+  Write("\r\x1b[K" + line);
+  g_line_open = true;
 }
 
 void ProgressLine::Finish(const std::string& cell, const std::string& result, double work,
                           bool computed) {
   (computed ? done_work_ : skipped_work_) += work;
   if (IsTerminal()) return;
-  fmt::print(stderr, "{}: {}{}\n", cell, result, computed ? TimeLeft(0) : ", already there");
+  Message(fmt::format("{}: {}{}", cell, result, computed ? TimeLeft(0) : ", already there"));
 }
 
 }  // namespace ropewalk::cli

@@ -7,8 +7,13 @@
 
 namespace ropewalk::cli {
 
+// Before anything is opened: a file that gets the number of a closed stdin, stdout or stderr would
+// get what is written there.
+void OpenStandardFiles();
+
 // Ctrl-C ends the program with exit code 130: at once, or, while an InterruptScope lives, when the
-// work next asks `Interrupted()`. A second Ctrl-C always ends it at once.
+// work next asks `Interrupted()`. A second Ctrl-C always ends it at once. What cannot be written is
+// an error of write() and ends nothing.
 void InstallInterruptHandler();
 bool IsInterrupted();
 class InterruptScope {
@@ -17,7 +22,8 @@ class InterruptScope {
   ~InterruptScope();
 };
 
-void Message(const std::string& line);  // to stderr, clearing a progress line
+// To stderr, in place of a progress line; dropped where stderr cannot be written.
+void Message(const std::string& line);
 
 // One line that is rewritten on a terminal; elsewhere a plain line now and then.
 class ProgressLine {

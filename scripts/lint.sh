@@ -13,6 +13,8 @@ grep -rnE '^#include <(hwy|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8proc|se
   include && fail "public headers include standard C++ and ropewalk headers alone"
 grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b' src include &&
   fail "the library does not print, exit, or read the environment"
+grep -nE 'stderr[,)]|std::cerr|STDERR_FILENO' cli/*.cc cli/*.h | grep -v '^cli/progress\.' &&
+  fail "what goes to stderr goes through Message (cli/progress.h), which drops what cannot be written"
 # A folder includes only folders to its left.
 order=(base rotary absolute relative plan capi analysis attention capi_attention io model eval)
 for i in "${!order[@]}"; do

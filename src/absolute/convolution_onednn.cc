@@ -9,6 +9,7 @@
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk::internal {
@@ -228,6 +229,7 @@ bool OneDnnConvolution::Fast(bool backward) const {
   const auto compiled = [](const char* name) {
     return std::string_view(name).find("ref") == std::string_view::npos;
   };
+  const ScopedNumThreads threads(NumThreads());
   try {
     const Convolution forward(*this, false), gradient(*this, true);
     return compiled(forward.DescribeForward(forward.Largest()).impl_info_str()) &&

@@ -117,6 +117,7 @@ void CheckCompute(ComputeType compute) {
 
 Bf16Unit FindBf16Unit() {
   static const Bf16Unit unit = [] {
+    const internal::ScopedNumThreads threads(1);
     try {
       const auto desc = Describe(Dense(16, 64, kBf16), {{64, 64}, kBf16, memory::format_tag::any},
                                  nullptr, Dense(16, 64), /*accumulate=*/false);
@@ -156,6 +157,7 @@ struct Linear::Impl {
 };
 
 Plan Linear::Impl::Make(int64_t rows, bool accumulate, const memory::desc& weights) const {
+  const internal::ScopedNumThreads threads(NumThreads());
   const memory::desc bias_desc = Dense(1, out);
   auto desc = Describe(Dense(rows, in, type()), weights, bias.size() != 0 ? &bias_desc : nullptr,
                        Dense(rows, out), accumulate);

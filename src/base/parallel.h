@@ -16,7 +16,11 @@ inline constexpr int64_t kWorthThreadsNs = 50'000;
 // threads run alike.
 int ThreadsFor(int64_t work_ns, int64_t worth_ns = kWorthThreadsNs);
 
-// While it lives, NumThreads() of the calling thread is `threads`: for libraries that ask OpenMP.
+// What OpenMP would take in the calling thread: OMP_NUM_THREADS, or all cores.
+int OpenMpThreads();
+
+// While it lives, NumThreads() and OpenMP's number are `threads` in the calling thread: for
+// libraries that ask OpenMP.
 class ScopedNumThreads {
  public:
   explicit ScopedNumThreads(int threads);
@@ -25,7 +29,7 @@ class ScopedNumThreads {
   ScopedNumThreads& operator=(const ScopedNumThreads&) = delete;
 
  private:
-  int before_;
+  int before_, openmp_before_;
 };
 
 }  // namespace ropewalk::internal

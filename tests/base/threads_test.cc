@@ -1,9 +1,11 @@
 #include "ropewalk/base/threads.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cstdint>
 #include <stdexcept>
+#include <thread>
 
 #include "ropewalk/base/error.h"
 #include "src/base/parallel.h"
@@ -25,6 +27,31 @@ TEST_F(Threads, CountsAndRefuses) {
   EXPECT_THROW(SetNumThreads(1 << 20), Error);
   EXPECT_EQ(NumThreads(), 3);
 }
+
+// OpenMP's own number is one of the thread that sets it.
+TEST_F(Threads, OneNumberWhicheverThreadSetsIt) {
+  const int openmp = omp_get_max_threads();
+  const auto elsewhere = [](const auto& f) { std::thread(f).join(); };
+  elsewhere([] {
+    EXPECT_EQ(NumThreads(), 3);
+    EXPECT_EQ(internal::ThreadsFor(INT64_MAX), 3);
+    SetNumThreads(1);
+  });
+  EXPECT_EQ(NumThreads(), 1);
+  EXPECT_EQ(internal::ThreadsFor(INT64_MAX), 1);
+  SetNumThreads(2);
+  elsewhere([] { EXPECT_EQ(NumThreads(), 2); });
+  EXPECT_EQ(omp_get_max_threads(), openmp) << "the caller's own loops are the caller's";
+}
+
+TEST_F(Threads, AScopeIsOfItsThread) {
+  const internal::ScopedNumThreads one(1);
+  EXPECT_EQ(omp_get_max_threads(), 1);
+  std::thread([] { EXPECT_EQ(NumThreads(), 3); }).join();
+  EXPECT_EQ(NumThreads(), 1);
+}
+
+TEST_F(Threads, CoresAreThoseOfOpenMp) { EXPECT_EQ(NumCores(), omp_get_num_procs()); }
 
 TEST_F(Threads, TinyWorkGetsOne) {
   using internal::kWorthThreadsNs;

@@ -1,0 +1,37 @@
+#include "cli/threads.h"
+
+#include <fmt/format.h>
+
+#include "cli/progress.h"
+#include "ropewalk/base/threads.h"
+#include "src/base/parallel.h"
+
+namespace ropewalk::cli {
+
+void UseThreads(const Options& options) {
+  const int cores = NumCores();
+  // OpenMP has read the variable; this thread has not told it anything else.
+  int threads = options.threads > 0 ? options.threads : internal::OpenMpThreads();
+  if (threads > cores && !options.oversubscribe) {
+    const std::string may =
+        fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");
+    if (options.threads > 0) {
+      throw UsageError(
+          fmt::format("--threads: {}, got {}; more threads than cores only wait for "
+                      "each other, --oversubscribe starts them all the same",
+                      may, threads));
+    }
+    static bool said = false;
+    if (!said) {
+      Message(
+          fmt::format("ropewalk: OMP_NUM_THREADS asks for {} threads and {}: it uses {} (more with "
+                      "--oversubscribe)",
+                      threads, may, cores));
+    }
+    said = true;
+    threads = cores;
+  }
+  SetNumThreads(threads);
+}
+
+}  // namespace ropewalk::cli
