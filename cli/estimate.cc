@@ -48,6 +48,7 @@ std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
     costs.emplace(task.length, task).first->second.length = spec.trained_length;
   }
   std::vector<SweepTask> tasks;
+  tasks.reserve(costs.size());
   for (const auto& [length, task] : costs) tasks.push_back(task);
   return tasks;
 }

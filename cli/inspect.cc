@@ -74,7 +74,8 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));
   if (partial > 0) list.push_back(fmt::format("{} layers rotate only part of a head", partial));
   if (config.plan.trained_length <= 0) {
-    list.push_back("does not say at which length it was trained: a sweep recommends with --trained N");
+    list.push_back(
+        "does not say at which length it was trained: a sweep recommends with --trained N");
   }
   if (files.tokenizer == nullptr) {
     list.push_back("no tokenizer (" + files.tokenizer_error +

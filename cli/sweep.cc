@@ -246,6 +246,7 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
               std::vector<std::string>& searches_left) {
   Search(options, sweep, inputs, true, searches_left);
   std::vector<int64_t> searches;
+  searches.reserve(searches_left.size());
   for (const std::string& kind : searches_left) {
     searches.push_back(TrialsLeft({kind, options.budget, options.output}));
   }

@@ -67,6 +67,7 @@ std::vector<bool> FinishedTasks(const std::vector<SweepTask>& tasks, const Sweep
   std::set<std::string> finished;
   for (const Cell& cell : old.results.cells) finished.insert(cell.Identity());
   std::vector<bool> out;
+  out.reserve(tasks.size());
   for (const SweepTask& task : tasks) {
     out.push_back(finished.contains(IdentityOf(task, header.common)));
   }
