@@ -239,9 +239,12 @@ void AddConvertCommand(CLI::App& app) {
                       "they are, where the format has it");
   command->add_option("--layout", c->layout,
                       "half or interleaved: put the rows of q and k into this pair layout");
-  command->add_option("--head-dim", c->head_dim, "Elements of a head, for --layout of one file");
-  command->add_option("--rotary-dim", c->rotary_dim,
-                      "How many of them rotate, for --layout of one file; without it all");
+  command->add_option("--head-dim", c->head_dim, "Elements of a head, for --layout of one file")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--rotary-dim", c->rotary_dim,
+                   "How many of them rotate, for --layout of one file; without it all")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--no-tokenizer", c->no_tokenizer, "Convert the weights alone");
   command->add_flag("--no-verify", c->no_verify,
                     "Do not run the model before and after to compare its logits (which needs its "

@@ -166,7 +166,7 @@ std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
     if (key == "rope_type" || (key == "type" && !dictionary.contains("rope_type"))) {
       type = text;
     } else if (key != "type" && key != "original_max_position_embeddings") {
-      rest += (rest.empty() ? "" : ", ") + key + " " + text;
+      rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", key, text);
     }
   }
   return rest.empty() ? type + "()" : type + "(" + rest + ")";

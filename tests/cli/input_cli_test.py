@@ -146,6 +146,10 @@ class Input(support.CliCase):
         for option in ("--passkey-trials", "--depths"):
             self.fails(2, "passkey", MODEL, "--length", 128, option, -1, says=option)
         self.fails(2, "generate", MODEL, "--prompt", "And", "--max-tokens", -1, says="--max-tokens")
+        for option in ("--head-dim", "--rotary-dim"):
+            for value in (-1, 0):
+                self.fails(2, "convert", MODEL, "--layout", "interleaved", option, value, "-o",
+                           self.folder / "out", says=option)
 
     def test_a_factor_of_one_is_said(self):
         t = ["perplexity", MODEL, "--text", self.text, "--anchors", 1, "--length"]
