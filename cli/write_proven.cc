@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -53,23 +54,23 @@ class RemoveOnSignal {
   RemoveOnSignal(const RemoveOnSignal&) = delete;
   RemoveOnSignal& operator=(const RemoveOnSignal&) = delete;
 
-  // What `name` does is done whole, or not at all when the folder is being removed.
+  enum class State { kWriting, kBusy, kNamed, kRemoving };
+
+  // What `f` does is done whole, or not at all when the folder is being removed.
   template <class F>
-  void Name(F&& name) {
+  void Undisturbed(State after, F&& f) {
     State state = State::kWriting;
-    if (!state_.compare_exchange_strong(state, State::kNaming)) WaitForTheEnd();
+    if (!state_.compare_exchange_strong(state, State::kBusy)) WaitForTheEnd();
     try {
-      name();
+      f();
     } catch (...) {
       state_ = State::kWriting;
       throw;
     }
-    state_ = State::kNamed;
+    state_ = after;
   }
 
  private:
-  enum class State { kWriting, kNaming, kNamed, kRemoving };
-
   // What fails because its files go away is no error: the other thread ends the program.
   static void WaitForTheEnd() {
     for (;;) ::pause();
@@ -79,7 +80,7 @@ class RemoveOnSignal {
     }
     if (!g_signalled) return;
     State state = State::kWriting;
-    while (!state_.compare_exchange_strong(state, State::kRemoving) && state == State::kNaming) {
+    while (!state_.compare_exchange_strong(state, State::kRemoving) && state == State::kBusy) {
       ::usleep(1000);
       state = State::kWriting;
     }
@@ -115,13 +116,15 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 void WriteProven(const std::string& output,
                  const std::function<void(const std::string& path)>& write_and_prove) {
   RemoveOnSignal guard(internal::NewOutput::TemporaryFolder(output));
-  internal::NewOutput out(output);
+  using State = RemoveOnSignal::State;
+  std::optional<internal::NewOutput> out;
+  guard.Undisturbed(State::kWriting, [&] { out.emplace(output); });
   try {
-    write_and_prove(out.written());
+    write_and_prove(out->written());
   } catch (const Error& e) {  // the user knows it by the name that it would have got
-    throw Error(e.code(), Replaced(e.what(), out.written(), output));
+    throw Error(e.code(), Replaced(e.what(), out->written(), output));
   }
-  guard.Name([&] { out.Commit(); });
+  guard.Undisturbed(State::kNamed, [&] { out->Commit(); });
 }
 
 }  // namespace ropewalk::cli

@@ -108,7 +108,7 @@ bool IsWeightFile(const std::string& name) {
 
 void CreateFolder(const std::string& folder) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  fs::create_directory(folder, error);  // and none above, which an interruption may have removed
   Check(folder, "cannot create the folder", error);
 }
 
@@ -123,7 +123,9 @@ CopyCount CopyFiles(const std::vector<FolderFile>& files, const std::string& to,
   bool checked = false;
   for (const FolderFile& file : files) {
     const fs::path target = fs::path(to) / file.name;
-    CreateFolder(target.parent_path().string());
+    for (std::size_t at = 0; (at = file.name.find('/', at)) != std::string::npos; ++at) {
+      CreateFolder((fs::path(to) / file.name.substr(0, at)).string());
+    }
     if (links(file)) {
       std::error_code error;
       fs::create_hard_link(file.path, target, error);
