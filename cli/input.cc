@@ -16,12 +16,26 @@
 
 namespace ropewalk::cli {
 
+void SayNotHonoured(const ModelConfig& config) {
+  for (const std::string& line : config.not_honoured) Message("ropewalk: warning: " + line);
+}
+
 ModelFiles OpenModelFor(const Options& options, bool need_weights) {
   if (options.threads > 0) SetNumThreads(options.threads);
   OpenOptions open;
   open.allow_unknown = options.allow_unknown;
   open.need_weights = need_weights;
-  return OpenModel(options.model, open);
+  ModelFiles files = OpenModel(options.model, open);
+  SayNotHonoured(files.config);
+  return files;
+}
+
+ModelFiles OpenRunnable(const Options& options) {
+  ModelFiles files = OpenModelFor(options, true);
+  if (!files.config.not_runnable.empty()) {
+    throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
+  }
+  return files;
 }
 
 ComputeType ComputeOf(const Options& options) {
@@ -169,6 +183,9 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
     method.fixed = true;
     method.plan =
         ParseRopeDictionary(dictionary, "--rope-scaling", files.config.plan, options.allow_unknown);
+    for (size_t n = files.config.plan.notes.size(); n < method.plan.notes.size(); ++n) {
+      Message("ropewalk: " + method.plan.notes[n]);
+    }
     method.dictionary = nlohmann::ordered_json::parse(dictionary).dump();
     methods.push_back(std::move(method));
   }

@@ -59,7 +59,7 @@ void DefaultLengths(const Options& options, Sweep& sweep) {
 // Opens the model, reads the text, settles every option.
 Sweep Prepare(const Options& options) {
   Sweep sweep;
-  sweep.files = OpenModelFor(options, true);
+  sweep.files = OpenRunnable(options);
   sweep.text = ReadTokenText(options, sweep.files);
   sweep.spec = SpecOf(options, sweep.files);
   if (sweep.spec.lengths.empty()) DefaultLengths(options, sweep);
