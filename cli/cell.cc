@@ -73,7 +73,7 @@ void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens
 }
 
 void RunPerplexity(const Options& options) {
-  const ModelFiles files = OpenModelFor(options, true);
+  const ModelFiles files = OpenRunnable(options);
   const TokenText text = ReadTokenText(options, files);
   SweepSpec spec = SpecOf(options, files);
   const int64_t length = OneLength(spec);
@@ -112,7 +112,7 @@ void RunPerplexity(const Options& options) {
 }
 
 void RunPasskey(const Options& options) {
-  const ModelFiles files = OpenModelFor(options, true);
+  const ModelFiles files = OpenRunnable(options);
   const Tokenizer& tokenizer = RequireTokenizer(files);
   SweepSpec spec = SpecOf(options, files);
   if (spec.passkey_text_filler == options.text.empty()) {

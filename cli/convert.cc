@@ -184,6 +184,7 @@ void RunFolderLayout(const ConvertCommand& c, PairLayout to) {
   ModelFiles files;
   files.path = c.options.model;
   files.config = ParseHfConfig(json.dump(), config_path, c.options.allow_unknown);
+  SayNotHonoured(files.config);
   files.tensors = OpenSafetensorsFolder(c.options.model);
   if (to == PairLayout::kInterleaved) json["rope_interleaved"] = true;
   const RotarySpec& spec = internal::OnlyRotation(files.config.plan);

@@ -33,7 +33,7 @@ int32_t Greedy(const Decoder& decoder, const float* hidden, std::vector<float>& 
 }
 
 void Run(const Options& options) {
-  const ModelFiles files = OpenModelFor(options, true);
+  const ModelFiles files = OpenRunnable(options);
   const Tokenizer& tokenizer = RequireTokenizer(files);
   const bool bos = WantsBos(options, files);
   const std::string prompt = TextOf(options.prompt, "--prompt");

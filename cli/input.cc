@@ -21,12 +21,26 @@
 
 namespace ropewalk::cli {
 
+void SayNotHonoured(const ModelConfig& config) {
+  for (const std::string& line : config.not_honoured) Message("ropewalk: warning: " + line);
+}
+
 ModelFiles OpenModelFor(const Options& options, bool need_weights) {
   UseThreads(options);
   OpenOptions open;
   open.allow_unknown = options.allow_unknown;
   open.need_weights = need_weights;
-  return OpenModel(options.model, open);
+  ModelFiles files = OpenModel(options.model, open);
+  SayNotHonoured(files.config);
+  return files;
+}
+
+ModelFiles OpenRunnable(const Options& options) {
+  ModelFiles files = OpenModelFor(options, true);
+  if (!files.config.not_runnable.empty()) {
+    throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
+  }
+  return files;
 }
 
 ComputeType ComputeOf(const Options& options) {
@@ -177,6 +191,9 @@ void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_
   SweepMethod method;
   method.fixed = true;
   method.plan = ParseRopeDictionary(text, "--rope-scaling", files.config.plan, allow_unknown);
+  for (size_t n = files.config.plan.notes.size(); n < method.plan.notes.size(); ++n) {
+    Message("ropewalk: " + method.plan.notes[n]);
+  }
   const auto dictionary = nlohmann::ordered_json::parse(text);
   method.dictionary = dictionary.dump();
   const std::string name = method.name = DictionaryName(dictionary);

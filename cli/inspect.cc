@@ -84,6 +84,7 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
     list.push_back(files.tokenizer->bos_id() ? "adds no BOS by itself, though it has one"
                                              : "has no BOS");
   }
+  list.insert(list.end(), config.not_honoured.begin(), config.not_honoured.end());
   if (!config.unknown_keys.empty()) {
     list.push_back(
         fmt::format("keys that nobody here knows: {}", fmt::join(config.unknown_keys, ", ")));
@@ -124,7 +125,8 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
                {"not_runnable", c.not_runnable},
                {"notes", page.plan.notes},
                {"unusual", Unusual(files)},
-               {"harmless_keys", c.harmless_keys}};
+               {"harmless_keys", c.harmless_keys},
+               {"not_honoured", c.not_honoured}};
   if (files.tokenizer != nullptr) json["tokenizer"] = TokenizerJson(*files.tokenizer);
   json["positions"] = PageJson(page);
   return json;
@@ -177,6 +179,7 @@ void RunOne(const Options& options) {
   const bool measure = !options.text.empty() || !options.ids.empty();
   const ModelFiles files = OpenModelFor(options, measure);
   InspectPage page = MakePage(options, ModelName(files.path), files.config.plan);
+  page.whole_file = files.config.not_honoured.empty();
   if (measure) page.use = UseOfText(options, files, page);
   const std::string hash = files.tensors.empty() ? "" : files.Hash();
   Json json = ModelJson(files, hash, page);
@@ -194,15 +197,20 @@ void RunOne(const Options& options) {
 }
 
 void RunDiff(const Options& options) {
+  std::vector<PositionPlan> plans;
+  for (const std::string& path : options.diff) {
+    Options one = options;
+    one.model = path;
+    plans.push_back(OpenModelFor(one, false).config.plan);
+  }
   std::vector<InspectPage> pages;
   int64_t length = 0;
   for (const bool settled : {false, true}) {  // both at the longer of their lengths
     pages.clear();
-    for (const std::string& path : options.diff) {
+    for (std::size_t i = 0; i < plans.size(); ++i) {
       Options one = options;
-      one.model = path;
       if (settled) one.lengths = {std::to_string(length)};
-      pages.push_back(MakePage(one, path, OpenModelFor(one, false).config.plan, false));
+      pages.push_back(MakePage(one, options.diff[i], plans[i], false));
       length = std::max(length, pages.back().length);
     }
     if (!options.lengths.empty()) break;

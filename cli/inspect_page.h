@@ -61,6 +61,7 @@ struct InspectPage {
   std::vector<InspectBias> biases;
   std::vector<InspectDecay> decay;  // of the first rotation
   std::vector<Finding> findings;
+  bool whole_file = true;           // false: the file has keys that no code of its family reads
   std::optional<FrequencyUse> use;  // with --text or --ids
 };
 

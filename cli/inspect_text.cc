@@ -162,14 +162,15 @@ void AddDecay(const InspectPage& page, std::string& out) {
   out += "  bound: RoFormer's, as shipped: mean |S_j| over pairs\n";
 }
 
-std::string EngineLine(const EngineView& v, int64_t position) {
+std::string EngineLine(const EngineView& v, int64_t position, bool whole_file) {
   if (!v.expressible) return "cannot express it: " + v.reason;
   if (v.Same()) {
-    return v.angle_rad < 1e-9 ? std::string("does what the file means")
-                              : fmt::format(
-                                    "does what the file means, up to rounding in float32 "
-                                    "({:.1e} rad at position {})",
-                                    v.angle_rad, position);
+    const std::string same = whole_file ? "does what the file means"
+                                        : "does what is said above, without the keys under Unusual";
+    return v.angle_rad < 1e-9
+               ? same
+               : fmt::format("{}, up to rounding in float32 ({:.1e} rad at position {})", same,
+                             v.angle_rad, position);
   }
   std::string line;
   const auto add = [&](const std::string& text) { line += (line.empty() ? "" : "; ") + text; };
@@ -222,10 +223,8 @@ std::string Wrapped(const std::string& text, std::size_t indent) {
 void AddEngines(const InspectPage& page, const InspectRotation& r, std::string& out) {
   out += fmt::format("\nWhat engines do with it (at {} tokens)\n", page.length);
   for (const EngineView& v : r.engines) {
-    out +=
-        "  " +
-        Wrapped(fmt::format("{:<14} {}", EngineTitle(v.engine), EngineLine(v, r.reach - 1)), 17) +
-        '\n';
+    const std::string line = EngineLine(v, r.reach - 1, page.whole_file);
+    out += "  " + Wrapped(fmt::format("{:<14} {}", EngineTitle(v.engine), line), 17) + '\n';
   }
 }
 

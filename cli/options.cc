@@ -150,7 +150,8 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
       return;
     case Opt::kAllowUnknown:
       c.add_flag("--allow-unknown", o.allow_unknown,
-                 "Unknown keys of position settings are warnings, not errors");
+                 "Unknown keys of position settings, and keys that change numbers and are not "
+                 "computed, are warnings, not errors");
       return;
     case Opt::kJson:
       c.add_flag("--json", o.json, "Result as JSON (docs/results-format.md)");

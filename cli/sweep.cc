@@ -72,7 +72,7 @@ void AddNotesOnTrained(Sweep& sweep) {
 // Opens the model, reads the text, settles every option.
 Sweep Prepare(const Options& options) {
   Sweep sweep;
-  sweep.files = OpenModelFor(options, true);
+  sweep.files = OpenRunnable(options);
   sweep.text = ReadTokenText(options, sweep.files);
   sweep.spec = SpecOf(options, sweep.files);
   if (sweep.spec.lengths.empty()) DefaultLengths(options, sweep);

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Holds the library against transformers: logits of random tiny models (4.57), states of encoders and
-# sentence vectors of the real all-MiniLM-L6-v2, frequencies, and cos and sin of every family's
-# rotary module (4.57 and 5), in a virtual environment of its own
-# (.venv-parity; torch's CPU build, about 1.5 GB once).
+# Holds the library against transformers: logits of random tiny models (4.57), the same with keys in
+# their configuration that their family may not read, states of encoders and sentence vectors of the
+# real all-MiniLM-L6-v2, frequencies, and cos and sin of every family's rotary module (4.57 and 5), in
+# a virtual environment of its own (.venv-parity; torch's CPU build, about 1.5 GB once).
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,4 +37,5 @@ minilm=$venv/minilm
 "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
 PYTHONPATH=$venv/transformers5 \
   "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
+"$venv/bin/python" "$root/tests/parity/keys.py" "$build/tests/model/logits_dump"
 exec "$venv/bin/python" "$root/tests/parity/compare.py" "$build/tests/model/logits_dump"

@@ -35,7 +35,8 @@ function warnings() {
 function engineWords(e, reach) {
   if (!e.expressible) return `Cannot express it: ${e.reason}`;
   if (e.same) {
-    return "Does what the file means" + (e.angle_rad > 1e-9 ? `, up to rounding in float32 (${tiny(e.angle_rad)} rad).` : ".");
+    const same = data.not_honoured.length ? "Does what is said here, without the keys that are ignored" : "Does what the file means";
+    return same + (e.angle_rad > 1e-9 ? `, up to rounding in float32 (${tiny(e.angle_rad)} rad).` : ".");
   }
   const parts = [];
   if (e.frequency_ratio !== 1) {

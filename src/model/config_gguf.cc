@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "ropewalk/base/error.h"
 #include "src/io/gguf_file.h"
 #include "src/model/json_object.h"
+#include "src/model/number_keys.h"
 
 namespace ropewalk {
 namespace {
@@ -58,7 +61,7 @@ void SortKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) {
           message +
               "; by its name it changes positions; allow unknown keys to go on (--allow-unknown)");
     }
-    c.plan.notes.push_back(message + "; ignored");
+    c.not_honoured.push_back(message + "; ignored");
   }
 }
 
@@ -68,21 +71,34 @@ const Family& ReadFamily(const GgufFile& gguf, std::string& name) {
   if (it == gguf.metadata.end()) {
     throw Error(ErrorCode::kInvalidConfig,
                 fmt::format("{}: general.architecture: expected one of {}, but it is missing", file,
-                            internal::GgufFamilyNames()));
+                            internal::RunnableGgufNames()));
   }
   name = internal::WithFile(file, [&] { return it->second.AsString("general.architecture"); });
   const Family* family = internal::FindGgufFamily(name);
   if (family == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: general.architecture: {} is not supported; supported are {}", file,
-                            internal::Shown(nlohmann::json(name)), internal::GgufFamilyNames()));
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: general.architecture: {} is not supported; GGUF files of {} run, and "
+                    "the positions of these are read: {}",
+                    file, internal::Shown(nlohmann::json(name)), internal::RunnableGgufNames(),
+                    internal::GgufFamilyNames()));
   }
   return *family;
 }
 
 // Some architectures have one number for each layer: the largest, since some layers have none.
-int64_t ReadLargest(const GgufKeys& keys, const char* key, bool required) {
+int64_t ReadLargest(const GgufKeys& keys, const char* key, bool required, ModelConfig& c) {
   const auto list = keys.Ints(key, 0, internal::kMaxDim);
+  if (list && keys.IsArray(key) && static_cast<int64_t>(list->size()) != c.layers) {
+    keys.Fail(key, fmt::format("a number, or an array of one for each of {} layers, got {}",
+                               c.layers, list->size()));
+  }
+  if (list && c.not_runnable.empty() &&
+      std::adjacent_find(list->begin(), list->end(), std::not_equal_to<>()) != list->end()) {
+    c.not_runnable = fmt::format(
+        "{}: {} differs by layer: the decoder computes models with one number for all of them",
+        keys.File(), keys.Name(key));
+  }
   const int64_t largest =
       list && !list->empty() ? *std::max_element(list->begin(), list->end()) : 0;
   if (largest < 1 && (required || list)) {
@@ -114,10 +130,10 @@ void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.hidden = keys.RequiredInt("embedding_length", 1, internal::kMaxDim);
   const bool runs = internal::RunsFromGguf(family);
   const bool rotates = family.gguf_rope != internal::GgufRope::kNone;
-  c.heads = ReadLargest(keys, "attention.head_count", runs || rotates);
-  const int64_t kv_heads = ReadLargest(keys, "attention.head_count_kv", false);
+  c.heads = ReadLargest(keys, "attention.head_count", runs || rotates, c);
+  const int64_t kv_heads = ReadLargest(keys, "attention.head_count_kv", false, c);
   c.kv_heads = kv_heads > 0 ? kv_heads : c.heads;
-  c.feed_forward = ReadLargest(keys, "feed_forward_length", runs);
+  c.feed_forward = ReadLargest(keys, "feed_forward_length", runs, c);
   if (c.heads > 0) ReadHeadDim(keys, family, c);
   internal::CheckSizes(c, keys.File());
   const auto& metadata = keys.gguf().metadata;
@@ -144,6 +160,26 @@ void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.qk_norm = family.Has(internal::kQkNorm);
 }
 
+void RefuseNumberKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) {
+  std::vector<std::string> said;
+  for (const internal::NumberKey& key : internal::NumberKeys()) {
+    if (key.gguf == nullptr || !keys.Has(key.gguf)) continue;
+    const bool* flag = std::get_if<bool>(&keys.gguf().metadata.at(keys.Name(key.gguf)).value);
+    const double value = flag != nullptr ? *flag : *keys.Number(key.gguf, -HUGE_VAL, HUGE_VAL);
+    // 0 is "not given" to llama.cpp.
+    const bool unset = flag == nullptr && value == 0;
+    if (unset || internal::IsNeutral(key, value, c)) {
+      c.harmless_keys.push_back(keys.Name(key.gguf));
+    } else {
+      said.push_back(fmt::format("{} = {}", keys.Name(key.gguf),
+                                 flag == nullptr ? fmt::format("{:g}", value)
+                                 : *flag         ? "true"
+                                                 : "false"));
+    }
+  }
+  internal::RefuseNumbers(keys.File(), said, allow_unknown, c);
+}
+
 }  // namespace
 
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
@@ -153,15 +189,10 @@ ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   ModelConfig c;
   c.format = fmt::format("GGUF v{}", gguf.version);
   c.architecture = family.name;
-  c.not_runnable = internal::NotRunnable(family);
-  if (c.not_runnable.empty() && !internal::RunsFromGguf(family)) {
-    c.not_runnable = fmt::format(
-        "the positions of a {} model are read from GGUF but its tensors are not; the decoder runs "
-        "its Hugging Face folder",
-        family.name);
-  }
+  c.not_runnable = internal::NotRunnableFromGguf(family);
   ReadSizes(keys, family, c);
   internal::ReadGgufPlan(keys, family, c);
+  if (internal::RunsFromGguf(family)) RefuseNumberKeys(keys, allow_unknown, c);
   SortKeys(keys, allow_unknown, c);
   return c;
 }

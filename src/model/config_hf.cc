@@ -59,9 +59,13 @@ const Family& ReadFamily(const JsonObject& object, const std::string& outer) {
   return *family;
 }
 
-ModelConfig ReadFlat(const HfSource& source) {
-  const Family& family = source.family;
+ModelConfig ReadFlat(const HfSource& given) {
   ModelConfig c;
+  const json read = internal::WithoutUnread(given, c);
+  const JsonObject top(read, given.top.where());
+  for (const std::string& key : given.top.asked()) top.Find(key);  // known by now: model_type, ...
+  const HfSource source = {top, given.family, given.nested, given.allow_unknown};
+  const Family& family = source.family;
   c.format = "Hugging Face";
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
@@ -84,7 +88,8 @@ ModelConfig ReadFlat(const HfSource& source) {
   if (family.encoder != internal::EncoderKind::kNone && !source.nested) {
     internal::ReadHfEncoder(source, c);
   }
-  internal::SortKeys(source.top, family, source.allow_unknown, c);
+  internal::RefuseNumberKeys(source, c);
+  internal::SortKeys(top, family, source.allow_unknown, c);
   return c;
 }
 
@@ -109,7 +114,7 @@ void SortOuterKeys(const JsonObject& top, const JsonObject& text, bool allow_unk
   ModelConfig outer;
   static const Family none = {.name = "multimodal"};
   internal::SortKeys(top, none, allow_unknown, outer);
-  c.plan.notes.insert(c.plan.notes.end(), outer.plan.notes.begin(), outer.plan.notes.end());
+  c.not_honoured.insert(c.not_honoured.end(), outer.not_honoured.begin(), outer.not_honoured.end());
   c.unknown_keys.insert(c.unknown_keys.end(), outer.unknown_keys.begin(), outer.unknown_keys.end());
 }
 
@@ -174,6 +179,7 @@ PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string
   }
   PositionPlan out = WithScaling(plan, rope.scaling, rope.original.value_or(0));
   out.notes.insert(out.notes.end(), rope.notes.begin(), rope.notes.end());
+  out.notes.insert(out.notes.end(), rope.ignored.begin(), rope.ignored.end());
   WithSource(source, [&] {
     for (std::size_t l = 0; l < out.layers.size(); ++l) {
       if (!out.layers[l].rotation) continue;

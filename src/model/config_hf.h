@@ -25,7 +25,13 @@ struct HfSource {
   // must agree.
   std::optional<int64_t> Int(const char* name, int64_t low, int64_t high) const;
   std::optional<double> Number(const char* name, double low, double high) const;
+  // The family's names for one thing, the common one first.
+  std::vector<std::string> NamesOf(const char* name) const;
 };
+
+// The configuration without those of SharedKeys() that the family's code does not read: what that
+// changes is said in c.not_honoured, or thrown.
+nlohmann::json WithoutUnread(const HfSource& source, ModelConfig& c);
 
 // Throws what every contradiction between two keys says: both, with their values.
 [[noreturn]] void Contradiction(const std::string& where, const std::string& a,
@@ -36,6 +42,8 @@ struct HfSource {
 // the readers have asked for all they know.
 void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, ModelConfig& c);
 bool IsAboutPositions(const std::string& key);
+// Of a model that runs: keys that change its numbers and that no reader has asked for.
+void RefuseNumberKeys(const HfSource& source, ModelConfig& c);
 
 void ReadHfSizes(const HfSource& source, ModelConfig& c);
 // Of a model that the decoder runs: of LLaMA's kind, and of the others.

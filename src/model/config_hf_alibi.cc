@@ -89,17 +89,20 @@ void ReadMptFeedForward(const HfSource& source, ModelConfig& c) {
 void SortAttentionKeys(const HfSource& source, const JsonObject& attn, ModelConfig& c) {
   for (const auto& [key, value] : attn.value().items()) {
     if (attn.asked().contains(key) || value.is_null()) continue;
-    if (!IsAboutPositions(key) || source.allow_unknown) {
-      const std::string name = "attn_config." + key;  // MPT's is read for its bias and its rotation
-      auto& unknown = c.unknown_keys;
-      if (std::find(unknown.begin(), unknown.end(), name) == unknown.end()) unknown.push_back(name);
-      continue;
+    const std::string message =
+        fmt::format("{}: unknown key {} = {}{}", attn.where(), Shown(json(key)), Shown(value),
+                    DidYouMean(key, {attn.asked().begin(), attn.asked().end()}));
+    if (IsAboutPositions(key) && !source.allow_unknown) {
+      throw Error(ErrorCode::kInvalidConfig,
+                  message +
+                      "; by its name it changes positions: remove it, or allow unknown "
+                      "keys (--allow-unknown)");
     }
-    throw Error(ErrorCode::kInvalidConfig,
-                fmt::format("{}: unknown key {} = {}{}; by its name it changes positions: remove "
-                            "it, or allow unknown keys (--allow-unknown)",
-                            attn.where(), Shown(json(key)), Shown(value),
-                            DidYouMean(key, {attn.asked().begin(), attn.asked().end()})));
+    const std::string name = "attn_config." + key;  // MPT's is read for its bias and its rotation
+    auto& unknown = c.unknown_keys;
+    if (std::find(unknown.begin(), unknown.end(), name) != unknown.end()) continue;
+    unknown.push_back(name);
+    if (IsAboutPositions(key)) c.not_honoured.push_back(message + "; ignored");
   }
 }
 

@@ -74,25 +74,11 @@ constexpr const char* kPositionWords[] = {
     "sliding",   "layer_types", "chunk_attention", "attn_factor",  "attention_factor",
     "logn_attn", "chunk_size",  "temperature",     "relative_att"};
 
-// The family's names for one thing, the common one first.
-std::vector<std::string> NamesOf(const Family& family, const char* name) {
-  std::vector<std::string> names = {name};
-  for (const AliasGroup& group : kAliases) {
-    if (std::string_view(group.name) != name) continue;
-    for (const std::string& other : Words(group.others)) {
-      // Qwen's seq_length is what it was trained at, not what it serves.
-      if (other == "seq_length" && family.Takes("use_dynamic_ntk")) continue;
-      if (!group.about_positions || family.Takes(other)) names.push_back(other);
-    }
-  }
-  return names;
-}
-
 template <class T, class Read>
 std::optional<T> Aliased(const HfSource& source, const char* name, Read read) {
   std::optional<T> value;
   std::string first;
-  for (const std::string& key : NamesOf(source.family, name)) {
+  for (const std::string& key : source.NamesOf(name)) {
     const std::optional<T> v = read(key);
     if (!v) continue;
     if (value && *value != *v) {
@@ -116,6 +102,19 @@ void Contradiction(const std::string& where, const std::string& a, const std::st
   throw Error(ErrorCode::kInvalidConfig,
               fmt::format("{}: {} is {} but {} is {}; remove the wrong one", where, a, a_value, b,
                           b_value));
+}
+
+std::vector<std::string> HfSource::NamesOf(const char* name) const {
+  std::vector<std::string> names = {name};
+  for (const AliasGroup& group : kAliases) {
+    if (std::string_view(group.name) != name) continue;
+    for (const std::string& other : Words(group.others)) {
+      // Qwen's seq_length is what it was trained at, not what it serves.
+      if (other == "seq_length" && family.Takes("use_dynamic_ntk")) continue;
+      if (!group.about_positions || family.Takes(other)) names.push_back(other);
+    }
+  }
+  return names;
 }
 
 std::optional<int64_t> HfSource::Int(const char* name, int64_t low, int64_t high) const {
@@ -153,7 +152,7 @@ void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, M
                                                  "; by its name it changes positions: remove it, "
                                                  "or allow unknown keys (--allow-unknown)");
     }
-    c.plan.notes.push_back(message + "; ignored");
+    c.not_honoured.push_back(message + "; ignored");
     c.unknown_keys.push_back(key);
   }
 }

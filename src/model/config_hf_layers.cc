@@ -84,8 +84,10 @@ Window ReadWindow(const HfSource& source, bool some_slide, ModelConfig& c) {
   const Family& family = source.family;
   Window window;
   window.tokens = top.Int("sliding_window", 0, kMaxTokens).value_or(0);
-  // The defaults of Qwen 2 and 3, and of Qwen2-VL.
-  const int64_t first = family.axes == Family::Axes::kOne ? 28 : 80;
+  // The defaults of Qwen 2 and 3, and of Qwen2-VL; Qwen 3's mixture of experts has no such key.
+  const int64_t first = !family.Reads("max_window_layers")  ? 0
+                        : family.axes == Family::Axes::kOne ? 28
+                                                            : 80;
   window.first_layer = top.Int("max_window_layers", 0, kMaxInterval).value_or(first);
   const bool by_flag = family.window == Family::Window::kFromMaxWindowLayers;
   const bool use = top.Bool("use_sliding_window").value_or(!by_flag);
@@ -142,11 +144,11 @@ std::vector<std::string> ReadTypes(const HfSource& source, ModelConfig& c, int64
   window_tokens = window.tokens;
   if (!listed) {
     if (window.tokens > 0 && pattern == 0 && source.family.window == Family::Window::kNone) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: sliding_window = {}: transformers ignores it in a {} model "
-                              "without layer_types; remove it, or say in layer_types which layers "
-                              "slide",
-                              source.top.where(), window.tokens, source.family.name));
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{}: sliding_window = {}: which layers of a {} model slide is for "
+                      "layer_types to say, which is absent; remove the one or add the other",
+                      source.top.where(), window.tokens, source.family.name));
     }
     types = TypesByRule(source, c.layers, pattern, window);
   } else if (given && pattern > 0) {

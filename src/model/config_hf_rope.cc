@@ -114,10 +114,10 @@ class SpecMaker {
 
  private:
   const std::string& Where() const { return source_.top.where(); }
-  void NoteOnce(const std::string& note) {
-    auto& notes = c_.plan.notes;
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  static void AddOnce(const std::string& text, std::vector<std::string>& list) {
+    if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
   }
+  void NoteOnce(const std::string& note) { AddOnce(note, c_.plan.notes); }
 
   void ReadLayout() {
     const JsonObject& top = source_.top;
@@ -132,8 +132,26 @@ class SpecMaker {
     }
   }
 
+  // Of the dictionary; at top level WithoutUnread has seen to it.
+  std::optional<double> ReadPartial(const RopeDictionary& rope) {
+    const Family& family = source_.family;
+    const bool reads = rope.type == "proportional" || family.Reads("partial_rotary_factor") ||
+                       source_.NamesOf("partial_rotary_factor").size() > 1;
+    if (reads || !rope.partial || *rope.partial == 1) return rope.partial;
+    const std::string message = fmt::format(
+        "{}: partial_rotary_factor = {} in the rope dictionary: transformers reads none "
+        "in a {} model",
+        Where(), *rope.partial, family.name);
+    if (!source_.allow_unknown) {
+      throw Error(ErrorCode::kInvalidConfig,
+                  message + "; remove it, or allow unknown keys (--allow-unknown)");
+    }
+    AddOnce(message + "; ignored", c_.not_honoured);
+    return std::nullopt;
+  }
+
   void SetDims(const RopeDictionary& rope, RotarySpec& spec) {
-    const auto given = Agree(source_, "partial_rotary_factor", outer_partial_, rope.partial);
+    const auto given = Agree(source_, "partial_rotary_factor", outer_partial_, ReadPartial(rope));
     if (rope.type == "proportional") {  // a share of the pairs, in the scaling
       spec.rotary_dim = spec.head_dim;
       return;
@@ -281,10 +299,13 @@ std::map<int64_t, LayerOverride> ReadOverrides(const HfSource& source, const Rop
     o.window_tokens = entry.Int("sliding_window", 1, kMaxTokens);
     if (const json* rope = entry.Find("rope_parameters")) {
       o.rope = ParseRope(JsonObject(*rope, entry.where() + ".rope_parameters"), context);
+      c.not_honoured.insert(c.not_honoured.end(), o.rope->ignored.begin(), o.rope->ignored.end());
     }
     entry.Find("num_key_value_heads");
     ModelConfig sorted;
     SortKeys(entry, source.family, context.allow_unknown, sorted);
+    c.not_honoured.insert(c.not_honoured.end(), sorted.not_honoured.begin(),
+                          sorted.not_honoured.end());
     for (const std::string& name : sorted.unknown_keys) {
       c.unknown_keys.push_back(fmt::format("per_layer_config.{}.{}", key, name));
     }
@@ -347,7 +368,9 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
   ReadLengths(source, context, plan);
   const RopeDictionaries ropes = ReadRopeDictionaries(source, context);
   for (const auto& [type, rope] : ropes) {
-    if (rope) ReadRopeLengths(source, *rope, context, plan);
+    if (!rope) continue;
+    ReadRopeLengths(source, *rope, context, plan);
+    c.not_honoured.insert(c.not_honoured.end(), rope->ignored.begin(), rope->ignored.end());
   }
   const auto overrides = ReadOverrides(source, context, c);
   const std::vector<LayerFacts> facts = ReadHfLayers(source, c);

@@ -19,6 +19,20 @@ std::string Join(Name name) {
   return s;
 }
 
+constexpr SharedKey kSharedKeys[] = {
+    {"layer_types"},
+    {"sliding_window"},
+    {"use_sliding_window"},
+    {"max_window_layers"},
+    {"no_rope_layers"},
+    {"no_rope_layer_interval"},
+    {.key = "partial_rotary_factor", .stops_with = "rope_theta"},
+    {.key = "head_dim", .usual = true, .stops_with = "rope_scaling"},
+    {.key = "rope_theta", .usual = true},
+    {.key = "rope_scaling", .usual = true},
+    {.key = "rope_parameters", .usual = true},
+};
+
 }  // namespace
 
 std::vector<std::string> Words(std::string_view list) {
@@ -37,6 +51,17 @@ bool HasWord(std::string_view list, std::string_view word) {
 }
 
 bool Family::Takes(std::string_view key) const { return HasWord(keys, key); }
+
+std::span<const SharedKey> SharedKeys() { return kSharedKeys; }
+
+bool Family::Reads(std::string_view key) const {
+  if (Has(kElsewhere)) return true;
+  const auto shared = std::find_if(std::begin(kSharedKeys), std::end(kSharedKeys),
+                                   [&](const SharedKey& k) { return key == k.key; });
+  if (shared == std::end(kSharedKeys) || !shared->usual) return Takes(key);
+  if (other != nullptr && key.starts_with("rope_")) return false;  // nothing rotates
+  return !HasWord(unread, key);
+}
 
 const Family* FindFamily(const std::string& hf_model_type) {
   for (const Family& f : Families()) {
@@ -75,6 +100,24 @@ std::string NotRunnable(const Family& family) {
 }
 
 bool RunsFromGguf(const Family& family) { return family.Has(kRuns) && family.block == nullptr; }
+
+std::string RunnableGgufNames() {
+  return Join([](const Family& f) { return RunsFromGguf(f) ? f.gguf : nullptr; });
+}
+
+std::string NotRunnableFromGguf(const Family& family) {
+  if (RunsFromGguf(family)) return "";
+  const std::string what = fmt::format(
+      "the positions of a {} model are read from GGUF, its weights are not (GGUF files that run "
+      "are "
+      "those of {})",
+      family.name, RunnableGgufNames());
+  if (family.encoder != EncoderKind::kNone) {
+    return what + "; ropewalk embed runs the same model as a Hugging Face folder";
+  }
+  return what + (family.Has(kRuns) ? "; the same model runs as a Hugging Face folder"
+                                   : "; nor does the decoder run it as a Hugging Face folder");
+}
 
 void CheckSizes(const ModelConfig& c, const std::string& where) {
   if (c.heads > 0 && c.kv_heads > 0 && c.heads % c.kv_heads != 0) {

@@ -38,7 +38,7 @@ enum Rule : uint32_t {
   kOnlySlidingRotate = 2048,  // full layers of a model that has sliding ones do not rotate
   kScaledByDefault = 4096,    // transformers scales where the file says nothing: refused
   kMultiQuery = 8192,         // one key head for all where `multi_query` is absent
-  kNeverScaled = 16384        // transformers turns it by sinusoids of its own: no scaling is read
+  kElsewhere = 16384          // its code is not in transformers 4.57: each of SharedKeys() counts
 };
 
 struct Block;
@@ -67,7 +67,8 @@ struct Family {
   double default_theta = 1e4;
   double default_partial = 1;  // rotated share of a head without partial_rotary_factor
   DefaultSizes sizes = {};
-  const char* keys = "";         // its own names of position keys, beyond the common ones
+  const char* keys = "";         // position keys that its code reads, beyond the common ones
+  const char* unread = "";       // common ones that it does not read
   const char* layer_kinds = "";  // entries of layer_types beside full_ and sliding_attention
   Window window = Window::kNone;
   int64_t default_window = 0;    // tokens, where sliding_window is absent
@@ -88,7 +89,18 @@ struct Family {
     return ((rules | implied) & rule) != 0;
   }
   bool Takes(std::string_view key) const;  // `keys` has it
+  bool Reads(std::string_view key) const;  // of SharedKeys(): whether it counts here
 };
+
+// Keys about positions and heads that the code of some families reads and that of others does not.
+struct SharedKey {
+  const char* key;
+  bool usual = false;  // read unless the row's `unread` has it; otherwise where its `keys` has it
+  // In a family that reads this one, transformers stops at the unread key or takes half of it (its
+  // frequencies follow the key, its attention does not); elsewhere it is ignored.
+  const char* stops_with = nullptr;
+};
+std::span<const SharedKey> SharedKeys();
 
 // One word of a list in a row: "a bc d" has "bc".
 bool HasWord(std::string_view list, std::string_view word);
@@ -106,8 +118,11 @@ std::string EncoderFamilyNames();
 
 // Why the decoder does not run the family; empty when it does.
 std::string NotRunnable(const Family& family);
-// GGUF files are read for families of LLaMA's kind alone.
+// GGUF files are run for families of LLaMA's kind alone.
 bool RunsFromGguf(const Family& family);
+std::string RunnableGgufNames();  // "llama, qwen2, ...", names of general.architecture
+// Why a GGUF of the family does not run, and what does; empty when it does.
+std::string NotRunnableFromGguf(const Family& family);
 
 // Bounds on what a configuration may claim before the tensors are seen: beyond every model there
 // is, and small enough that products of two fit in 63 bits and lists of layers in memory.

@@ -12,6 +12,11 @@ const GgufValue* GgufKeys::Find(const std::string& key) const {
   return it == gguf_.metadata.end() ? nullptr : &it->second;
 }
 
+bool GgufKeys::IsArray(const std::string& key) const {
+  const GgufValue* v = Find(key);
+  return v != nullptr && std::holds_alternative<std::vector<int64_t>>(v->value);
+}
+
 std::optional<int64_t> GgufKeys::Int(const std::string& key, int64_t low, int64_t high) const {
   const GgufValue* v = Find(key);
   if (v == nullptr) return std::nullopt;

@@ -24,6 +24,7 @@ class GgufKeys {
   const std::set<std::string>& asked() const { return asked_; }
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  bool IsArray(const std::string& key) const;
   // Absent: nullopt. Present with the wrong type or out of [low, high]: Error.
   std::optional<int64_t> Int(const std::string& key, int64_t low, int64_t high) const;
   int64_t RequiredInt(const std::string& key, int64_t low, int64_t high) const;

@@ -131,7 +131,7 @@ const TypeRow& ReadType(const JsonObject& rope, const RopeContext& context) {
 }
 
 void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
-               std::vector<std::string>& notes) {
+               RopeDictionary& out) {
   for (const auto& [key, value] : rope.value().items()) {
     if (value.is_null()) continue;
     const auto row = std::find_if(std::begin(kKeys), std::end(kKeys),
@@ -140,7 +140,7 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
     if (key == "factor" && value == 1) continue;  // nothing is scaled
     if (rope.Has("alpha") && std::find(std::begin(kBesideAlpha), std::end(kBesideAlpha), key) !=
                                  std::end(kBesideAlpha)) {
-      notes.push_back(fmt::format("{}: {} has no effect beside alpha", rope.where(), key));
+      out.notes.push_back(fmt::format("{}: {} has no effect beside alpha", rope.where(), key));
       continue;
     }
     std::string message;
@@ -161,7 +161,7 @@ void CheckKeys(const JsonObject& rope, const TypeRow& type, bool allow_unknown,
           message +
               "; it may change positions: remove it, or allow unknown keys (--allow-unknown)");
     }
-    notes.push_back(message + "; ignored");
+    out.ignored.push_back(message + "; ignored");
   }
 }
 
@@ -318,7 +318,7 @@ RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {
   RopeDictionary out;
   const TypeRow& type = ReadType(rope, context);
   out.type = type.name;
-  CheckKeys(rope, type, context.allow_unknown, out.notes);
+  CheckKeys(rope, type, context.allow_unknown, out);
   out.theta = rope.Number("rope_theta", 1, 1e18);
   out.partial = rope.Number("partial_rotary_factor", 0, 1);
   out.original = rope.Int("original_max_position_embeddings", 1, kMaxTokens);

@@ -402,7 +402,7 @@ class Cli(support.CliCase):
         config = json.loads((model / "config.json").read_text())
         theta = config.pop("rope_theta")
         config["rope_parameters"] = {"rope_type": "default", "rope_theta": theta,
-                                     "partial_rotary_factor": 0.5}
+                                     "partial_rotary_factor": 1.0}
         (model / "config.json").write_text(json.dumps(config))
         setting = ["--rope-scaling", '{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, '
                    '"high_freq_factor": 4.0, "original_max_position_embeddings": 256}']
@@ -411,7 +411,7 @@ class Cli(support.CliCase):
         after = json.loads((out / "config.json").read_text())
         self.assertEqual(after["rope_parameters"]["rope_type"], "llama3")
         self.assertEqual(after["rope_parameters"]["rope_theta"], theta)
-        self.assertEqual(after["rope_parameters"]["partial_rotary_factor"], 0.5)
+        self.assertEqual(after["rope_parameters"]["partial_rotary_factor"], 1.0)
         self.assertNotIn("rope_scaling", after)
         for length in (TRAINED, 2048):
             self.assertEqual(self.plan_hash(out, length), self.plan_hash(model, length, *setting))

@@ -220,8 +220,8 @@ TEST(Families, ContradictionsShowBoth) {
       {R"({"model_type": "deepseek_v3", SIZES "head_dim": 96, "max_position_embeddings": 64,
            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64})",
        {"head_dim is 96", "128 + 64"}},
-      {R"({"model_type": "gptj", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 64,
-           "rotary_dim": 8, "partial_rotary_factor": 0.25, "vocab_size": 100})",
+      {R"({"model_type": "minimax_m2", SIZES "head_dim": 16, "max_position_embeddings": 64,
+           "rotary_dim": 8, "partial_rotary_factor": 0.25})",
        {"rotary_dim is 8", "partial_rotary_factor is 0.25"}},
       {R"({"model_type": "hunyuan_v1_dense", SIZES "max_position_embeddings": 64, "rope_scaling":
            {"type": "dynamic", "alpha": 1000, "factor": 4}})",
@@ -268,6 +268,8 @@ TEST(Families, NearestKnownName) {
                         Typo{"mistral", "sliding_windows", "sliding_window"}}) {
     nlohmann::json config = test::Tiny{}.Config();
     config["model_type"] = t.model;
+    config.erase("head_dim");
+    config["hidden_size"] = 64;
     config[t.key] = 1;
     try {
       ParseHfConfig(config.dump(), "config.json");

@@ -32,6 +32,12 @@ std::string Config(const std::string& extra) {
            "vocab_size": 100, "max_position_embeddings": 4096, "rms_norm_eps": 1e-05})";
 }
 
+// The same of another family.
+std::string ConfigOf(const char* type, const std::string& extra) {
+  std::string text = Config(extra);
+  return text.replace(text.find("\"llama\""), 7, "\"" + std::string(type) + "\"");
+}
+
 ModelConfig Parse(const std::string& text, bool allow_unknown = false) {
   return ParseHfConfig(text, "dir/config.json", allow_unknown);
 }
@@ -195,9 +201,7 @@ TEST(HfConfig, WindowsByLayer) {
     return w;
   };
   const auto with_type = [](const char* type, const std::string& extra) {
-    std::string text = Config(extra);
-    text.replace(text.find("\"llama\""), 7, "\"" + std::string(type) + "\"");
-    return Parse(text);
+    return Parse(ConfigOf(type, extra));
   };
   using W = std::vector<int64_t>;
   EXPECT_EQ(windows(with_type("mistral", R"("sliding_window": 128)")), (W{128, 128, 128, 128}));
@@ -216,8 +220,8 @@ TEST(HfConfig, WindowsByLayer) {
 }
 
 TEST(HfConfig, LayersWithoutRotation) {
-  const ModelConfig listed = Parse(Config(R"("no_rope_layers": [1, 0, 1, 1])"));
-  const ModelConfig interval = Parse(Config(R"("no_rope_layer_interval": 2)"));
+  const ModelConfig listed = Parse(ConfigOf("smollm3", R"("no_rope_layers": [1, 0, 1, 1])"));
+  const ModelConfig interval = Parse(ConfigOf("smollm3", R"("no_rope_layer_interval": 2)"));
   for (int l = 0; l < 4; ++l) {
     EXPECT_EQ(listed.plan.layers[l].rotation.has_value(), l != 1) << l;
     EXPECT_EQ(interval.plan.layers[l].rotation.has_value(), l % 2 == 0) << l;
@@ -226,8 +230,8 @@ TEST(HfConfig, LayersWithoutRotation) {
 }
 
 TEST(HfConfig, RopeParametersByLayerType) {
-  const ModelConfig c = Parse(Config(
-      R"("sliding_window": 256,
+  const ModelConfig c = Parse(ConfigOf("mistral",
+                                       R"("sliding_window": 256,
          "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
          "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1000000},
                              "sliding_attention": {"rope_type": "default", "rope_theta": 10000}})"));
@@ -237,20 +241,22 @@ TEST(HfConfig, RopeParametersByLayerType) {
   EXPECT_EQ(FactorOf(Spec(c, 1).scaling), 8);
   EXPECT_EQ(c.plan.layers[2].window_tokens, 256);
   EXPECT_EQ(c.plan.layers[3].window_tokens, 0);
-  const ModelConfig yarn = Parse(Config(  // T2: read where it stands
-      R"("sliding_window": 256, "layer_types": ["sliding_attention", "full_attention",
+  const ModelConfig yarn = Parse(
+      ConfigOf("mistral",  // T2: read where it stands
+               R"("sliding_window": 256, "layer_types": ["sliding_attention", "full_attention",
          "sliding_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_type":
          "yarn", "factor": 8, "truncate": false}, "sliding_attention": {"rope_type": "default"}})"));
   EXPECT_FALSE(std::get<YarnScaling>(Spec(yarn, 1).scaling).truncate);
 }
 
 TEST(HfConfig, PartialRotation) {
-  const ModelConfig c = Parse(Config(R"("partial_rotary_factor": 0.5)"));
+  const ModelConfig c = Parse(ConfigOf("phi", R"("partial_rotary_factor": 0.5)"));
   EXPECT_EQ(Spec(c).rotary_dim, 8);
   EXPECT_EQ(Spec(c).head_dim, 16);
   // T33: int(96 * 0.3) = 28; int(64 * 0.55) = 35 is odd.
-  EXPECT_EQ(Spec(Parse(Config(R"("head_dim": 96, "partial_rotary_factor": 0.3)"))).rotary_dim, 28);
-  EXPECT_THAT(ErrorOf(Config(R"("head_dim": 64, "partial_rotary_factor": 0.55)")),
+  const auto phi = [](const char* extra) { return ConfigOf("phi", extra); };
+  EXPECT_EQ(Spec(Parse(phi(R"("head_dim": 96, "partial_rotary_factor": 0.3)"))).rotary_dim, 28);
+  EXPECT_THAT(ErrorOf(phi(R"("head_dim": 64, "partial_rotary_factor": 0.55)")),
               AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("head_dim 64"), HasSubstr("35")));
 }
 
@@ -262,12 +268,13 @@ TEST(HfConfig, UnknownKeysAreListedOrRefused) {
   EXPECT_THAT(ErrorOf(typo), AllOf(HasSubstr("dir/config.json"), HasSubstr("rope_tetha"),
                                    HasSubstr("500000"), HasSubstr("did you mean \"rope_theta\"")));
   const ModelConfig allowed = Parse(typo, /*allow_unknown=*/true);
-  EXPECT_THAT(allowed.plan.notes, Contains(HasSubstr("rope_tetha")));
+  EXPECT_THAT(allowed.not_honoured, Contains(HasSubstr("rope_tetha")));
 }
 
 struct Hostile {
   const char* extra;  // put in front of a valid configuration
   std::vector<const char*> message;
+  const char* type = "llama";
 };
 
 TEST(HfConfig, RefusesByName) {
@@ -318,28 +325,30 @@ TEST(HfConfig, RefusesByName) {
        {"original_max_position_embeddings", "512", "1024"}},
       {R"("rope_parameters": {"full_attention": {"rope_type": "default"}, "linear_attention": {}})",
        {"rope_parameters", "linear_attention"}},
-      {R"("partial_rotary_factor": 0.2)", {"partial_rotary_factor", "head_dim 16", "3"}},
-      {R"("partial_rotary_factor": 1.5)", {"partial_rotary_factor", "1.5"}},
+      {R"("partial_rotary_factor": 0.2)", {"partial_rotary_factor", "head_dim 16", "3"}, "phi"},
+      {R"("partial_rotary_factor": 1.5)", {"partial_rotary_factor", "1.5"}, "phi"},
       {R"("head_dim": 15)", {"head_dim 15", "even"}},
       {R"("rotary_emb_base": 10000)", {"rotary_emb_base"}},
       {R"("alibi": true)", {"alibi"}},
       {R"("rope_interleaved": true)", {"rope_interleaved"}},
       {R"("use_rope_scaling_v2": true)", {"use_rope_scaling_v2"}},
       {R"("position_embedding_type": "absolute")", {"position_embedding_type"}},
-      {R"("sliding_window": 4096)", {"sliding_window", "4096", "layer_types"}},
-      {R"("layer_types": ["full_attention"])", {"layer_types", "4 times"}},
+      {R"("sliding_window": 4096)", {"sliding_window", "4096", "layer_types"}, "smollm3"},
+      {R"("layer_types": ["full_attention"])", {"layer_types", "4 times"}, "qwen3"},
       {R"("layer_types": ["chunked_attention", "full_attention", "full_attention", "full_attention"])",
-       {"layer_types", "item 0", "chunked_attention"}},
+       {"layer_types", "item 0", "chunked_attention"},
+       "qwen3"},
       {R"("layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention"])",
-       {"layer 0 slides", "sliding_window"}},
-      {R"("no_rope_layers": [1, 0])", {"no_rope_layers", "4"}},
-      {R"("no_rope_layers": [1, 0, 2, 1])", {"no_rope_layers", "item 2"}},
+       {"layer 0 slides", "sliding_window"},
+       "qwen3"},
+      {R"("no_rope_layers": [1, 0])", {"no_rope_layers", "4"}, "smollm3"},
+      {R"("no_rope_layers": [1, 0, 2, 1])", {"no_rope_layers", "item 2"}, "smollm3"},
       {R"("hidden_act": "gelu")", {"hidden_act", "gelu"}},
       {R"("tie_word_embeddings": "yes")", {"tie_word_embeddings", "\"yes\""}},
       {R"("vocab_size": 7)", {"vocab_size", "twice"}},
   };
   for (const Hostile& h : table) {
-    const std::string error = ErrorOf(Config(h.extra));
+    const std::string error = ErrorOf(ConfigOf(h.type, h.extra));
     for (const char* part : h.message) EXPECT_THAT(error, HasSubstr(part)) << h.extra;
     EXPECT_THAT(error, HasSubstr("dir/config.json")) << h.extra;
   }

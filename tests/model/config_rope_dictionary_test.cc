@@ -12,8 +12,8 @@ using testing::HasSubstr;
 
 TEST(RopeDictionary, ReplacesScalingAndBase) {
   const PositionPlan plan =
-      ParseHfConfig(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
-          "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100,
+      ParseHfConfig(R"({"model_type": "smollm3", "hidden_size": 64, "intermediate_size": 96,
+          "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100,
           "max_position_embeddings": 4096, "rope_theta": 10000.0, "no_rope_layers": [1, 0, 1, 1]})",
                     "config.json")
           .plan;

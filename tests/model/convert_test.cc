@@ -179,10 +179,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, Families, ::testing::Values("llama", "qwen2", "
 TEST(Convert, PartialRotaryIsNoGguf) {
   const test::TempFolder folder, out;
   test::Tiny tiny;
-  nlohmann::json config = tiny.Config();
-  config["partial_rotary_factor"] = 0.5;
-  test::Tiny::WriteFolder(folder / "hf", config, tiny.Weights());
-  const ModelFiles files = OpenModel(folder / "hf");
+  tiny.WriteFolder(folder / "hf");
+  ModelFiles files = OpenModel(folder / "hf");
+  for (LayerPlan& layer : files.config.plan.layers) layer.rotation->rotary_dim = 4;
   EXPECT_THAT(MessageOf([&] {
                 internal::FolderToGguf(files, out / "m.gguf", {{}, false});
               }),

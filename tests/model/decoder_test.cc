@@ -54,6 +54,7 @@ TEST(Decoder, WindowAndLayersWithoutRotation) {
   const Tensors weights = tiny.Weights();
   const auto ids = tiny.Ids(70);
   nlohmann::json config = tiny.Config();
+  config["model_type"] = "smollm3";  // a llama whose code reads these keys
   config["sliding_window"] = 17;
   config["layer_types"] = std::vector<std::string>(3, "sliding_attention");
   config["no_rope_layers"] = {1, 0, 1};

@@ -146,6 +146,7 @@ TEST(DecoderMaps, TruncatedSequencesGoOn) {
 TEST(DecoderMaps, MixedLayers) {
   const Tiny tiny;
   nlohmann::json config = tiny.Config();
+  config["model_type"] = "smollm3";  // a llama whose code reads these keys
   config["sliding_window"] = 17;
   config["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
   config["no_rope_layers"] = {1, 1, 0};

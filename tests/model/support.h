@@ -69,6 +69,7 @@ class GgufWriter {
  public:
   void Int(const std::string& key, uint32_t v) { Key(key, 4), Raw(v); }
   void Float(const std::string& key, float v) { Key(key, 6), Raw(v); }
+  void Bool(const std::string& key, bool v) { Key(key, 7), Raw(static_cast<uint8_t>(v)); }
   void Str(const std::string& key, const std::string& v) { Key(key, 8), String(metadata_, v); }
   void Ints(const std::string& key, const std::vector<int32_t>& list) {
     Key(key, 9), Raw(uint32_t{5}), Raw(static_cast<uint64_t>(list.size()));

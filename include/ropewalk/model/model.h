@@ -75,12 +75,18 @@ struct ModelConfig {
                              // "llama", llama2.c); they are put back for the half layout at load
   PositionPlan plan;
   std::vector<std::string> harmless_keys;  // known and of no effect here
+  // What the file says and nobody here follows, in sentences that name file, key and value: what
+  // the family's code does not read either, and what `allow_unknown` let pass.
+  std::vector<std::string> not_honoured;
   std::vector<std::string>
       unknown_keys;  // top-level keys that nobody here knows, listed by inspect
 };
 
 // Parses a Hugging Face config.json text. `file` is for messages. Unknown keys inside a rope object
-// and unknown position-related keys are errors unless `allow_unknown`.
+// and unknown position-related keys are errors unless `allow_unknown`. So are keys that the
+// family's code stops at; those that it ignores are ignored here too (`not_honoured`). Keys that
+// change numbers and that the decoder does not compute leave the model readable but not runnable,
+// unless `allow_unknown`.
 ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
                           bool allow_unknown = false);
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);

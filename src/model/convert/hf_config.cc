@@ -51,7 +51,7 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
   const Family* family = type != config.end() && type->is_string()
                              ? FindFamily(type->get_ref<const std::string&>())
                              : nullptr;
-  if (family != nullptr && family->Has(kNeverScaled)) {
+  if (family != nullptr && !family->Reads("rope_scaling")) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: transformers reads no position scaling of a {} model: its code "
                             "has sinusoids of its own, so that the setting would change nothing",
