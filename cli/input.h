@@ -16,8 +16,8 @@ void SayNotHonoured(const ModelConfig& config);
 // OpenModel, and SayNotHonoured.
 ModelFiles OpenModelFor(const Options& options, bool need_weights);
 
-// OpenModelFor with weights, for commands that compute with the decoder: refuses models that it does
-// not run before anything else is asked of them.
+// OpenModelFor with weights, for commands that compute with the decoder: refuses models that it
+// does not run before anything else is asked of them.
 ModelFiles OpenRunnable(const Options& options);
 
 // What --compute asks for; says when this CPU gains nothing by it.
