@@ -1,11 +1,9 @@
 #include "cli/estimate.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <map>
 #include <optional>
 
@@ -267,15 +265,6 @@ class Shrinker {
   double seconds_per_flop_;
 };
 
-bool IsAnswered(const Options& options) {
-  if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDERR_FILENO) != 1) return false;
-  if (options.text == "-" || options.ids == "-") return false;  // stdin was the text
-  fmt::print(stderr, "ropewalk: start it all the same? [y/N] ");
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
-}
-
 }  // namespace
 
 std::string WhatFits(const Options& options, const CLI::App& command, const Sweep& sweep,
@@ -298,7 +287,8 @@ void CheckWithinAnHour(const Options& options, const CLI::App& command, const Sw
   if (options.yes) return;
   Message("ropewalk: that is more than an hour; " +
           WhatFits(options, command, sweep, inputs, estimate));
-  if (IsAnswered(options)) return;
+  const bool stdin_was_text = options.text == "-" || options.ids == "-";
+  if (!stdin_was_text && Confirm("ropewalk: start it all the same? [y/N] ")) return;
   throw UsageError(
       fmt::format("the sweep would take about {}, which is more than an hour: nothing was started; "
                   "--yes starts it (interrupted, it goes on from there with the same command)",

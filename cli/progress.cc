@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <iostream>
 #include <string_view>
 
 namespace ropewalk::cli {
@@ -70,6 +71,15 @@ InterruptScope::~InterruptScope() { --g_scopes; }
 void Message(const std::string& line) {
   CloseLine();
   Write(line + "\n");
+}
+
+bool Confirm(const std::string& question) {
+  if (::isatty(STDIN_FILENO) != 1 || !IsTerminal()) return false;
+  CloseLine();
+  Write(question);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
 }
 
 std::string Duration(double seconds) {

@@ -24,6 +24,9 @@ class InterruptScope {
 
 // To stderr, in place of a progress line; dropped where stderr cannot be written.
 void Message(const std::string& line);
+// Asks, where a person can answer: false unless stdin and stderr are a terminal and the answer is
+// y.
+bool Confirm(const std::string& question);
 
 // One line that is rewritten on a terminal; elsewhere a plain line now and then.
 class ProgressLine {
