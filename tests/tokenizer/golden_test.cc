@@ -190,7 +190,10 @@ TEST_P(Export, IdsSurviveGgufAndBack) {
   ExpectGolden(*there, golden);
 
   const TempFolder back;
-  for (const auto& [name, text] : internal::TokenizerFilesOfGguf(gguf)) back.Write(name, text);
+  const internal::TokenizerExtras extras = internal::ExtrasOfGguf(gguf, *there, nullptr);
+  for (const auto& [name, text] : internal::TokenizerFilesOfGguf(gguf, extras)) {
+    back.Write(name, text);
+  }
   const auto again = LoadTokenizerFolder(back.path());
   EXPECT_EQ(again->bos_id(), original->bos_id());
   EXPECT_EQ(again->adds_bos(), original->adds_bos());
