@@ -115,14 +115,14 @@ int RunGuarded(int argc, char** argv) {
     return kInterrupted;
   } catch (const std::bad_alloc&) {
     return Fail(kFailed, "not enough memory; --dry-run says how much a sweep needs");
-  } catch (const Error& e) {
-    return Fail(kFailed, e.what());
-  } catch (const std::exception& e) {  // of a library below: whoever threw it did not say where
+  } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) return kFailed;  // Main says so
-    return Fail(kFailed, std::string(argc > 1 ? argv[1] : "ropewalk") +
-                             ": an error that nobody "
-                             "expected (" +
-                             e.what() + "); please report it with this command line");
+    if (dynamic_cast<const Error*>(&e) != nullptr) return Fail(kFailed, e.what());
+    // Of a library below: whoever threw it did not say where.
+    return Fail(kFailed,
+                fmt::format("{}: an error that nobody expected ({}); please report it with "
+                            "this command line",
+                            argc > 1 ? argv[1] : "ropewalk", e.what()));
   }
 }
 

@@ -10,7 +10,7 @@ from support import MODEL, run
 COMMANDS = {
     "inspect": [], "generate": ["--prompt", "And", "--max-tokens", 2],
     "tokenize": ["--text", "TEXT"], "perplexity": ["--text", "TEXT", "--length", 32, "--anchors", 2],
-    "passkey": ["--text", "TEXT", "--length", 128, "--passkey-trials", 1],
+    "passkey": ["--length", 128, "--passkey-trials", 1],
     "sweep": ["--text", "TEXT", "--lengths", 32, "--methods", "none", "--anchors", 1, "--no-passkey",
               "-o", "OUT"],
     "extend": ["--method", "yarn", "--factor", 2, "-o", "OUT"],

@@ -23,7 +23,7 @@ class Input(support.CliCase):
         """Every command that reads a text, on `text`."""
         yield ["tokenize", MODEL, "--text", text]
         yield ["perplexity", MODEL, "--text", text, "--length", 128, "--anchors", 1]
-        yield ["passkey", MODEL, "--text", text, "--length", 128, "--passkey-trials", 1]
+        yield ["passkey", MODEL, "--text", text, "--passkey-filler", "text", "--length", 128, "--passkey-trials", 1]
         yield ["inspect", MODEL, "--text", text, "--length", 64]
         yield ["sweep", MODEL, "--text", text, "-o", self.folder / "out", "--lengths", 128,
                "--methods", "none", "--anchors", 1, "--no-passkey", "--dry-run"]
