@@ -238,7 +238,7 @@ def table():
     """docs/results/embedded/README.md: the cells, for people."""
     lengths = sorted({c["length"] for c in CELLS})
     rows = ["# The embedded model, every method at factor 8", "",
-            "Perplexity and the share of passkeys found, by length in tokens; the model was trained at 256",
+            "Perplexity and the share of passkeys found among one sentence that is repeated, by length in tokens; trained at 256",
             "([models/README.md](../../../models/README.md)), the text is what `scripts/heldout_text.sh` prints. Made by",
             "", f"    {HEADER['command']}", "",
             "`results.jsonl` here is what it wrote ([the format](../../results-format.md)), this page and the charts of",
