@@ -124,7 +124,8 @@ Request Settle(const Options& options, const ModelFiles& files) {
         fixed.at("rope_parameters").dump());
   } else if (std::holds_alternative<HopeScaling>(request.scaling)) {
     why =
-        "it lets pairs stand still, and there is no type for that. A GGUF file of the architecture "
+        "it gives pairs the frequency zero, and there is no type for that. A GGUF file of the "
+        "architecture "
         "llama can hold it: ropewalk convert MODEL -o MODEL.gguf, then extend that file";
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold {}: {}", format, method, why));

@@ -348,7 +348,7 @@ class Messages(ModelCase):
             self.short(self.fails(1, "extend", gguf, "--method", method, "--factor", 4, "-o",
                                   self.folder / "x.gguf", says="follows the length of the text"))
         message = self.fails(1, "extend", self.model, "--method", "hope", "--factor", 4, "-o",
-                             self.folder / "x", says="lets pairs stand still")
+                             self.folder / "x", says="gives pairs the frequency zero")
         self.short(message)
         self.assertIn("ropewalk convert", message)
 
