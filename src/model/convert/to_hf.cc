@@ -84,7 +84,7 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
     const auto tokenizer = LoadTokenizerGguf(gguf);
     result.extras = ExtrasOfGguf(gguf, *tokenizer, &not_kept);
     for (const auto& [name, text] : TokenizerFilesOfGguf(gguf, result.extras)) {
-      WriteFileAtomically(folder + "/" + name, text);
+      WriteFileAtomically(fmt::format("{}/{}", folder, name), text);
     }
     token_ids = TokenIdsOf(*tokenizer, result.extras);
   }
