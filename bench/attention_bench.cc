@@ -97,7 +97,7 @@ double Error(const AttentionCase& c, const AlignedBuffer<float>& k, const Aligne
     const int64_t row = (t * kv_heads + kv_heads - 1) * dim;
     double score = 0;
     for (int64_t i = 0; i < dim; ++i) score += double{q[i]} * double{k[row + i]};
-    const double weight = std::exp(score * double{c.args.scale});
+    const double weight = std::exp(score * double{c.args.scale.value()});
     sum += weight;
     for (int64_t i = 0; i < dim; ++i) out[i] += weight * double{v[row + i]};
   }
