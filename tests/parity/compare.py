@@ -43,12 +43,15 @@ def jobs_of(family, rope, folder, rng):
 
 def write_control(family, config):
     """Writes a wrong base, or wrong slopes: half as many heads, twice the largest, none at all.
-    Positions that are learned start one later instead."""
+    GPT-J reads no base: fewer dimensions rotate. Positions that are learned start one later instead."""
     if family.startswith("bloom"):
         config["n_head"] //= 2
         return 0
     if family.startswith("mpt"):
         config["attn_config"]["alibi_bias_max"] = 2 * config["attn_config"].get("alibi_bias_max", 8)
+        return 0
+    if family == "gptj":
+        config["rotary_dim"] //= 2
         return 0
     if config.get("alibi"):
         config["alibi"] = False
