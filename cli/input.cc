@@ -17,7 +17,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
 #include "src/base/did_you_mean.h"
-#include "src/io/utf8_text.h"
+#include "src/tokenizer/utf8_text.h"
 
 namespace ropewalk::cli {
 

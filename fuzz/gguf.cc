@@ -1,8 +1,8 @@
 // The container, then what is built from its metadata: the configuration and the tokenizer.
 #include "fuzz/memory_file.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/io/tokenizer.h"
 #include "ropewalk/model/model.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   ropewalk::GgufFile file;

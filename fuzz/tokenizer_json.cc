@@ -1,10 +1,9 @@
-#include "src/io/tokenizer_json.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "ropewalk/base/error.h"
+#include "src/tokenizer/json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

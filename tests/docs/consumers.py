@@ -166,7 +166,7 @@ class Consumers(unittest.TestCase):
         version = self.run_in(["pkg-config", "--modversion", "ropewalk"], False).strip()
         project = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
         self.assertEqual(version, re.search(r"VERSION (\d\S+) LANG", project)[1])
-        self.assertIn("libpcre2", self.run_in(["pkg-config", "--libs", "ropewalk-io"], True, fails=True))
+        self.assertIn("libpcre2", self.run_in(["pkg-config", "--libs", "ropewalk-tokenizer"], True, fails=True))
 
 
 if __name__ == "__main__":

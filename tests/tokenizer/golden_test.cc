@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "src/io/tokenizer_export.h"
+#include "src/tokenizer/export.h"
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/io/tokenizer.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk {
 

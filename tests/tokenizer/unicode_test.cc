@@ -1,5 +1,5 @@
 // Invalid UTF-8 becomes what Python's bytes.decode("utf-8", "replace") makes of it.
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 #include "tests/tokenizer/support.h"
 

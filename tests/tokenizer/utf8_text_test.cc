@@ -1,5 +1,5 @@
 // What is taken for text, what is said about it, and what is refused.
-#include "src/io/utf8_text.h"
+#include "src/tokenizer/utf8_text.h"
 
 #include "tests/tokenizer/support.h"
 

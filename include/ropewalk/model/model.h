@@ -14,10 +14,10 @@
 #include "ropewalk/attention/linear.h"
 #include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
-#include "ropewalk/io/tokenizer.h"
 #include "ropewalk/io/weights.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/rotary/table.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ropewalk/model/model.h"
-#include "src/io/tokenizer_extras.h"
 #include "src/model/convert/rows.h"
+#include "src/tokenizer/extras.h"
 
 namespace ropewalk::internal {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ropewalk/model/model.h"
-#include "src/io/tokenizer_extras.h"
+#include "src/tokenizer/extras.h"
 
 namespace ropewalk::internal {
 

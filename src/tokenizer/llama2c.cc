@@ -9,9 +9,9 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
-#include "ropewalk/io/tokenizer.h"
-#include "src/io/bpe.h"
-#include "src/io/unicode.h"
+#include "ropewalk/tokenizer/tokenizer.h"
+#include "src/tokenizer/bpe.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk {
 namespace internal {

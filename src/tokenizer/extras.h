@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/io/tokenizer.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk::internal {
 

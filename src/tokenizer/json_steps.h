@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "src/io/bpe_tokenizer.h"
 #include "src/io/json.h"
+#include "src/tokenizer/bpe_tokenizer.h"
 
 namespace ropewalk::internal {
 

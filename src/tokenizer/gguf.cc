@@ -6,12 +6,12 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
-#include "src/io/bpe_patterns.h"
-#include "src/io/bpe_tokenizer.h"
 #include "src/io/gguf_file.h"
-#include "src/io/spm_tokenizer.h"
-#include "src/io/tokenizer_export.h"
-#include "src/io/tokenizer_json.h"
+#include "src/tokenizer/bpe_patterns.h"
+#include "src/tokenizer/bpe_tokenizer.h"
+#include "src/tokenizer/export.h"
+#include "src/tokenizer/json.h"
+#include "src/tokenizer/spm_tokenizer.h"
 
 namespace ropewalk {
 namespace internal {

@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_regex.h"
+#include "src/tokenizer/regex.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "ropewalk/base/error.h"
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_pipeline.h"
+#include "src/tokenizer/pipeline.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "ropewalk/io/weights.h"
-#include "src/io/spm_model.h"
-#include "src/io/tokenizer_extras.h"
+#include "src/tokenizer/extras.h"
+#include "src/tokenizer/spm_model.h"
 
 namespace ropewalk::internal {
 

@@ -1,11 +1,11 @@
-#include "src/io/bpe.h"
+#include "src/tokenizer/bpe.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "src/io/charsmap.h"
-#include "src/io/tokenizer_regex.h"
-#include "src/io/unicode.h"
+#include "src/tokenizer/charsmap.h"
+#include "src/tokenizer/regex.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 

@@ -6,9 +6,9 @@
 #include "ropewalk/base/error.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/io/spm_tokenizer.h"
-#include "src/io/tokenizer_json.h"
-#include "src/io/tokenizer_json_steps.h"
+#include "src/tokenizer/json.h"
+#include "src/tokenizer/json_steps.h"
+#include "src/tokenizer/spm_tokenizer.h"
 
 namespace ropewalk {
 namespace internal {

@@ -1,8 +1,8 @@
-#include "src/io/tokenizer_added.h"
+#include "src/tokenizer/added.h"
 
 #include <algorithm>
 
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

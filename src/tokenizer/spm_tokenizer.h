@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/io/tokenizer.h"
-#include "src/io/spm_model.h"
-#include "src/io/tokenizer_added.h"
-#include "src/io/tokenizer_json.h"
+#include "ropewalk/tokenizer/tokenizer.h"
+#include "src/tokenizer/added.h"
+#include "src/tokenizer/json.h"
+#include "src/tokenizer/spm_model.h"
 
 namespace ropewalk::internal {
 

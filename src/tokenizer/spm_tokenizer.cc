@@ -1,4 +1,4 @@
-#include "src/io/spm_tokenizer.h"
+#include "src/tokenizer/spm_tokenizer.h"
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
@@ -9,7 +9,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_json.h"
+#include "src/tokenizer/json.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
 #include "src/io/json.h"
-#include "src/io/tokenizer_json_steps.h"
+#include "src/tokenizer/json_steps.h"
 
 namespace ropewalk::internal {
 namespace {

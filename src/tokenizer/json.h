@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/io/bpe_tokenizer.h"
+#include "src/tokenizer/bpe_tokenizer.h"
 
 namespace ropewalk::internal {
 

@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_export.h"
+#include "src/tokenizer/export.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/io/tokenizer.h"
-#include "src/io/bpe_patterns.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/io/tokenizer_json_steps.h"
+#include "src/tokenizer/bpe_patterns.h"
+#include "src/tokenizer/json_steps.h"
 
 namespace ropewalk::internal {
 namespace {

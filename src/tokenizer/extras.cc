@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_extras.h"
+#include "src/tokenizer/extras.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "src/io/files.h"
 #include "src/io/gguf_file.h"
 #include "src/io/json.h"
-#include "src/io/tokenizer_json_steps.h"
+#include "src/tokenizer/json_steps.h"
 
 namespace ropewalk::internal {
 namespace {

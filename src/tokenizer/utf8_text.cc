@@ -1,4 +1,4 @@
-#include "src/io/utf8_text.h"
+#include "src/tokenizer/utf8_text.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "ropewalk/base/error.h"
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,10 +1,10 @@
 // Facts: the tokenizer.json of each model family as published, and the names that llama.cpp's
 // converter gives them (convert_hf_to_gguf_update.py, llama-vocab.cpp).
-#include "src/io/bpe_patterns.h"
+#include "src/tokenizer/bpe_patterns.h"
 
 #include <map>
 
-#include "src/io/tokenizer_pipeline.h"
+#include "src/tokenizer/pipeline.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ropewalk/io/tokenizer.h"
-#include "src/io/bpe.h"
-#include "src/io/tokenizer_added.h"
-#include "src/io/tokenizer_pipeline.h"
+#include "ropewalk/tokenizer/tokenizer.h"
+#include "src/tokenizer/added.h"
+#include "src/tokenizer/bpe.h"
+#include "src/tokenizer/pipeline.h"
 
 namespace ropewalk::internal {
 

@@ -1,4 +1,4 @@
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 #include <utf8proc.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/io/tokenizer.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk {
 namespace internal {

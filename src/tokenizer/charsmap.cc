@@ -1,4 +1,4 @@
-#include "src/io/charsmap.h"
+#include "src/tokenizer/charsmap.h"
 
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ropewalk/base/error.h"
-#include "src/io/unicode.h"
+#include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
 namespace {

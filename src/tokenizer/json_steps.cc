@@ -1,4 +1,4 @@
-#include "src/io/tokenizer_json_steps.h"
+#include "src/tokenizer/json_steps.h"
 
 #include <fmt/format.h>
 

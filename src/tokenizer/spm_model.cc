@@ -1,4 +1,4 @@
-#include "src/io/spm_model.h"
+#include "src/tokenizer/spm_model.h"
 
 #include <fmt/format.h>
 

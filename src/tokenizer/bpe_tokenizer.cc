@@ -1,4 +1,4 @@
-#include "src/io/bpe_tokenizer.h"
+#include "src/tokenizer/bpe_tokenizer.h"
 
 #include <fmt/format.h>
 
