@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "ropewalk/attention/attention.h"
-#include "ropewalk/attention/linear.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/linear/linear.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/attention/linear.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/linear/linear.h"
 #include "ropewalk/model/model.h"
 
 namespace {

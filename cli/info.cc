@@ -8,10 +8,10 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/threads.h"
-#include "ropewalk/attention/linear.h"
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
+#include "ropewalk/linear/linear.h"
 
 namespace ropewalk::cli {
 namespace {

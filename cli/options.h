@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/attention/linear.h"
+#include "ropewalk/linear/linear.h"
 
 namespace ropewalk::cli {
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "ropewalk/attention/linear.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/linear/linear.h"
 #include "tests/attention/attention_cases.h"
 
 namespace ropewalk {

@@ -132,7 +132,7 @@ class Consumers(unittest.TestCase):
                  ("REQUIRED COMPONENTS rotary OPTIONAL_COMPONENTS attention", ""),
                  ("REQUIRED COMPONENTS rotary io", "its libraries need others that are not here: io (install pkg-config "
                   "libpcre2-dev, pkg-config libutf8proc-dev, pkg-config libsentencepiece-dev libprotobuf-dev)"),
-                 ("REQUIRED COMPONENTS capi_attention", "capi_attention (install libdnnl-dev ocl-icd-opencl-dev)"),
+                 ("REQUIRED COMPONENTS linear", "linear (install libdnnl-dev ocl-icd-opencl-dev)"),
                  ("REQUIRED COMPONENTS rotery", "there is no component rotery, but there are base, rotary, ")]
         for what, refused in asked:
             check = "if(NOT TARGET ropewalk::rotary OR TARGET ropewalk::attention OR TARGET ropewalk::io)\n" \

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/attention/linear.h"
+#include "ropewalk/linear/linear.h"
 #include "ropewalk/model/model.h"
 
 namespace ropewalk {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "ropewalk/attention/attention.h"
-#include "ropewalk/attention/linear.h"
 #include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/io/weights.h"
+#include "ropewalk/linear/linear.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/rotary/table.h"
 #include "ropewalk/tokenizer/tokenizer.h"

@@ -1,4 +1,4 @@
-#include "ropewalk/attention/linear.h"
+#include "ropewalk/linear/linear.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
-#include "src/attention/round_bf16.h"
 #include "src/base/parallel.h"
+#include "src/linear/round_bf16.h"
 
 namespace ropewalk {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/attention/round_bf16.h"
+#include "src/linear/round_bf16.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ropewalk/attention/linear.h"
+#include "ropewalk/linear/linear.h"
 
 #include <gtest/gtest.h>
 

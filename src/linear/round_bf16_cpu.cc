@@ -1,8 +1,8 @@
-#include "src/attention/round_bf16.h"
 #include "src/base/parallel.h"
+#include "src/linear/round_bf16.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "src/attention/round_bf16_cpu.cc"
+#define HWY_TARGET_INCLUDE "src/linear/round_bf16_cpu.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
