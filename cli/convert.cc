@@ -17,10 +17,10 @@
 #include "cli/setting.h"
 #include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
+#include "src/config/json_object.h"
 #include "src/io/json.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/verify.h"
-#include "src/model/json_object.h"
 
 namespace ropewalk::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/model/model.h"
-#include "src/model/config_text.h"
+#include "ropewalk/config/config.h"
+#include "src/config/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

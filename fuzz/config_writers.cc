@@ -9,7 +9,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/settings.h"
-#include "src/model/config_text.h"
+#include "src/config/text.h"
 #include "src/model/convert/gguf_rope.h"
 #include "src/model/convert/hf_config.h"
 #include "src/model/convert/verify.h"

@@ -1,7 +1,7 @@
 // The container, then what is built from its metadata: the configuration and the tokenizer.
 #include "fuzz/memory_file.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/model/model.h"
+#include "ropewalk/config/config.h"
 #include "ropewalk/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {

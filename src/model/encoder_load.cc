@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/config/family.h"
 #include "src/model/encoder_impl.h"
 #include "src/model/encoder_tensors.h"
-#include "src/model/family.h"
 
 namespace ropewalk {
 namespace {

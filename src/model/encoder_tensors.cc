@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ropewalk/base/error.h"
-#include "src/model/family.h"
+#include "src/config/family.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
+#include "src/config/llama2c.h"
+#include "src/config/text.h"
 #include "src/io/files.h"
-#include "src/model/config_llama2c.h"
-#include "src/model/config_text.h"
 #include "src/model/tensor_table.h"
 
 namespace ropewalk {

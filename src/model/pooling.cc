@@ -6,9 +6,9 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/encoder.h"
+#include "src/config/json_object.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/model/json_object.h"
 
 namespace ropewalk {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
-#include "src/model/family.h"
+#include "src/config/family.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ropewalk/io/weights.h"
 #include "ropewalk/model/model.h"
-#include "src/model/tensor_names.h"
+#include "src/config/tensor_names.h"
 
 namespace ropewalk::internal {
 

@@ -17,17 +17,6 @@
 
 namespace ropewalk {
 
-// What an encoder is beyond the sizes, norms, activation and biases of ModelConfig.
-struct EncoderSpec {
-  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // whose names
-  Tensors tensors = Tensors::kBert;
-  bool post_norm = true;    // each norm behind a residual addition, not before a block
-  int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
-  double score_scale = 1;   // of q.k and of the content terms; what is added to them says the plan
-  // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
-  int64_t mask_decoder_positions = 0;
-};
-
 // Which states of a text. DeBERTa v2 and v3 learn absolute positions that no layer reads, but what
 // comes before the masked language model's head (the enhanced mask decoder: He et al. 2020, arXiv
 // 2006.03654, section 3.2): with H the states below the last layer and P the positions' vectors,

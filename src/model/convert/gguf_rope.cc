@@ -7,7 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/frequencies.h"
-#include "src/model/gguf_keys.h"
+#include "src/config/gguf/keys.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "ropewalk/base/error.h"
+#include "src/config/family.h"
 #include "src/io/json.h"
 #include "src/model/convert/gguf_rope.h"
-#include "src/model/family.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,0 +1,101 @@
+// From a model's metadata to its sizes, the shape of its layers and its position plan. Needs no
+// weights, and links neither oneDNN nor OpenMP.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ropewalk/io/weights.h"
+#include "ropewalk/plan/plan.h"
+
+namespace ropewalk {
+
+namespace internal {
+struct TensorNames;
+}
+
+// How the layers of a decoder are built; what is said here is LLaMA's.
+struct BlockStyle {
+  enum class Norm : uint8_t {
+    kRms,   // x / rms(x) * weight
+    kLayer  // (x - mean) / deviation * weight + bias
+  };
+  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
+  // Where the file has the rows of q, k and v.
+  enum class Qkv : uint8_t {
+    kSplit,    // three tensors
+    kStacked,  // one tensor: all of q, then all of k, then all of v
+    kGrouped   // one tensor: for each key head the query heads that share it, itself, its values
+  };
+  Norm norm = Norm::kRms;
+  Activation activation = Activation::kSilu;
+  Qkv qkv = Qkv::kSplit;
+  bool gated = true;        // activation(gate x) * up x; otherwise activation(up x)
+  bool parallel = false;    // the feed-forward layer reads what attention reads, not its result
+  bool one_norm = false;    // ... through the same norm
+  bool transposed = false;  // matrices between layers are stored [in, out] (GPT-2's Conv1D)
+  bool head_bias = false;
+  bool norm_bias = true;            // of LayerNorm
+  bool embedding_norm = false;      // a norm behind the embedding
+  bool residual_is_normed = false;  // a layer adds to its normed input (BLOOM's "post_layernorm")
+  double clip_qkv = 0;              // q, k and v are kept within +- this; 0: as they are
+  double score_scale = 0;           // of the products of q and k; 0: 1 / sqrt(head_dim)
+};
+
+// What an encoder is beyond the sizes, norms, activation and biases of ModelConfig.
+struct EncoderSpec {
+  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // whose names
+  Tensors tensors = Tensors::kBert;
+  bool post_norm = true;    // each norm behind a residual addition, not before a block
+  int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
+  double score_scale = 1;   // of q.k and of the content terms; what is added to them says the plan
+  // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
+  int64_t mask_decoder_positions = 0;
+};
+
+struct ModelConfig {
+  std::string format;        // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
+  std::string architecture;  // "llama", "mistral", "qwen2", "gemma3_text", ...
+  // Why the decoder does not run this model, whose positions are read all the same; empty: it does.
+  // Sizes that positions do not need may then be 0.
+  std::string not_runnable;
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
+          vocab = 0;
+  double norm_eps = 1e-5;
+  BlockStyle block;
+  bool tied_head = false;
+  bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
+  // How the tensors are called; null: as LLaMA's are. Static.
+  const internal::TensorNames* tensor_names = nullptr;
+  std::shared_ptr<const EncoderSpec> encoder;  // a text encoder: Encoder runs it; null: it is none
+                                               // or not one that runs
+  bool bare_names = false;   // without their first word ("transformer."), as GPT-2 was published
+  bool permuted_qk = false;  // rows of q and k lie in the file for the interleaved layout (GGUF
+                             // "llama", llama2.c); they are put back for the half layout at load
+  PositionPlan plan;
+  std::vector<std::string> harmless_keys;  // known and of no effect here
+  // What the file says and nobody here follows, in sentences that name file, key and value: what
+  // the family's code does not read either, and what `allow_unknown` let pass.
+  std::vector<std::string> not_honoured;
+  std::vector<std::string>
+      unknown_keys;  // top-level keys that nobody here knows, listed by inspect
+};
+
+// Parses a Hugging Face config.json text. `file` is for messages. Unknown keys inside a rope object
+// and unknown position-related keys are errors unless `allow_unknown`. So are keys that the
+// family's code stops at; those that it ignores are ignored here too (`not_honoured`). Keys that
+// change numbers and that the decoder does not compute leave the model readable but not runnable,
+// unless `allow_unknown`.
+ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
+                          bool allow_unknown = false);
+ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);
+
+// One Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; `rope_scaling` or
+// `rope_parameters` form) as a scaling for `plan`'s rotations. Any rope_theta in it replaces the
+// base.
+PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string& source,
+                                 const PositionPlan& plan, bool allow_unknown = false);
+
+}  // namespace ropewalk

@@ -1,0 +1,138 @@
+// The one list of model families: how each decides what its layers do with positions, by which
+// names its configuration says it, and whether the decoder runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ropewalk/config/config.h"
+
+namespace ropewalk::internal {
+
+// How llama.cpp rotates an architecture. A GGUF file does not say it.
+enum class GgufRope : uint8_t {
+  kNone,   // no rotation
+  kNorm,   // pairs of consecutive elements
+  kNeox,   // pairs half a rotary_dim apart
+  kMrope,  // kNeox, axes in chunks
+  kImrope  // kNeox, axes interleaved
+};
+
+// What a family does beyond the common rules; bits of Family::rules.
+enum Rule : uint32_t {
+  kRuns = 1,              // the decoder computes it
+  kKvHeadsFromHeads = 2,  // absent num_key_value_heads means as many as heads
+  kQkvBias = 4,           // always, no key
+  kAttentionBiasKey = 8,  // `attention_bias` gives q, k, v and o a bias
+  kMlpBiasKey = 16,       // `mlp_bias` gives the feed-forward layers one
+  kQkNorm = 32,           // q and k are normalised before they rotate
+  kGgufPermuted = 64,     // the decoder undoes GGUF's permutation of q and k
+  kMla = 128,             // a head is [qk_nope_head_dim | qk_rope_head_dim], the second rotates
+  kSoftmaxMscale = 256,   // YaRN multiplies scores by g(mscale_all_dim)^2 as well
+  kLocalBase = 512,       // sliding layers: rope_local_base_freq, never scaled (Gemma 3)
+  kLocalUnscaled = 1024,  // sliding layers: rope_theta, but rope_scaling is for full layers only
+  kOnlySlidingRotate = 2048,  // full layers of a model that has sliding ones do not rotate
+  kScaledByDefault = 4096,    // transformers scales where the file says nothing: refused
+  kMultiQuery = 8192,         // one key head for all where `multi_query` is absent
+  kElsewhere = 16384          // its code is not in transformers 4.57: each of SharedKeys() counts
+};
+
+struct Block;
+
+// Encoders that run here, by how their configurations are read.
+enum class EncoderKind : uint8_t { kNone, kBert, kRoberta, kT5, kUmt5, kDeberta, kXlnet };
+
+// In the place of a rotation, where it says so (Family::other, ReadOtherEncoding).
+inline constexpr const char* kAlibi = "ALiBi, a slope per head over the distance";
+
+// What transformers takes for sizes that a configuration may leave out, above all inside a
+// text_config; 0: nothing.
+struct DefaultSizes {
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, max_position = 0;
+};
+
+struct Family {
+  // Layers that slide where neither layer_types nor a pattern says it.
+  enum class Window : uint8_t { kNone, kAll, kFromMaxWindowLayers };
+  enum class Axes : uint8_t { kOne, kChunked, kInterleaved, kErnie };
+
+  const char* name;          // Hugging Face model_type, and what results call the family
+  const char* aliases = "";  // further model_types with the same rules
+  PairLayout layout = PairLayout::kHalf;
+  // transformers without rope_theta; 0: its versions 4 and 5 differ, so that it must be given.
+  double default_theta = 1e4;
+  double default_partial = 1;  // rotated share of a head without partial_rotary_factor
+  DefaultSizes sizes = {};
+  const char* keys = "";         // position keys that its code reads, beyond the common ones
+  const char* unread = "";       // common ones that it does not read
+  const char* layer_kinds = "";  // entries of layer_types beside full_ and sliding_attention
+  Window window = Window::kNone;
+  int64_t default_window = 0;    // tokens, where sliding_window is absent
+  int64_t pattern = 0;           // every n-th layer is full, the others slide (or do not attend)
+  int64_t no_rope_interval = 0;  // every n-th layer does not rotate, where no key says; 0: all do
+  Axes axes = Axes::kOne;        // order of mrope_section's axes
+  std::array<int64_t, 3> sections = {};  // mrope_section where it is absent
+  const char* other = nullptr;           // what it has in place of a rotation
+  const char* gguf = nullptr;  // general.architecture; null: read from a GGUF by nobody here
+  GgufRope gguf_rope = GgufRope::kNeox;
+  uint32_t rules = 0;
+  // How its layers are built, for families that run and are not LLaMA's kind; null: as LLaMA's.
+  const Block* block = nullptr;
+  EncoderKind encoder = EncoderKind::kNone;
+
+  bool Has(Rule rule) const {
+    const uint32_t implied = block != nullptr ? kRuns | kKvHeadsFromHeads : 0;
+    return ((rules | implied) & rule) != 0;
+  }
+  bool Takes(std::string_view key) const;  // `keys` has it
+  bool Reads(std::string_view key) const;  // of SharedKeys(): whether it counts here
+};
+
+// Keys about positions and heads that the code of some families reads and that of others does not.
+struct SharedKey {
+  const char* key;
+  bool usual = false;  // read unless the row's `unread` has it; otherwise where its `keys` has it
+  // In a family that reads this one, transformers stops at the unread key or takes half of it (its
+  // frequencies follow the key, its attention does not); elsewhere it is ignored.
+  const char* stops_with = nullptr;
+};
+std::span<const SharedKey> SharedKeys();
+
+// One word of a list in a row: "a bc d" has "bc".
+bool HasWord(std::string_view list, std::string_view word);
+std::vector<std::string> Words(std::string_view list);
+
+std::span<const Family> Families();  // the table, src/config/family_table.cc
+
+// Null when nobody here knows it.
+const Family* FindFamily(const std::string& hf_model_type);
+const Family* FindGgufFamily(const std::string& architecture);
+std::string FamilyNames();  // "llama, mistral, ..."
+std::string GgufFamilyNames();
+std::string RunnableFamilyNames();
+std::string EncoderFamilyNames();
+
+// Why the decoder does not run the family; empty when it does.
+std::string NotRunnable(const Family& family);
+// GGUF files are run for families of LLaMA's kind alone.
+bool RunsFromGguf(const Family& family);
+std::string RunnableGgufNames();  // "llama, qwen2, ...", names of general.architecture
+// Why a GGUF of the family does not run, and what does; empty when it does.
+std::string NotRunnableFromGguf(const Family& family);
+
+// Bounds on what a configuration may claim before the tensors are seen: beyond every model there
+// is, and small enough that products of two fit in 63 bits and lists of layers in memory.
+inline constexpr int64_t kMaxDim = int64_t{1} << 26;
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxHeadDim = 65536;
+inline constexpr int64_t kMaxAlibiHeads = 65536;  // as AlibiBias takes them
+inline constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
+
+// Relations that hold between sizes; `where` is for messages.
+void CheckSizes(const ModelConfig& config, const std::string& where);
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,274 @@
+// The configurations of text encoders. Defaults are those of transformers 4.57. What is not
+// computed here leaves the model readable, with the reason.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ropewalk/config/config.h"
+#include "src/config/hf/config.h"
+
+namespace ropewalk::internal {
+namespace {
+
+using nlohmann::json;
+using Norm = BlockStyle::Norm;
+using Tensors = EncoderSpec::Tensors;
+
+// Why an encoder is not run; thrown and caught here alone.
+struct NotComputed {
+  std::string reason;
+};
+
+class EncoderReader {
+ public:
+  EncoderReader(const HfSource& source, ModelConfig& c)
+      : source_(source), top_(source.top), c_(c) {}
+
+  void Bert();
+  void T5();
+  void Deberta();
+  void Xlnet();
+  // What every family has said by then.
+  void CheckSizesKnown() const;
+  EncoderSpec spec;
+
+ private:
+  [[noreturn]] void Refuse(const char* key, const std::string& why) const {
+    const json* value = top_.Find(key);
+    throw NotComputed{fmt::format("{}: {} is {}: {}", top_.where(), key,
+                                  value == nullptr ? "absent" : Shown(*value), why)};
+  }
+  void RefuseIfTrue(const char* key, const std::string& why) const {
+    if (top_.Bool(key).value_or(false)) Refuse(key, why);
+  }
+  void Activation(const char* key, const std::string& name) {
+    const auto found = FindActivation(name);
+    if (!found) Refuse(key, "gelu, gelu_new, gelu_fast, relu and silu are computed");
+    c_.block.activation = *found;
+  }
+  // Norms with biases behind each addition, two plain matrices in the feed-forward layer.
+  void BertLayers(const char* activation_key, double norm_eps) {
+    c_.block.norm = Norm::kLayer;
+    c_.block.gated = false;
+    c_.mlp_bias = true;
+    Activation(activation_key, top_.String(activation_key).value_or("gelu"));
+    c_.norm_eps = top_.Number("layer_norm_eps", 0, 1).value_or(norm_eps);
+  }
+  int64_t PositionRows() const {
+    return source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
+  }
+  void AbsolutePositions(int64_t first_row);
+  DebertaLayerBias DebertaTerms() const;
+  template <class Bias>
+  void SetBias(const Bias& bias) {
+    for (LayerPlan& layer : c_.plan.layers) layer.bias = LayerBias{c_.heads, bias};
+  }
+
+  const HfSource& source_;
+  const JsonObject& top_;
+  ModelConfig& c_;
+};
+
+void EncoderReader::CheckSizesKnown() const {
+  for (const auto& [size, key] : {std::pair{c_.hidden, "hidden_size"},
+                                  {c_.heads, "num_attention_heads"},
+                                  {c_.feed_forward, "intermediate_size"},
+                                  {c_.vocab, "vocab_size"}}) {
+    if (size == 0) Refuse(key, "it is needed to run the model");
+  }
+}
+
+void EncoderReader::AbsolutePositions(int64_t first_row) {
+  const int64_t rows = PositionRows();
+  if (rows <= first_row) {
+    Refuse("max_position_embeddings", fmt::format("{} rows precede position 0", first_row));
+  }
+  c_.plan.learned = LearnedPositions{rows - first_row, first_row};
+  c_.plan.configured_length = c_.plan.trained_length = rows - first_row;
+}
+
+void EncoderReader::Bert() {
+  const bool roberta = source_.family.encoder == EncoderKind::kRoberta;
+  spec.tensors = roberta ? Tensors::kRoberta : Tensors::kBert;
+  if (top_.String("position_embedding_type").value_or("absolute") != "absolute") {
+    Refuse("position_embedding_type", "the encoder computes \"absolute\" alone");
+  }
+  for (const char* key : {"is_decoder", "add_cross_attention"}) {
+    RefuseIfTrue(key, "this is a decoder; encoders are computed");
+  }
+  BertLayers("hidden_act", 1e-12);
+  c_.qkv_bias = c_.out_bias = true;
+  spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(2);
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
+  // RoBERTa numbers positions from behind the padding's row.
+  AbsolutePositions(roberta ? top_.Int("pad_token_id", 0, kMaxDim).value_or(1) + 1 : 0);
+}
+
+void EncoderReader::T5() {
+  spec.tensors = Tensors::kT5;
+  spec.post_norm = false;
+  spec.score_scale = 1;  // the initialisation of q has the square root in it
+  RefuseIfTrue("is_decoder", "this is a decoder; encoders are computed");
+  T5LayerBias t5;
+  t5.per_layer = source_.family.encoder == EncoderKind::kUmt5;
+  t5.bias = {
+      .buckets = top_.Int("relative_attention_num_buckets", 4, kMaxDim).value_or(32),
+      .last_distance = top_.Int("relative_attention_max_distance", 1, kMaxTokens).value_or(128)};
+  t5.bias.Bucket(0);  // refuses numbers that make no buckets
+  SetBias(t5);
+  c_.block.norm = Norm::kRms;
+  c_.norm_eps = source_.Number("layer_norm_epsilon", 0, 1).value_or(1e-6);
+  std::string name = top_.String("feed_forward_proj").value_or("relu");
+  c_.block.gated = name.starts_with("gated-");
+  if (c_.block.gated) name.erase(0, 6);
+  if (c_.block.gated && name == "gelu") name = "gelu_new";  // as transformers reads it
+  Activation("feed_forward_proj", name);
+  // Both repeat it.
+  const auto gated = top_.Bool("is_gated_act");
+  if (gated && *gated != c_.block.gated) {
+    Contradiction(top_.where(), "feed_forward_proj", *top_.String("feed_forward_proj"),
+                  "is_gated_act", fmt::format("{}", *gated));
+  }
+  if (const auto act = top_.String("dense_act_fn")) Activation("dense_act_fn", *act);
+}
+
+// pos_att_type is a list, or words between bars.
+DebertaLayerBias EncoderReader::DebertaTerms() const {
+  std::vector<std::string> words;
+  if (const json* types = top_.Find("pos_att_type")) {
+    if (types->is_string()) {
+      std::string text = types->get<std::string>();
+      std::replace(text.begin(), text.end(), '|', ' ');
+      words = Words(text);
+    } else if (types->is_array()) {
+      for (const json& item : *types) {
+        if (!item.is_string()) top_.Fail("pos_att_type", "a list of \"c2p\" and \"p2c\"");
+        words.push_back(item.get<std::string>());
+      }
+    } else {
+      top_.Fail("pos_att_type", "a list of \"c2p\" and \"p2c\"");
+    }
+  }
+  DebertaLayerBias deberta;
+  for (const std::string& word : words) {
+    if (word == "c2p") {
+      deberta.content_to_position = true;
+    } else if (word == "p2c") {
+      deberta.position_to_content = true;
+    } else {
+      Refuse("pos_att_type", fmt::format("\"{}\" is not computed; c2p and p2c are", word));
+    }
+  }
+  return deberta;
+}
+
+void EncoderReader::Deberta() {
+  spec.tensors = Tensors::kDeberta;
+  if (top_.Int("conv_kernel_size", 0, kMaxDim).value_or(0) > 0) {
+    Refuse("conv_kernel_size", "the convolution beside the first layer is not computed");
+  }
+  if (top_.Int("embedding_size", 1, kMaxDim).value_or(c_.hidden) != c_.hidden) {
+    Refuse("embedding_size", "embeddings narrower than the layers are not computed");
+  }
+  BertLayers("hidden_act", 1e-7);
+  c_.qkv_bias = c_.out_bias = true;
+  spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(0);
+  c_.head_dim = top_.Int("attention_head_size", 1, kMaxHeadDim).value_or(c_.head_dim);
+  DebertaLayerBias deberta = DebertaTerms();
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(deberta.Terms() * c_.head_dim));
+  deberta.shared_keys = top_.Bool("share_att_key").value_or(false);
+  std::string norms = top_.String("norm_rel_ebd").value_or("none");
+  std::replace(norms.begin(), norms.end(), '|', ' ');
+  deberta.normalized_embedding = HasWord(norms, "layer_norm");
+  const int64_t buckets = top_.Int("position_buckets", -1, kMaxDim).value_or(-1);
+  int64_t reach = top_.Int("max_relative_positions", -1, kMaxTokens).value_or(-1);
+  if (reach < 1) reach = PositionRows();
+  if (top_.Bool("position_biased_input").value_or(true)) {
+    AbsolutePositions(0);
+  } else {
+    spec.mask_decoder_positions = PositionRows();
+    c_.plan.notes.push_back(
+        fmt::format("the mask decoder alone adds learned absolute positions, {} of them",
+                    spec.mask_decoder_positions));
+  }
+  if (!top_.Bool("relative_attention").value_or(false)) {
+    c_.plan.notes.push_back("relative_attention is false: no disentangled terms");
+    return;
+  }
+  if (deberta.Terms() == 1) {
+    Refuse("pos_att_type", "relative attention without c2p and p2c is not computed");
+  }
+  DebertaBias& bias = deberta.bias;
+  bias.buckets = std::max<int64_t>(buckets, 0);
+  bias.max_position = reach;
+  bias.model_dim = c_.hidden;
+  bias.head_dim = c_.head_dim;
+  bias.Row(0);  // refuses numbers that make no buckets
+  SetBias(deberta);
+}
+
+void EncoderReader::Xlnet() {
+  spec.tensors = Tensors::kXlnet;
+  if (top_.String("attn_type").value_or("bi") != "bi") {
+    Refuse("attn_type", "the encoder computes \"bi\" alone");
+  }
+  RefuseIfTrue("bi_data", "two directions in one batch are not computed");
+  if (const auto d_head = top_.Int("d_head", 1, kMaxHeadDim); d_head && *d_head != c_.head_dim) {
+    Contradiction(top_.where(), "d_head", fmt::format("{}", *d_head), "d_model / n_head",
+                  fmt::format("{}", c_.head_dim));
+  }
+  BertLayers("ff_activation", 1e-12);
+  c_.feed_forward = top_.Int("d_inner", 1, kMaxDim).value_or(c_.feed_forward);
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
+  TransformerXlBias bias;
+  bias.model_dim = c_.hidden;
+  bias.head_dim = c_.head_dim;
+  bias.causal = false;
+  bias.clamp_distance = std::max<int64_t>(top_.Int("clamp_len", -1, kMaxTokens).value_or(-1), 0);
+  if (c_.hidden % 2 != 0) Refuse("d_model", "an even number is needed for sinusoids");
+  SetBias(bias);
+  c_.plan.notes.push_back("one segment, where XLNet's segment bias has no effect");
+}
+
+}  // namespace
+
+void ReadHfEncoder(const HfSource& source, ModelConfig& c) {
+  EncoderReader reader(source, c);
+  try {
+    switch (source.family.encoder) {
+      case EncoderKind::kNone:
+        return;
+      case EncoderKind::kBert:
+      case EncoderKind::kRoberta:
+        reader.Bert();
+        break;
+      case EncoderKind::kT5:
+      case EncoderKind::kUmt5:
+        reader.T5();
+        break;
+      case EncoderKind::kDeberta:
+        reader.Deberta();
+        break;
+      case EncoderKind::kXlnet:
+        reader.Xlnet();
+        break;
+    }
+    reader.CheckSizesKnown();
+  } catch (const NotComputed& refused) {
+    c.not_runnable = refused.reason;
+    return;
+  }
+  if (source.top.Has("quantization_config")) {
+    c.not_runnable = source.top.where() +
+                     ": quantization_config: weights quantised by it are not supported; use the "
+                     "unquantised model";
+    return;
+  }
+  c.encoder = std::make_shared<const EncoderSpec>(reader.spec);
+  c.not_runnable =
+      fmt::format("a {} model is an encoder, which predicts no next token; ropewalk embed runs it",
+                  source.family.name);
+}
+
+}  // namespace ropewalk::internal

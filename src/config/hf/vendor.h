@@ -1,0 +1,31 @@
+// Keys that one vendor alone uses: lengths, bases, temperatures, and what is no rotation at all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/config/hf/config.h"
+
+namespace ropewalk::internal {
+
+// What a vendor's own keys say of the rotation, beside the common ones.
+struct VendorRope {
+  std::optional<double> theta;
+  double base_factor = 1;  // ChatGLM's rope_ratio
+  Scaling scaling = NoScaling{};
+  std::string source;  // the key of `scaling`
+};
+VendorRope ReadVendorRope(const HfSource& source, ModelConfig& c);
+
+// max_position_embeddings and original_max_position_embeddings, under the family's names.
+void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& plan);
+// What one dictionary adds to them.
+void ReadRopeLengths(const HfSource& source, const RopeDictionary& rope, const RopeContext& context,
+                     PositionPlan& plan);
+
+std::vector<std::optional<QueryTemperature>> ReadTemperatures(const HfSource& source,
+                                                              const RopeDictionaries& ropes,
+                                                              const std::vector<LayerFacts>& layers,
+                                                              int64_t trained_length);
+
+}  // namespace ropewalk::internal

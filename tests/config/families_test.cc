@@ -1,0 +1,284 @@
+// Every family of config.json: positions by layer, what is noted, contradictions, typing errors.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "ropewalk/base/error.h"
+#include "tests/config/family_rows.h"
+#include "tests/config/plan_facts.h"
+#include "tests/model/support.h"
+
+namespace ropewalk {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+ModelConfig Parse(std::string json, const char* file = "config.json") {
+  if (const std::size_t at = json.find("SIZES"); at != std::string::npos) {
+    json.replace(at, 5, test::kFamilySizes);
+  }
+  return ParseHfConfig(json, file);
+}
+
+TEST(Families, PositionsByLayer) {
+  for (const test::FamilyRow& row : test::kFamilyRows) {
+    SCOPED_TRACE(row.name);
+    try {
+      EXPECT_EQ(test::Lines(Parse(row.json).plan), row.lines);
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+}
+
+ModelConfig Find(const std::string& name) {
+  for (const test::FamilyRow& row : test::kFamilyRows) {
+    if (name == row.name) return Parse(row.json);
+  }
+  throw std::runtime_error("no row " + name);
+}
+
+// T20: "interleaved" of M-RoPE is about sections, not about pairs; GPT-J's is about pairs.
+TEST(Families, InterleavedHasTwoMeanings) {
+  const RotarySpec vl = *Find("qwen3-vl").plan.layers[0].rotation;
+  EXPECT_EQ(vl.layout, PairLayout::kHalf);
+  EXPECT_EQ(vl.axes.order, AxisOrder::kInterleaved);
+  const RotarySpec gptj = *Find("gpt-j").plan.layers[0].rotation;
+  EXPECT_EQ(gptj.layout, PairLayout::kInterleaved);
+  EXPECT_TRUE(gptj.axes.sections.empty());
+}
+
+// Linear attention and state spaces have no keys; three of four layers of Qwen3-Next.
+TEST(Families, RecurrentLayers) {
+  const ModelConfig next = Parse(R"({"model_type": "qwen3_next", SIZES "head_dim": 64,
+      "max_position_embeddings": 64, "layer_types": ["linear_attention", "linear_attention",
+      "linear_attention", "full_attention"]})");
+  EXPECT_EQ(test::Lines(next.plan), "3 x recurrent; 1 x half 16/64 base 10000");
+  EXPECT_THAT(Describe(next.plan, 64), HasSubstr("layers 0-2: recurrent"));
+}
+
+TEST(Families, NotesSayWhatTheFileDoesNot) {
+  EXPECT_THAT(Find("gpt2").plan.notes, Contains("no rotation: learned absolute positions"));
+  EXPECT_THAT(Find("falcon rw").plan.notes, Contains(HasSubstr("ALiBi")));
+  EXPECT_THAT(Find("falcon 7b").plan.notes,
+              AllOf(Contains(HasSubstr("max_position_embeddings is absent: 2048")),
+                    Contains(HasSubstr("rope_theta is absent: 10000"))));
+  EXPECT_THAT(Find("glm-4 9b, its own code").plan.notes,
+              Contains(HasSubstr("rope_ratio multiplies the base")));
+  const ModelConfig gemma = Find("gemma 3, multimodal, as published: sizes left out");
+  EXPECT_EQ(gemma.architecture, "gemma3_text");
+  EXPECT_EQ(gemma.plan.configured_length, 131072);
+  EXPECT_THAT(gemma.plan.notes,
+              AllOf(Contains(HasSubstr("vision_config is not read")),
+                    Contains(HasSubstr("num_attention_heads is absent: 8")),
+                    Contains(HasSubstr("rope_local_base_freq is absent: 10000"))));
+  EXPECT_THAT(Find("hunyuan-vl").plan.notes, Contains(HasSubstr("four axes")));
+  EXPECT_THAT(Find("hunyuan").plan.notes,
+              Contains(HasSubstr("beta_fast has no effect beside alpha")));
+  const ModelConfig dual = Parse(R"({"model_type": "qwen2", SIZES "max_position_embeddings": 64,
+      "dual_chunk_attention_config": {"chunk_size": 32}})");
+  EXPECT_THAT(dual.plan.notes, Contains(HasSubstr("vLLM attends by chunks")));
+  EXPECT_EQ(Find("qwen 1").plan.trained_length, 8192);
+  EXPECT_EQ(Find("qwen 1").plan.configured_length, 32768);
+}
+
+TEST(Families, OnlyTheDecodersOwnRun) {
+  const std::set<std::string> run = {"smollm3",
+                                     "qwen 2.5 with yarn",
+                                     "gpt-j",
+                                     "gpt-j, whole heads",
+                                     "pythia",
+                                     "gpt-neox, transformers 5",
+                                     "stablelm 2",
+                                     "falcon 7b",
+                                     "falcon rw",
+                                     "mpt with a larger bias",
+                                     "bloom 560m, as published",
+                                     "gpt2",
+                                     "opt",
+                                     "phi-2, transformers"};
+  std::size_t seen = 0;
+  for (const test::FamilyRow& row : test::kFamilyRows) {
+    const ModelConfig c = Parse(row.json);
+    EXPECT_EQ(c.not_runnable.empty(), run.contains(row.name)) << row.name << ": " << c.not_runnable;
+    seen += run.count(row.name);
+  }
+  EXPECT_EQ(seen, run.size());
+  const test::TempFolder folder;
+  test::Tiny tiny;
+  nlohmann::json config = tiny.Config();
+  config["model_type"] = "olmo2";
+  test::Tiny::WriteFolder(folder.path(), config, tiny.Weights());
+  const ModelFiles files = OpenModel(folder.path());
+  EXPECT_EQ(files.tensors.size(), tiny.Weights().size());
+  try {
+    Decoder::Load(files);
+    ADD_FAILURE() << "loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr(folder.path()), HasSubstr("olmo2"),
+                                HasSubstr("llama, mistral, qwen2, qwen3, smollm3")));
+  }
+}
+
+// What the decoder computes of a family is less than what its configuration can say: the rest is
+// read, with the reason, and not run.
+TEST(Families, WhatTheDecoderDoesNotCompute) {
+  const char* kGpt2 = R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2,
+                          "n_positions": 64, "vocab_size": 100, )";
+  const char* kNew = R"({"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4,
+                         "num_hidden_layers": 2, "vocab_size": 100, "num_kv_heads": 2, )";
+  const std::vector<std::pair<std::string, std::vector<const char*>>> table = {
+      {std::string(kGpt2) + R"("scale_attn_by_inverse_layer_idx": true})",
+       {"scale_attn_by_inverse_layer_idx is true", "gpt2"}},
+      {std::string(kGpt2) + R"("scale_attn_weights": false})", {"scale_attn_weights is false"}},
+      {std::string(kGpt2) + R"("add_cross_attention": true})", {"add_cross_attention is true"}},
+      {std::string(kNew) + R"("new_decoder_architecture": true, "parallel_attn": false})",
+       {"new_decoder_architecture true", "parallel_attn false"}},
+      {std::string(kNew) + R"("num_ln_in_parallel_attn": 2})", {"2 norms"}},
+      {R"({"model_type": "stablelm", SIZES "max_position_embeddings": 64, "qk_layernorm": true})",
+       {"qk_layernorm is true", "stablelm"}},
+      {R"({"model_type": "opt", SIZES "max_position_embeddings": 64, "do_layer_norm_before": false})",
+       {"do_layer_norm_before is false"}},
+      {R"({"model_type": "opt", SIZES "max_position_embeddings": 64, "word_embed_proj_dim": 256})",
+       {"word_embed_proj_dim is 256", "512"}},
+      {R"({"model_type": "gpt_bigcode", SIZES "n_positions": 64})", {"gpt_bigcode"}},
+  };
+  for (const auto& [json, reason] : table) {
+    const ModelConfig c = Parse(json);
+    for (const char* part : reason) EXPECT_THAT(c.not_runnable, HasSubstr(part)) << json;
+  }
+  try {
+    Parse(std::string(kGpt2) + R"("activation_function": "quick_gelu"})");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("activation_function"), HasSubstr("quick_gelu")));
+  }
+}
+
+// Falcon's defaults where the file is silent: one key head, tied, parallel, 4 times as wide.
+TEST(Families, FalconDefaults) {
+  const ModelConfig c = Parse(R"({"model_type": "falcon", "hidden_size": 64,
+      "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100})");
+  EXPECT_EQ(c.kv_heads, 1);
+  EXPECT_EQ(c.feed_forward, 256);
+  EXPECT_TRUE(c.tied_head);
+  EXPECT_TRUE(c.block.parallel && c.block.one_norm);
+  EXPECT_FALSE(c.qkv_bias || c.out_bias || c.mlp_bias);
+}
+
+// Llama 4 Scout: below one turn within 8192 tokens all is divided by 16, above nothing.
+TEST(Families, EqualLlama3FactorsAreAStep) {
+  const ModelConfig c = Find("llama 4 scout: equal factors are a step");
+  const Frequencies f = Resolve(*c.plan.layers[0].rotation, 10485760);
+  for (int i = 0; i < 64; ++i) {
+    const double plain = std::pow(500000.0, -i / 64.0);
+    const double turns = 8192 * plain / (2 * M_PI);
+    EXPECT_NEAR(f.inv_freq[i].hi, turns > 1 ? plain : plain / 16, 1e-13 * plain) << i;
+    EXPECT_NEAR(f.inv_freq_f32[i], turns > 1 ? plain : plain / 16, 1e-6 * plain) << i;
+  }
+}
+
+TEST(Families, ContradictionsShowBoth) {
+  struct Bad {
+    const char* json;
+    std::vector<const char*> message;
+  };
+  const std::vector<Bad> table = {
+      {R"({"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4,
+           "num_hidden_layers": 2, "max_position_embeddings": 64, "rotary_emb_base": 10000,
+           "rope_theta": 500, "intermediate_size": 64, "vocab_size": 100})",
+       {"rope_theta is 500", "rotary_emb_base is 10000"}},
+      {R"({"model_type": "gptj", "n_embd": 64, "hidden_size": 128, "n_head": 4, "n_layer": 2,
+           "n_positions": 64})",
+       {"hidden_size is 128", "n_embd is 64"}},
+      {R"({"model_type": "smollm3", SIZES "max_position_embeddings": 64, "no_rope_layers":
+           [1, 1, 0, 1], "no_rope_layer_interval": 4})",
+       {"no_rope_layers[2] is 0", "no_rope_layer_interval is 4"}},
+      {R"({"model_type": "gemma3_text", SIZES "head_dim": 64, "max_position_embeddings": 64,
+           "sliding_window": 8, "sliding_window_pattern": 2, "layer_types": ["sliding_attention",
+           "sliding_attention", "sliding_attention", "full_attention"]})",
+       {"layer_types[1] is sliding_attention", "2"}},
+      {R"({"model_type": "gemma3_text", SIZES "head_dim": 64, "max_position_embeddings": 64,
+           "rope_local_base_freq": 500, "rope_parameters": {"full_attention": {"rope_theta": 1000},
+           "sliding_attention": {"rope_theta": 100}}})",
+       {"rope_local_base_freq", "500", "100"}},
+      {R"({"model_type": "llava", "rope_theta": 500, "text_config": {"model_type": "llama",
+           "rope_theta": 1000}})",
+       {"rope_theta is 500", "text_config: rope_theta is 1000"}},
+      {R"({"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text", SIZES
+           "head_dim": 128, "max_position_embeddings": 64, "rope_theta": 5e6,
+           "rope_scaling": {"mrope_interleaved": false, "mrope_section": [24, 20, 20], "rope_type": "default"}}})",
+       {"mrope_interleaved is false", "qwen3_vl"}},
+      {R"({"model_type": "qwen2_vl", SIZES "max_position_embeddings": 64, "rope_scaling": {"type":
+           "mrope", "mrope_section": [16, 24, 24]}})",
+       {"mrope_section", "is 64", "is 32"}},
+      {R"({"model_type": "deepseek_v3", SIZES "head_dim": 96, "max_position_embeddings": 64,
+           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64})",
+       {"head_dim is 96", "128 + 64"}},
+      {R"({"model_type": "minimax_m2", SIZES "head_dim": 16, "max_position_embeddings": 64,
+           "rotary_dim": 8, "partial_rotary_factor": 0.25})",
+       {"rotary_dim is 8", "partial_rotary_factor is 0.25"}},
+      {R"({"model_type": "hunyuan_v1_dense", SIZES "max_position_embeddings": 64, "rope_scaling":
+           {"type": "dynamic", "alpha": 1000, "factor": 4}})",
+       {"alpha is 1000", "factor 4"}},
+      {R"({"model_type": "qwen", SIZES "kv_channels": 64, "max_position_embeddings": 64,
+           "use_dynamic_ntk": true, "rope_scaling": {"type": "linear", "factor": 2}})",
+       {"use_dynamic_ntk is qwen", "linear(factor 2)"}},
+      {R"({"model_type": "gpt_oss", SIZES "max_position_embeddings": 64, "initial_context_length":
+           32, "rope_scaling": {"rope_type": "yarn", "factor": 2,
+           "original_max_position_embeddings": 16}})",
+       {"original_max_position_embeddings", "16", "32"}},
+      {R"({"model_type": "cohere", SIZES "max_position_embeddings": 64})",
+       {"rope_theta", "missing", "versions 4 and 5"}},
+      {R"({"model_type": "gpt_oss", SIZES "max_position_embeddings": 64})",
+       {"rope_parameters", "missing", "a scaling of its own"}},
+      {R"({"model_type": "gemma2", SIZES "max_position_embeddings": 64, "rope_scaling": {"rope_type":
+           "gptj"}})",
+       {"gptj", "gemma2", "halves"}},
+      {R"({"model_type": "llama", SIZES "max_position_embeddings": 64, "rope_scaling": {"rope_type":
+           "yarn", "factor": 2, "llama_4_scaling_beta": 0.1}})",
+       {"llama_4_scaling_beta = 0.1", "llama"}},
+  };
+  for (const Bad& bad : table) {
+    try {
+      Parse(bad.json, "dir/config.json");
+      ADD_FAILURE() << "accepted: " << bad.json;
+    } catch (const Error& e) {
+      for (const char* part : bad.message) EXPECT_THAT(e.what(), HasSubstr(part));
+      EXPECT_THAT(e.what(), HasSubstr("dir/config.json"));
+    }
+  }
+}
+
+TEST(Families, NearestKnownName) {
+  struct Typo {
+    const char* model;
+    const char* key;
+    const char* near;
+  };
+  for (const Typo& t : {Typo{"gpt_neox", "rotary_pc", "rotary_pct"},
+                        Typo{"gemma3_text", "rope_local_base_frequ", "rope_local_base_freq"},
+                        Typo{"llama4_text", "attn_temperature_tunning", "attn_temperature_tuning"},
+                        Typo{"chatglm", "rope_ratios", "rope_ratio"},
+                        Typo{"mistral", "sliding_windows", "sliding_window"}}) {
+    nlohmann::json config = test::Tiny{}.Config();
+    config["model_type"] = t.model;
+    config.erase("head_dim");
+    config["hidden_size"] = 64;
+    config[t.key] = 1;
+    try {
+      ParseHfConfig(config.dump(), "config.json");
+      ADD_FAILURE() << t.key << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr(t.key), HasSubstr(t.near), HasSubstr("did you mean")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ropewalk
