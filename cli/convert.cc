@@ -1,5 +1,5 @@
 // ropewalk convert: Hugging Face folder <-> GGUF, and q and k between the pair layouts.
-#include "src/model/convert/convert.h"
+#include "src/convert/convert.h"
 
 #include <fmt/format.h>
 
@@ -18,9 +18,9 @@
 #include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
 #include "src/config/json_object.h"
+#include "src/convert/verify.h"
+#include "src/engines/gguf_rope.h"
 #include "src/io/json.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/verify.h"
 
 namespace ropewalk::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/verify.h"
+#include "src/convert/convert.h"
+#include "src/convert/verify.h"
+#include "src/engines/gguf_rope.h"
 
 namespace ropewalk::cli {
 namespace {

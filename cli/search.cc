@@ -9,8 +9,8 @@
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
+#include "src/engines/gguf_rope.h"
 #include "src/eval/search.h"
-#include "src/model/convert/gguf_rope.h"
 
 namespace ropewalk::cli {
 namespace {

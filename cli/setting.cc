@@ -4,8 +4,8 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/weights.h"
+#include "src/engines/hf_config.h"
 #include "src/io/json.h"
-#include "src/model/convert/hf_config.h"
 
 namespace ropewalk::cli {
 

@@ -13,7 +13,7 @@
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
-#include "src/model/convert/new_output.h"
+#include "src/convert/new_output.h"
 
 namespace ropewalk::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/settings.h"
 #include "src/config/text.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/hf_config.h"
-#include "src/model/convert/verify.h"
+#include "src/convert/verify.h"
+#include "src/engines/gguf_rope.h"
+#include "src/engines/hf_config.h"
 
 namespace {
 

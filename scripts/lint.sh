@@ -16,7 +16,7 @@ grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b
 grep -nE 'stderr[,)]|std::cerr|STDERR_FILENO' cli/*.cc cli/*.h | grep -v '^cli/progress\.' &&
   fail "what goes to stderr goes through Message (cli/progress.h), which drops what cannot be written"
 # A folder includes only folders to its left.
-order=(base rotary absolute relative plan capi analysis attention capi_attention linear io tokenizer config model eval)
+order=(base rotary absolute relative plan capi analysis attention capi_attention linear io tokenizer config engines model convert eval)
 for i in "${!order[@]}"; do
   for later in "${order[@]:i+1}"; do
     grep -rsnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \

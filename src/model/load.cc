@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "ropewalk/base/error.h"
-#include "src/model/convert/rows.h"
 #include "src/model/decoder_impl.h"
+#include "src/model/rows.h"
 #include "src/model/tensor_table.h"
 
 namespace ropewalk {

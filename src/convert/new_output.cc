@@ -1,4 +1,4 @@
-#include "src/model/convert/new_output.h"
+#include "src/convert/new_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
+#include "src/convert/convert.h"
+#include "src/convert/copy_folder.h"
+#include "src/engines/gguf_rope.h"
+#include "src/engines/hf_config.h"
 #include "src/io/atomic_file.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/copy_folder.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/hf_config.h"
 
 namespace ropewalk::internal {
 

@@ -1,4 +1,4 @@
-#include "src/model/convert/verify.h"
+#include "src/convert/verify.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "src/model/convert/hf_config.h"
+#include "src/engines/hf_config.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
+#include "src/engines/gguf_rope.h"
 #include "src/io/json.h"
-#include "src/model/convert/gguf_rope.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,6 +1,6 @@
 // Conversion: the same bits back, the same logits, refusals with a reason. Models are transformers'
 // tiny ones (biases, norms of q and k, GQA, untied heads).
-#include "src/model/convert/convert.h"
+#include "src/convert/convert.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/writer.h"
-#include "src/model/convert/new_output.h"
-#include "src/model/convert/verify.h"
+#include "src/convert/new_output.h"
+#include "src/convert/verify.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {

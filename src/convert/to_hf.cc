@@ -5,12 +5,12 @@
 #include <map>
 
 #include "ropewalk/base/error.h"
+#include "src/convert/convert.h"
+#include "src/convert/copy_folder.h"
+#include "src/convert/not_kept.h"
+#include "src/engines/gguf_rope.h"
+#include "src/engines/hf_config.h"
 #include "src/io/atomic_file.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/copy_folder.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/hf_config.h"
-#include "src/model/convert/not_kept.h"
 #include "src/model/tensor_table.h"
 #include "src/tokenizer/export.h"
 

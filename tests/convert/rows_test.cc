@@ -1,4 +1,6 @@
 // Rows of q and k between the pair layouts, typed again here, and Q8_0 by ggml's rule.
+#include "src/model/rows.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 
 #include "ropewalk/base/error.h"
 #include "src/io/quantize.h"
-#include "src/model/convert/rows.h"
 
 namespace ropewalk {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ropewalk/model/model.h"
-#include "src/model/convert/rows.h"
+#include "src/model/rows.h"
 #include "src/tokenizer/extras.h"
 
 namespace ropewalk::internal {

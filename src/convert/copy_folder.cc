@@ -1,4 +1,4 @@
-#include "src/model/convert/copy_folder.h"
+#include "src/convert/copy_folder.h"
 
 #include <fmt/format.h>
 

@@ -8,10 +8,10 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/gguf_rope.h"
-#include "src/model/convert/hf_config.h"
-#include "src/model/convert/not_kept.h"
+#include "src/convert/convert.h"
+#include "src/convert/not_kept.h"
+#include "src/engines/gguf_rope.h"
+#include "src/engines/hf_config.h"
 #include "src/model/tensor_table.h"
 #include "src/tokenizer/export.h"
 

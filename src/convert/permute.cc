@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
+#include "src/convert/convert.h"
+#include "src/convert/copy_folder.h"
 #include "src/io/atomic_file.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/copy_folder.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/model/convert/gguf_rope.h"
+#include "src/engines/gguf_rope.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "src/model/convert/rows.h"
+#include "src/model/rows.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/writer.h"
-#include "src/model/convert/convert.h"
-#include "src/model/convert/verify.h"
+#include "src/convert/convert.h"
+#include "src/convert/verify.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {

@@ -1,4 +1,4 @@
-#include "src/model/convert/not_kept.h"
+#include "src/convert/not_kept.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
