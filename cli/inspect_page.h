@@ -10,7 +10,7 @@
 
 #include "cli/options.h"
 #include "ropewalk/analysis/analysis.h"
-#include "ropewalk/analysis/engines.h"
+#include "ropewalk/engines/engines.h"
 #include "ropewalk/eval/frequency_use.h"
 #include "ropewalk/model/model.h"
 

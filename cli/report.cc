@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
 #include "src/eval/cell_json.h"
 

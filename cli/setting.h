@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 
 namespace ropewalk::cli {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 #include "src/config/text.h"
 #include "src/convert/verify.h"
 #include "src/engines/gguf_rope.h"

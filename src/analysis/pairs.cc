@@ -4,8 +4,9 @@
 #include <numbers>
 #include <string>
 
+#include "ropewalk/analysis/analysis.h"
 #include "ropewalk/base/error.h"
-#include "src/analysis/angles.h"
+#include "src/rotary/double_double.h"
 
 namespace ropewalk {
 namespace {

@@ -1,5 +1,5 @@
 // Settings to paste: read back through the configuration reader they give the same frequencies.
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

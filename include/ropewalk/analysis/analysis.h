@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "ropewalk/plan/plan.h"
@@ -95,24 +94,5 @@ std::vector<DecayPoint> Decay(const Frequencies& frequencies,
                               const std::vector<int64_t>& distances);
 // 0, 1, 2, 3, 4, 6, 8, ... up to `longest`: two an octave, and `longest` itself.
 std::vector<int64_t> LogDistances(int64_t longest);
-
-// How far float32 arithmetic is from the exact angle at one position: the largest |difference| over
-// pairs, radians, and the pair.
-struct AngleError {
-  double radians = 0;
-  int64_t pair = 0;
-};
-struct Float32Error {
-  int64_t position = 0;
-  AngleError
-      hugging_face;  // float32(position) * inv_freq_f32, rounded: inv_freq bit for bit PyTorch's
-  AngleError rounded_once;  // the same with each exact frequency rounded once
-  // ggml: theta = position times base^(-2/d), all in float32, then divided by rope_freqs or blended
-  // by YaRN. The CPU kernel multiplies pair after pair, the CUDA kernel takes powf(base^(-2/d),
-  // pair) (here correctly rounded). Absent for methods and axes that ggml has no formula for.
-  std::optional<AngleError> ggml_cpu, ggml_cuda;
-};
-Float32Error Float32AngleError(const RotarySpec& spec, const Frequencies& frequencies,
-                               int64_t position);
 
 }  // namespace ropewalk

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/model/model.h"
 
 namespace ropewalk {
@@ -278,5 +279,10 @@ struct Recommendation {
 // significantly below 0.5. Where no scaling fails that at the shortest or the trained length
 // already, passkey decides nothing.
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
+
+// What to paste into each engine for a row of a sweep, at `target_length` tokens. Named methods are
+// rebuilt from name and factor; "as-shipped" needs no setting but the length; a dictionary given by
+// the user is repeated.
+std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length);
 
 }  // namespace ropewalk

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "src/analysis/angles.h"
+#include "src/engines/angles.h"
 
 namespace ropewalk {
 namespace {

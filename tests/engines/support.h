@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ropewalk/analysis/analysis.h"
-#include "ropewalk/analysis/engines.h"
+#include "ropewalk/engines/engines.h"
 
 namespace ropewalk {
 

@@ -1,9 +1,9 @@
-// Differences of angles, shared by the analyses.
+// Differences of angles, shared by what compares engines.
 #pragma once
 
 #include <cstdint>
 
-#include "ropewalk/analysis/analysis.h"
+#include "ropewalk/engines/engines.h"
 #include "src/rotary/double_double.h"
 
 namespace ropewalk::internal {

@@ -1,4 +1,4 @@
-#include "src/eval/settings_recipes.h"
+#include "src/engines/settings_recipes.h"
 
 #include <fmt/format.h>
 

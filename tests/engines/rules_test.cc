@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "ropewalk/base/error.h"
-#include "tests/analysis/support.h"
+#include "tests/engines/support.h"
 
 namespace ropewalk {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/analysis/rules.h"
+#include "src/engines/rules.h"
 
 namespace ropewalk::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/analysis/angles.h"
+#include "src/engines/angles.h"
 
 #include <cmath>
 

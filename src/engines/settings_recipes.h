@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 
 namespace ropewalk::internal {
 

@@ -1,6 +1,6 @@
 // The warnings: one table of rules, each with its condition and its words. A rule returns nothing
 // where it does not apply.
-#include "src/analysis/rules.h"
+#include "src/engines/rules.h"
 
 #include <fmt/format.h>
 

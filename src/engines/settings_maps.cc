@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ropewalk/eval/settings.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk {

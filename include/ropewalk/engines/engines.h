@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct EngineView {
 // hf, vllm, llamacpp. `position` is where angles are compared, `length` what Resolve gets.
 std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, int64_t position);
 
-// Something a reader should know, found by one rule of the table in src/analysis/rules.cc.
+// Something a reader should know, found by one rule of the table in src/engines/rules.cc.
 struct Finding {
   std::string id;      // "yarn-truncate": stable, listed by Rules()
   std::string trap;    // its number in the list of traps, "T1"; empty where it has none
@@ -51,5 +52,24 @@ const std::vector<RuleInfo>& Rules();
 
 // Every rule that applies, in the table's order. `plan` must be what `resolved` came from.
 std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& resolved);
+
+// How far float32 arithmetic is from the exact angle at one position: the largest |difference| over
+// pairs, radians, and the pair.
+struct AngleError {
+  double radians = 0;
+  int64_t pair = 0;
+};
+struct Float32Error {
+  int64_t position = 0;
+  AngleError
+      hugging_face;  // float32(position) * inv_freq_f32, rounded: inv_freq bit for bit PyTorch's
+  AngleError rounded_once;  // the same with each exact frequency rounded once
+  // ggml: theta = position times base^(-2/d), all in float32, then divided by rope_freqs or blended
+  // by YaRN. The CPU kernel multiplies pair after pair, the CUDA kernel takes powf(base^(-2/d),
+  // pair) (here correctly rounded). Absent for methods and axes that ggml has no formula for.
+  std::optional<AngleError> ggml_cpu, ggml_cuda;
+};
+Float32Error Float32AngleError(const RotarySpec& spec, const Frequencies& frequencies,
+                               int64_t position);
 
 }  // namespace ropewalk

@@ -1,6 +1,6 @@
 // What engines make of a spec and what the rules warn of, against the numbers that were computed
 // elsewhere for the same cases (the list of traps, T1 to T34).
-#include "ropewalk/analysis/engines.h"
+#include "ropewalk/engines/engines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "ropewalk/analysis/analysis.h"
-#include "tests/analysis/support.h"
+#include "tests/engines/support.h"
 
 namespace ropewalk {
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/eval/eval.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/rotary/spec.h"
 
@@ -37,9 +36,13 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
 std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double factor,
                                        const SettingsTarget& target);
 
-// The same for a row of a sweep, at `target_length` tokens. Named methods are rebuilt from name and
-// factor; "as-shipped" needs no setting but the length; a dictionary given by the user is repeated,
-// and llama.cpp has the flags of the scaling that it comes to.
-std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length);
+// The scaling is in the model's files already: nothing but the length is set.
+std::vector<EngineSetting> SettingsAsShipped(int64_t target_length);
+
+// For a rope dictionary as a user gave it (JSON, either schema): it is repeated, and llama.cpp has
+// the flags of the scaling that it comes to. `factor` completes a YaRN dictionary without one.
+// `target` is of the model without it.
+std::vector<EngineSetting> SettingsForDictionary(const std::string& dictionary, double factor,
+                                                 SettingsTarget target);
 
 }  // namespace ropewalk

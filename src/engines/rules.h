@@ -5,8 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "ropewalk/analysis/engines.h"
-#include "src/analysis/angles.h"
+#include "ropewalk/analysis/analysis.h"
+#include "ropewalk/engines/engines.h"
+#include "src/engines/angles.h"
 
 namespace ropewalk::internal {
 

@@ -1,10 +1,10 @@
-#include "ropewalk/analysis/engines.h"
+#include "ropewalk/engines/engines.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "ropewalk/base/error.h"
-#include "src/analysis/angles.h"
+#include "src/engines/angles.h"
 
 namespace ropewalk {
 
