@@ -15,7 +15,6 @@ void AddTokenizeCommand(CLI::App& app);
 void AddEmbedCommand(CLI::App& app);
 void AddExtendCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
-void AddGoldenCommand(CLI::App& app);
 void AddInfoCommand(CLI::App& app);
 
 // The command line as typed, quoted for a shell.

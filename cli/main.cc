@@ -94,7 +94,6 @@ int Run(int argc, char** argv) {
   AddReportCommand(app);
   AddExtendCommand(app);
   AddConvertCommand(app);
-  AddGoldenCommand(app);
   AddInfoCommand(app);
   try {
     app.parse(argc, argv);

@@ -27,6 +27,6 @@ done
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF >/dev/null
 # Highway files compile once a target; the linter would report each line several times over.
-git ls-files 'src/*.cc' 'cli/*.cc' | xargs grep -L foreach_target |
+git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' | xargs grep -L foreach_target |
   xargs -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null
 echo "lint: clean"

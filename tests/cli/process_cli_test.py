@@ -133,7 +133,6 @@ class Stdout(support.CliCase):
         self.everywhere("generate", MODEL, "--prompt", "And", "--max-tokens", 3)
         self.everywhere("tokenize", MODEL, "--text", self.text)
         self.everywhere("tokenize", MODEL, "--ids", ids, "--decode")
-        self.everywhere("golden")
         self.everywhere("sweep", MODEL, "--text", self.text, "--lengths", "256", "--dry-run")
         self.works("sweep", MODEL, "--text", self.text, "--methods", "none", "--lengths", "256", "--anchors", 1,
                    "--no-passkey", "-o", self.folder / "swept")
@@ -192,7 +191,7 @@ class Threads(support.CliCase):
         expected = self.json(*text, "--threads", CORES)
         self.assertEqual(json.loads(result.stdout)["perplexity"], expected["perplexity"])
         # Commands that compute without a word on threads do not start them either.
-        self.works("golden", **self.env(100000))
+        self.works("inspect", MODEL, **self.env(100000))
         self.assertEqual(self.json("info", "--json", **self.env(1))["threads"], 1)
         self.assertEqual(self.json("info", "--json", "--oversubscribe", **self.env(CORES + 2))["threads"], CORES + 2)
         self.assertEqual(self.json("info", "--json", "--threads", 1, **self.env(100000))["threads"], 1)

@@ -2,7 +2,7 @@
 """Checks the conformance suite by formulas typed again from the papers and the engines' sources, in
 50-digit decimal arithmetic; nothing but Python's standard library.
 
-usage: check_conformance.py FILE [PROGRAM]     PROGRAM golden must print what FILE says
+usage: check_conformance.py FILE [PROGRAM]     PROGRAM rotary must print what FILE says
 """
 
 import decimal
@@ -286,7 +286,7 @@ def main():
     with open(sys.argv[1]) as file:
         suite = json.load(file)
     if len(sys.argv) > 2:
-        printed = subprocess.run([sys.argv[2], "golden"], check=True, capture_output=True).stdout
+        printed = subprocess.run([sys.argv[2], "rotary"], check=True, capture_output=True).stdout
         same(json.loads(printed)["cases"], suite["cases"], "cases")
     if (suite["format"], suite["version"]) != ("rotary-conformance", 1):
         sys.exit("not a conformance suite of version 1")

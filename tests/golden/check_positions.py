@@ -2,7 +2,7 @@
 """Checks the second document of the conformance suite, biases, distance maps and absolute encodings, by formulas typed again from the
 papers, in double and where positions are far in 50-digit decimal arithmetic; nothing but Python's standard library.
 
-usage: check_positions.py FILE [PROGRAM]     PROGRAM golden positions must print what FILE says
+usage: check_positions.py FILE [PROGRAM]     PROGRAM positions must print what FILE says
 """
 
 import json
@@ -23,7 +23,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         suite = json.load(file)
     if len(sys.argv) > 2:
-        printed = subprocess.run([sys.argv[2], "golden", "positions"], check=True, capture_output=True).stdout
+        printed = subprocess.run([sys.argv[2], "positions"], check=True, capture_output=True).stdout
         same(json.loads(printed)["cases"], suite["cases"], "cases", 2e-6)
     if (suite["format"], suite["version"]) != ("position-conformance", 1):
         sys.exit("not a conformance suite of positions of version 1")

@@ -1,8 +1,8 @@
 // Cases of the distance maps: what the rotation sees between a query and a key, and by which view.
-#include "cli/golden.h"
 #include "ropewalk/relative/distance_map.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 namespace {
 
 // [[position of the query, of the key, relative position or null where it is not seen]]
@@ -44,4 +44,4 @@ void AddMapCases(std::vector<Json>& cases) {
   add("sinks", "sinks", {{"sinks", 4}, {"window", 24}}, AttentionSinks{4, 24});
 }
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance

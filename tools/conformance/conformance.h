@@ -1,4 +1,4 @@
-// What the documents of `ropewalk golden` share.
+// What the documents of the conformance suite share.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "ropewalk/relative/forms.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 
 using Json = nlohmann::ordered_json;
 
@@ -41,10 +41,13 @@ struct GoldenAttention {
 };
 Json AttentionJson(const GoldenAttention& a, const std::function<ScoreForm(int64_t)>& form);
 
-// The cases of the document "positions", a list a folder.
+Json RotaryInput();  // the head that every case of the document "rotary" rotates
+void AddRotaryCases(std::vector<Json>& cases);
+
+// The cases of the document "positions", a list per folder.
 void AddRelativeCases(std::vector<Json>& cases);
 void AddMapCases(std::vector<Json>& cases);
 void AddAbsoluteCases(std::vector<Json>& cases);
 void AddComputedCases(std::vector<Json>& cases);  // absolute: those that a layer computes
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance

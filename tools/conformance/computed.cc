@@ -1,11 +1,11 @@
 // Cases of include/ropewalk/absolute that compute with the embeddings: rows that multiply,
 // complex layers, position convolutions.
-#include "cli/golden.h"
 #include "ropewalk/absolute/combine.h"
 #include "ropewalk/absolute/complex_order.h"
 #include "ropewalk/absolute/convolutional.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 namespace {
 
 void AddRowsCases(std::vector<Json>& cases) {
@@ -115,4 +115,4 @@ void AddComputedCases(std::vector<Json>& cases) {
   AddConvolutions(cases);
 }
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance

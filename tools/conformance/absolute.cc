@@ -1,6 +1,5 @@
 // Cases of include/ropewalk/absolute whose rows depend on positions: sinusoidal, learned,
 // hierarchical, digits, complex order, recurrent, FLOATER.
-#include "cli/golden.h"
 #include "ropewalk/absolute/complex_order.h"
 #include "ropewalk/absolute/digits.h"
 #include "ropewalk/absolute/floater.h"
@@ -8,8 +7,9 @@
 #include "ropewalk/absolute/learned.h"
 #include "ropewalk/absolute/recurrent.h"
 #include "ropewalk/absolute/sinusoidal.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 namespace {
 
 Json Case(const char* id, const char* method, Json parameters) {
@@ -253,4 +253,4 @@ void AddAbsoluteCases(std::vector<Json>& cases) {
   AddFloater(cases);
 }
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance

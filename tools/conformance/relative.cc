@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/golden.h"
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
 #include "ropewalk/relative/fire.h"
@@ -17,8 +16,9 @@
 #include "ropewalk/relative/t5.h"
 #include "ropewalk/relative/transformer_xl.h"
 #include "ropewalk/relative/tupe.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 namespace {
 
 constexpr int64_t kFar = 1048575;
@@ -359,4 +359,4 @@ void AddRelativeCases(std::vector<Json>& cases) {
   AddEncoded(cases);
 }
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance

@@ -1,18 +1,11 @@
-// ropewalk golden: the conformance suite, vectors with which any implementation can test itself
-// (docs/conformance/README.md describes the documents). This file has rotary's cases.
-#include "cli/golden.h"
-
+// The cases of the document "rotary".
 #include <cmath>
-#include <cstdio>
-#include <map>
-#include <memory>
 
-#include "cli/commands.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/results.h"
 #include "ropewalk/rotary/frequencies.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 namespace {
 
 constexpr int64_t kHeadDim = 16, kTrained = 4096, kLength = 16384;
@@ -299,53 +292,17 @@ Json CaseJson(const Case& c) {
   return out;
 }
 
-// One case a line: a change of one shows as one line.
-void Print(const char* format, const Json& head, const std::vector<Json>& cases) {
-  Json all = {{"format", format}, {"version", 1}, {"generator", "ropewalk " + Version()}};
-  all.update(head);
-  std::string text = all.dump();
-  text.back() = ',';
-  text += "\"cases\":[\n";
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    text += cases[i].dump() + (i + 1 < cases.size() ? ",\n" : "\n");
-  }
-  text += "]}\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
-void PrintRotary() {
-  Json input;
-  for (int64_t j = 0; j < kHeadDim; ++j) input.push_back(Input(j));
-  std::vector<Json> cases;
-  for (const Case& c : ScalingCases()) cases.push_back(CaseJson(c));
-  for (const Case& c : ShapeCases()) cases.push_back(CaseJson(c));
-  Print("rotary-conformance", {{"input", input}}, cases);
-}
-
-void PrintPositions() {
-  std::vector<Json> cases;
-  AddRelativeCases(cases);
-  AddMapCases(cases);
-  AddAbsoluteCases(cases);
-  AddComputedCases(cases);
-  Print("position-conformance",
-        {{"tensors", "scale * ((7 * k * k + 13 * k + 17 * seed) % 61 - 30) / 32"}}, cases);
-}
-
 }  // namespace
 
-void AddGoldenCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "golden", "The conformance suite: vectors to test any implementation with");
-  static const std::map<std::string, void (*)()> kDocuments = {{"rotary", PrintRotary},
-                                                               {"positions", PrintPositions}};
-  const auto document = std::make_shared<std::string>("rotary");
-  command
-      ->add_option(
-          "document", *document,
-          "rotary: rotary embeddings; positions: biases, distance maps, absolute encodings")
-      ->check(CLI::IsMember(kDocuments));
-  command->callback([document] { kDocuments.at (*document)(); });
+Json RotaryInput() {
+  Json input;
+  for (int64_t j = 0; j < kHeadDim; ++j) input.push_back(Input(j));
+  return input;
 }
 
-}  // namespace ropewalk::cli
+void AddRotaryCases(std::vector<Json>& cases) {
+  for (const Case& c : ScalingCases()) cases.push_back(CaseJson(c));
+  for (const Case& c : ShapeCases()) cases.push_back(CaseJson(c));
+}
+
+}  // namespace ropewalk::conformance

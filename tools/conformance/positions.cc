@@ -1,13 +1,13 @@
-// What the cases of `ropewalk golden positions` are made of: numbers, made tensors, attention.
+// What the cases of the document "positions" are made of: numbers, made tensors, attention.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 
-#include "cli/golden.h"
 #include "ropewalk/attention/attention.h"
+#include "tools/conformance/conformance.h"
 
-namespace ropewalk::cli {
+namespace ropewalk::conformance {
 
 double Digits(float x) {
   char text[32];
@@ -82,4 +82,4 @@ Json AttentionJson(const GoldenAttention& a, const std::function<ScoreForm(int64
           {"v", v.json},        {"out", Numbers(out)}};
 }
 
-}  // namespace ropewalk::cli
+}  // namespace ropewalk::conformance
