@@ -121,21 +121,44 @@ class Consumers(unittest.TestCase):
             target_link_libraries(app PRIVATE ropewalk::rotary)
             """, "app.cc": README}, bare=True)
         self.assertRegex(said, r"-- ropewalk without absolute \(install libdnnl-dev ocl-icd-opencl-dev\), .*"
-                               r"io \(install pkg-config libpcre2-dev, pkg-config libutf8proc-dev, "
+                               r"tokenizer \(install pkg-config libpcre2-dev, pkg-config libutf8proc-dev, "
                                r"pkg-config libsentencepiece-dev libprotobuf-dev\), model \(.*\), eval \(")
         self.assertIn("norm kept: yes", self.build_and_run(source, "app", bare=True))
         self.check_libraries((source / "build" / "build.ninja").read_text(encoding="utf-8"))
+
+    def test_configurations_need_neither_onednn_nor_openmp(self):
+        source, _ = self.configure({"CMakeLists.txt": """
+            cmake_minimum_required(VERSION 3.25)
+            project(engine CXX)
+            find_package(ropewalk REQUIRED COMPONENTS config)
+            add_executable(read read.cc)
+            target_link_libraries(read PRIVATE ropewalk::config)
+            """, "read.cc": """
+            #include <cstdio>
+            #include <ropewalk/config/config.h>
+            int main() {
+              const auto c = ropewalk::ParseHfConfig(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+                  "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 512,
+                  "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}})", "a text");
+              std::printf("hash %s\\n", ropewalk::Resolve(c.plan, 2048).hash.c_str());
+            }
+            """}, bare=True)
+        self.assertRegex(self.build_and_run(source, "read", True), "hash [0-9a-f]{16}")
+        needed = self.run_in(["readelf", "-d", source / "build" / "read"], True)
+        self.assertIn("libstdc++", needed)
+        for name in ("dnnl", "gomp", "libomp", "pcre2", "sentencepiece"):
+            self.assertNotIn(name, needed)
 
     def test_components(self):
         project = "cmake_minimum_required(VERSION 3.25)\nproject(engine CXX)\nfind_package(ropewalk {})\n"
         asked = [("REQUIRED COMPONENTS rotary capi", ""),
                  ("REQUIRED COMPONENTS rotary OPTIONAL_COMPONENTS attention", ""),
-                 ("REQUIRED COMPONENTS rotary io", "its libraries need others that are not here: io (install pkg-config "
+                 ("REQUIRED COMPONENTS rotary tokenizer", "its libraries need others that are not here: tokenizer (install pkg-config "
                   "libpcre2-dev, pkg-config libutf8proc-dev, pkg-config libsentencepiece-dev libprotobuf-dev)"),
                  ("REQUIRED COMPONENTS linear", "linear (install libdnnl-dev ocl-icd-opencl-dev)"),
                  ("REQUIRED COMPONENTS rotery", "there is no component rotery, but there are base, rotary, ")]
         for what, refused in asked:
-            check = "if(NOT TARGET ropewalk::rotary OR TARGET ropewalk::attention OR TARGET ropewalk::io)\n" \
+            check = "if(NOT TARGET ropewalk::rotary OR TARGET ropewalk::attention OR TARGET ropewalk::tokenizer)\n" \
                     "message(FATAL_ERROR targets)\nendif()\n"
             with self.subTest(what):
                 _, said = self.configure({"CMakeLists.txt": project.format(what) + check}, bare=True, fails=bool(refused))

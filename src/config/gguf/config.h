@@ -1,4 +1,4 @@
-// Reading GGUF metadata, in parts: keys and sizes here, positions in config_gguf_rope.cc.
+// Reading GGUF metadata, in parts: keys and sizes here, positions in rope.cc.
 #pragma once
 
 #include "ropewalk/config/config.h"
