@@ -8,7 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "tests/cuda/expected.h"
 #include "tests/cuda/rotate_call.h"
-#include "tests/rotary/rotate_device_host.h"
+#include "tests/rotary/rotate/device_host.h"
 
 namespace ropewalk::gpu {
 

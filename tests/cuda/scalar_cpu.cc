@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "src/rotary/exact_angle.h"
-#include "src/rotary/rotate_extended_cpu.h"
+#include "src/rotary/rotate/extended_cpu.h"
 #include "src/rotary/table_cpu.h"
 
 namespace ropewalk::internal {

@@ -10,7 +10,7 @@
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/error.h"
 #include "tests/cuda/rotate_call.h"
-#include "tests/rotary/rotate_device_host.h"
+#include "tests/rotary/rotate/device_host.h"
 
 namespace ropewalk::gpu {
 namespace {
