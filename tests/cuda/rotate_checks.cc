@@ -81,7 +81,7 @@ std::string RandomCalls(const Options& options) {
     const std::string what = "seed " + std::to_string(seed);
     Call emulated = before;
     internal::CudaFaults faults = {};
-    const internal::RotateLaunch launch = internal::PlanRotate(
+    const internal::RotateLaunch launch = internal::PlanRotateLaunch(
         emulated.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
     if (launch.blocks > 0) {
       internal::RunOnHost(launch);

@@ -91,8 +91,8 @@ void MakePlain(Call& call, Lists& lists, bool on_the_fly) {
 
 void RunOnHost(Call& call, const Lists& lists) {
   internal::CudaFaults faults = {};
-  const internal::RotateLaunch launch =
-      internal::PlanRotate(call.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
+  const internal::RotateLaunch launch = internal::PlanRotateLaunch(
+      call.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
   if (launch.blocks > 0) internal::RunOnHost(launch);
 }
 

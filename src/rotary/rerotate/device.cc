@@ -8,8 +8,8 @@
 #include "src/base/cuda.h"
 #include "src/rotary/rerotate/check.h"
 #include "src/rotary/rerotate/q8.h"
+#include "src/rotary/rotate/check.h"
 #include "src/rotary/rotate/overlap.h"
-#include "src/rotary/rotate/views.h"
 
 namespace ropewalk::internal {
 namespace {

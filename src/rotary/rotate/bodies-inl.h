@@ -20,7 +20,7 @@
 
 #include "hwy/highway.h"
 #include "src/rotary/rotate/codecs-inl.h"
-#include "src/rotary/rotate/cpu.h"
+#include "src/rotary/rotate/params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal::HWY_NAMESPACE {

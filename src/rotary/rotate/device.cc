@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/base/error.h"
-#include "src/rotary/positions/check.h"
-#include "src/rotary/rotate/operands.h"
-#include "src/rotary/rotate/views.h"
+#include "src/rotary/rotate/check.h"
+#include "src/rotary/rotate/plan.h"
 #include "src/rotary/table_device.h"
 
 namespace ropewalk::internal {
@@ -23,13 +21,16 @@ constexpr int64_t kThreadsToFill = 1024;
 constexpr int32_t kMostHeadsOfRow = 8;
 
 void CheckDevice(const RotateArgs& args, const CheckedCall& call) {
-  const Frequencies& f = FrequenciesOf(args);
   if (args.table == nullptr && args.precision != AnglePrecision::kExact) {
     BadRotate("precision: angles on the fly are exact on a GPU; build a table of float32 ones");
   }
-  if ((args.table == nullptr || f.axes > 1) && call.pairs > kMostDevicePairs) {
+  if ((args.table == nullptr || call.frequencies->axes > 1) && call.pairs > kMostDevicePairs) {
     BadRotate("frequencies: on a GPU angles on the fly and several axes take at most " +
               std::to_string(kMostDevicePairs) + " pairs, got " + std::to_string(call.pairs));
+  }
+  for (const Operand& o : call.operands) {
+    if (!o.empty && o.in.shape[2] > INT32_MAX / 2)
+      BadRotate(std::string(o.kind.name) + ": too many heads");
   }
 }
 
@@ -43,11 +44,10 @@ bool Aligned(const void* data, const int64_t* strides, const int64_t* shape, int
   return true;
 }
 
-// Elements that do not rotate but are written or squared.
-bool HasRest(const CheckedCall& call, const std::vector<DeviceOperand>& operands) {
-  if (2 * call.pairs == call.operands[0].in.shape[3]) return false;
-  return std::any_of(operands.begin(), operands.end(),
-                     [](const DeviceOperand& o) { return o.copies; });
+// Are there elements that do not rotate but are written or squared?
+bool HasRest(const RotateDeviceParams& p) {
+  return 2 * p.pairs != p.head_dim && std::any_of(p.operands, p.operands + p.num_operands,
+                                                  [](const DeviceOperand& o) { return o.copies; });
 }
 
 // Do vectors of `width` elements of the input's type fit everywhere?
@@ -58,9 +58,8 @@ bool Fits(const RotateArgs& args, const CheckedCall& call, int64_t width, bool r
   if (width > 1 && call.pairs % unit != 0) return false;
   if (args.first_dim % width != 0 || (rest && head_dim % width != 0)) return false;
   return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& o) {
-    return o.empty() ||
-           (Aligned(o.in.data, o.in.strides, o.in.shape, size, width) &&
-            Aligned(o.out.data, o.out.strides, o.out.shape, SizeOf(o.out.dtype), width));
+    return o.empty || (Aligned(o.in.data, o.in.strides, o.in.shape, size, width) &&
+                       Aligned(o.out.data, o.out.strides, o.out.shape, SizeOf(o.out.dtype), width));
   });
 }
 
@@ -82,57 +81,53 @@ int WidthFor(const RotateArgs& args, const CheckedCall& call, bool rest, bool pl
   return full == 8 && args.table != nullptr && Fits(args, call, 2, rest) ? 2 : 1;
 }
 
-DeviceOperand MakeOperand(const Operand& o) {
+DeviceOperand OperandOf(const RotateOperand& o) {
   DeviceOperand d{};
-  d.in = o.in.data;
-  d.out = o.out.data;
-  for (int i = 0; i < 3; ++i) {
-    d.in_strides[i] = o.in.strides[i];
-    d.out_strides[i] = o.out.strides[i];
-  }
-  d.out_dtype = o.out.dtype;
+  d.in = o.in;
+  d.out = o.out;
+  std::copy(o.in_strides, o.in_strides + 3, d.in_strides);
+  std::copy(o.out_strides, o.out_strides + 3, d.out_strides);
+  d.out_dtype = o.out_dtype;
   d.decay = o.decay;
   d.to_slots = o.to_slots;
   d.inverse_scale = o.inverse_scale;
-  if (o.norm != nullptr && !o.norm->weight.empty()) {
-    d.norm_weight = o.norm->weight.data();
-    d.norm_eps = o.norm->eps;
-  }
-  d.copies = !o.in_place() || d.norm_weight != nullptr;
+  d.norm_weight = o.norm_weight;
+  d.norm_eps = o.norm_eps;
+  d.copies = !o.in_place || d.norm_weight != nullptr;
   d.rotated_heads = static_cast<int32_t>(o.rotated_heads);
-  d.heads = static_cast<int32_t>(d.copies ? o.in.shape[2] : o.rotated_heads);
+  d.heads = static_cast<int32_t>(d.copies ? o.heads : o.rotated_heads);
   return d;
 }
 
-void SetAngles(const RotateArgs& args, const CheckedCall& call, const double* log_decay,
-               RotateLaunch& launch) {
-  const Frequencies& f = FrequenciesOf(args);
-  RotateDeviceParams& p = launch.params;
-  p.pairs = call.pairs;
-  p.negate_sin = args.direction != Direction::kForward;
-  if (args.direction == Direction::kInverse) {
-    p.scale = 1 / (f.amplitude * f.amplitude);
-    p.decay_sign = -1;
+// `log_decay`: in device memory, null where angles are computed on the fly.
+void SetDeviceParams(const RotateParams& from, const double* log_decay, RotateDeviceParams& p) {
+  for (int i = 0; i < from.num_operands; ++i) {
+    const DeviceOperand d = OperandOf(from.operands[i]);
+    if (d.heads > 0) p.operands[p.num_operands++] = d;
   }
-  p.decays = !f.log_decay.empty();
-  p.decay_centre = f.decay_centre;
-  if (f.axes > 1 && args.positions.axes() > 1 && !f.axis.empty()) {
-    p.axes = f.axes;
-    std::copy(f.axis.begin(), f.axis.end(), p.axis);
-  }
-  if (args.table != nullptr) {
-    p.table = args.table->Row(args.table->first());
-    p.first_position = args.table->first();
-    p.num_positions = args.table->count();
-    p.log_decay = log_decay;
-    return;
-  }
-  launch.on_the_fly = true;
-  for (std::size_t i = 0; i < f.inv_freq.size(); ++i) {
-    launch.angles.turns[i] = ToTurns(f.inv_freq[i]);
-  }
-  launch.angles.amplitude = f.amplitude;
-  std::copy(f.log_decay.begin(), f.log_decay.end(), launch.angles.log_decay);
+  p.tokens = from.tokens;
+  p.pairs = from.pairs;
+  p.head_dim = from.head_dim;
+  p.first_dim = from.first_dim;
+  p.positions = ForDevice(from.positions, from.tokens);
+  p.table = from.rows;
+  p.first_position = from.first_position;
+  p.scale = from.scale;
+  p.negate_sin = from.negate_sin;
+  p.decays = from.log_decay != nullptr;
+  p.log_decay = log_decay;
+  p.decay_centre = from.decay_centre;
+  p.decay_sign = from.decay_sign;
+  p.slots = from.slots;
+  p.block_slots = from.block_slots;
+  p.axes = from.axes;
+  if (from.axis != nullptr) std::copy(from.axis, from.axis + from.pairs, p.axis);
+}
+
+void SetAngles(const Frequencies& f, TurnAngles& angles) {
+  for (std::size_t i = 0; i < f.inv_freq.size(); ++i) angles.turns[i] = ToTurns(f.inv_freq[i]);
+  angles.amplitude = f.amplitude;
+  std::copy(f.log_decay.begin(), f.log_decay.end(), angles.log_decay);
 }
 
 // The grid: rows of as many heads as leave enough threads.
@@ -173,49 +168,32 @@ void SetGrid(int64_t tokens, int multiprocessors, RotateLaunch& launch) {
 
 }  // namespace
 
-RotateLaunch PlanRotate(const RotateArgs& args, const double* log_decay, int multiprocessors,
-                        CudaFaults* faults) {
-  const CheckedCall call = CheckCall(args);
+RotateLaunch PlanRotateLaunch(const RotateArgs& args, const double* log_decay, int multiprocessors,
+                              CudaFaults* faults) {
+  const CheckedCall call = CheckRotate(args);
   CheckDevice(args, call);
   RotateLaunch launch;
   if (call.tokens == 0) return launch;
-  const TensorView& q = call.operands[0].in;
-  const Frequencies& f = FrequenciesOf(args);
-  CheckPositions(args.positions, f.axes, q.shape[0], q.shape[1], args.table, Device::kCuda);
-  CheckMemory(call.operands);
-
+  RotateParams params;
+  SetParams(args, call, params);
   RotateDeviceParams& p = launch.params;
-  std::vector<DeviceOperand> operands;
-  for (const Operand& o : call.operands) {
-    if (o.empty()) continue;
-    if (o.in.shape[2] > INT32_MAX / 2) BadRotate(std::string(o.name) + ": too many heads");
-    const DeviceOperand d = MakeOperand(o);
-    if (o.to_slots) {
-      p.block_slots = std::max<int64_t>(1, o.out.shape[1]);
-      p.cache_slots = call.cache_slots;
-    }
-    if (d.heads > 0) operands.push_back(d);
-  }
-  if (operands.empty()) return launch;
-  std::copy(operands.begin(), operands.end(), p.operands);
-  p.num_operands = static_cast<int32_t>(operands.size());
-  p.tokens = q.shape[1];
-  p.head_dim = q.shape[3];
-  p.first_dim = args.first_dim;
-  p.positions = ForDevice(args.positions, q.shape[1]);
-  p.slots = args.slots.empty() ? nullptr : args.slots.data();
+  SetDeviceParams(params, args.table == nullptr ? nullptr : log_decay, p);
+  if (p.num_operands == 0) return launch;
   p.faults = faults;
-  SetAngles(args, call, log_decay, launch);
+  p.cache_slots = call.cache_slots;
+  launch.on_the_fly = args.table == nullptr;
+  if (launch.on_the_fly) {
+    SetAngles(*call.frequencies, launch.angles);
+  } else {
+    p.num_positions = args.table->count();
+  }
 
-  const bool rest = HasRest(call, operands);
-  launch.dtype = q.dtype;
-  launch.layout = args.layout;
-  const bool plain = args.table != nullptr && !p.decays &&
-                     std::all_of(operands.begin(), operands.end(), [&](const DeviceOperand& o) {
-                       return o.norm_weight == nullptr && o.out_dtype == q.dtype;
-                     });
+  const bool rest = HasRest(p);
+  launch.dtype = params.dtype;
+  launch.layout = params.layout;
+  const bool plain = !launch.on_the_fly && !p.decays && KeepsValues(params);
   launch.width = WidthFor(args, call, rest, plain);
-  launch.plain = plain && launch.width * SizeOf(q.dtype) == 16;
+  launch.plain = plain && launch.width * SizeOf(params.dtype) == 16;
   p.rotated_units = RotatedUnits(args, call, launch.width);
   p.units = Units(args, call, launch.width, rest);
   SetGrid(call.tokens, multiprocessors, launch);
@@ -224,7 +202,8 @@ RotateLaunch PlanRotate(const RotateArgs& args, const double* log_decay, int mul
 
 void RotateOnDevice(const RotateArgs& args) {
   const double* log_decay = args.table == nullptr ? nullptr : DeviceLogDecay(*args.table);
-  const RotateLaunch launch = PlanRotate(args, log_decay, DeviceMultiprocessors(), DeviceFaults());
+  const RotateLaunch launch =
+      PlanRotateLaunch(args, log_decay, DeviceMultiprocessors(), DeviceFaults());
   if (launch.blocks > 0) LaunchRotate(launch, args.stream);
 }
 

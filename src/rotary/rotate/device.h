@@ -92,8 +92,8 @@ struct RotateLaunch {
 
 // Checks the arguments, whose tensors lie on a GPU, and plans the launch. `log_decay`: of the
 // table, in device memory.
-RotateLaunch PlanRotate(const RotateArgs& args, const double* log_decay, int multiprocessors,
-                        CudaFaults* faults);
+RotateLaunch PlanRotateLaunch(const RotateArgs& args, const double* log_decay, int multiprocessors,
+                              CudaFaults* faults);
 
 // Puts it on the stream; Error (kUnsupported) where there is no CUDA.
 void LaunchRotate(const RotateLaunch& launch, void* stream);

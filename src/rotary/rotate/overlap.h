@@ -13,6 +13,9 @@ namespace ropewalk::internal {
 
 // The memory of a view as equal runs of bytes, repeated along `strides`. All but `begin` in bytes.
 struct Footprint {
+  // The view has elements and strides that fit its memory, so nothing here overflows.
+  void Set(const TensorView& view);
+
   intptr_t begin;  // the lowest address
   int64_t extent;  // to one past the highest
   int64_t run;     // contiguous
@@ -21,34 +24,37 @@ struct Footprint {
   bool self_overlap;
 };
 
-// The view has elements and strides that fit its memory, so nothing here overflows.
-inline Footprint FootprintOf(const TensorView& view) {
+inline void Footprint::Set(const TensorView& view) {
   const int64_t size_of_one = SizeOf(view.dtype);
-  Footprint f;
-  f.begin = reinterpret_cast<intptr_t>(view.data);
-  f.extent = f.run = size_of_one;
-  f.num_strides = 0;
-  f.self_overlap = false;
+  begin = reinterpret_cast<intptr_t>(view.data);
+  extent = run = size_of_one;
+  num_strides = 0;
+  self_overlap = false;
   std::pair<int64_t, int64_t> dims[TensorView::kMaxRank];  // |stride| in bytes, size; by stride
   int n = 0;
   for (int i = view.rank - 1; i >= 0; --i) {  // nearly always sorted as they come
     if (view.shape[i] == 1) continue;
     const int64_t stride = view.strides[i] * size_of_one;
-    if (stride < 0) f.begin += stride * (view.shape[i] - 1);
+    if (stride < 0) begin += stride * (view.shape[i] - 1);
     int j = n++;
     for (; j > 0 && std::abs(stride) < dims[j - 1].first; --j) dims[j] = dims[j - 1];
     dims[j] = {std::abs(stride), view.shape[i]};
   }
   for (int i = 0; i < n; ++i) {
     const auto [stride, size] = dims[i];
-    if (stride < f.extent) f.self_overlap = true;
-    if (stride == f.extent && f.num_strides == 0) {
-      f.run += stride * (size - 1);
+    if (stride < extent) self_overlap = true;
+    if (stride == extent && num_strides == 0) {
+      run += stride * (size - 1);
     } else {
-      f.strides[f.num_strides++] = stride;
+      strides[num_strides++] = stride;
     }
-    f.extent += stride * (size - 1);
+    extent += stride * (size - 1);
   }
+}
+
+inline Footprint FootprintOf(const TensorView& view) {
+  Footprint f;
+  f.Set(view);
   return f;
 }
 

@@ -28,7 +28,7 @@ constexpr PairLayout kLayouts[] = {PairLayout::kHalf, PairLayout::kInterleaved};
 constexpr int kMultiprocessors[] = {1, 132};  // rows of many heads and tokens, and of few
 
 // A kernel's fused multiply-add is the CPU's where that has one.
-bool CpuFuses() { return !HWY_ARCH_X86 || internal::RotateTarget() <= HWY_AVX2; }
+bool CpuFuses() { return !HWY_ARCH_X86 || internal::RotatePlainTarget() <= HWY_AVX2; }
 
 void RunOnDevice(RerotateArgs args, int multiprocessors) {
   args.keys.device = args.q8_keys.device = Device::kCuda;

@@ -137,7 +137,7 @@ void CheckAllMoves() {
 }
 
 TEST(Rerotate, MovedKeysAreThoseOfTheNewPositionOnEveryTarget) {
-  ForEachTarget(internal::RotateTarget, [](const char*) {
+  ForEachTarget(internal::RotatePlainTarget, [](const char*) {
     CheckAllMoves<double>();
     CheckAllMoves<float>();
     CheckAllMoves<Float16>();

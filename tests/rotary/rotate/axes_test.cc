@@ -9,7 +9,7 @@
 
 #include "ropewalk/base/threads.h"
 #include "ropewalk/rotary/rotate.h"
-#include "src/rotary/rotate/extended_cpu.h"
+#include "src/rotary/rotate/cpu.h"
 #include "tests/rotary/rotate/support.h"
 #include "tests/support/targets.h"
 
@@ -44,8 +44,8 @@ void CheckAxes() {
   }
 }
 
-TEST(RotateExtended, EachPairTurnsOnItsOwnAxisOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
+TEST(RotateAxes, EachPairRotatesByItsOwnAxisOnEveryTarget) {
+  ForEachTarget(internal::RotateGeneralTarget, [](const char*) {
     CheckAxes<double>();
     CheckAxes<float>();
     CheckAxes<Float16>();
@@ -55,7 +55,7 @@ TEST(RotateExtended, EachPairTurnsOnItsOwnAxisOnEveryTarget) {
 
 // Qwen3-VL's sections leave pairs 61 and 62 to time in Hugging Face and vLLM, and in ggml to a
 // fourth axis, which llama.cpp feeds with zero: at 32768 an angle of 0.0135 is missing.
-TEST(RotateExtended, TailPairsOfInterleavedSectionsAsEachEngineTurnsThem) {  // T18
+TEST(RotateAxes, TailPairsOfInterleavedSectionsAsEachEngineRotatesThem) {  // T18
   for (const Dialect dialect : {Dialect::kHuggingFace, Dialect::kLlamaCpp}) {
     RotarySpec spec = SpecOf(128);
     spec.base = 5e6;
@@ -79,7 +79,7 @@ TEST(RotateExtended, TailPairsOfInterleavedSectionsAsEachEngineTurnsThem) {  // 
   }
 }
 
-TEST(RotateExtended, AxesFromATableInt32AndSharedByTheBatch) {
+TEST(RotateAxes, AxesFromATableInt32AndSharedByTheBatch) {
   const Frequencies f = AxesOf({4, 6, 6}, AxisOrder::kInterleaved);
   const CosSinTable table(f, 100, 50, AnglePrecision::kExact);
   std::vector<int32_t> shared, all;
@@ -115,51 +115,8 @@ TEST(RotateExtended, AxesFromATableInt32AndSharedByTheBatch) {
   EXPECT_EQ(text, each);
 }
 
-// A call that is extended only in name gives the bits of the plain one: the body is the same.
-template <class T>
-void CheckSameBits() {
-  const int64_t dim = 74, heads = 3, tokens = 9, first_dim = 5;
-  const Frequencies f = FrequenciesOf(64, YarnScaling{4});
-  const CosSinTable table(f, 300, tokens, AnglePrecision::kExact);
-  for (const PairLayout layout : kLayouts) {
-    for (const Direction direction :
-         {Direction::kForward, Direction::kAdjoint, Direction::kInverse}) {
-      const std::vector<T> x = RandomValues<T>(static_cast<std::size_t>(tokens * heads * dim), 4);
-      for (const bool in_place : {true, false}) {
-        std::vector<T> results[3];
-        for (int way = 0; way < 3; ++way) {
-          std::vector<T> in = x, out(x.size());
-          RotateArgs args{.table = way < 2 ? &table : nullptr,
-                          .layout = layout,
-                          .positions = Positions::From(300),
-                          .q = TensorView::Of(in.data(), {tokens, heads, dim}),
-                          .first_dim = first_dim,
-                          .direction = direction,
-                          .frequencies = way < 2 ? nullptr : &f,
-                          .rotated_heads = way == 1 ? heads : 0};
-          if (!in_place) args.q_out = TensorView::Of(out.data(), {tokens, heads, dim});
-          Rotate(args);
-          results[way] = in_place ? in : out;
-        }
-        const std::size_t bytes = x.size() * sizeof(T);
-        EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), bytes), 0);
-        EXPECT_EQ(std::memcmp(results[0].data(), results[2].data(), bytes), 0);
-      }
-    }
-  }
-}
-
-TEST(RotateExtended, SameBitsAsAPlainCallOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
-    CheckSameBits<double>();
-    CheckSameBits<float>();
-    CheckSameBits<Float16>();
-    CheckSameBits<BFloat16>();
-  });
-}
-
 // float32 angles without a table are those of a float32 table.
-TEST(RotateExtended, AnglesOnTheFlyInEitherPrecision) {
+TEST(RotateAxes, AnglesOnTheFlyInEitherPrecision) {
   const Frequencies f = FrequenciesOf(64);
   for (const AnglePrecision precision : {AnglePrecision::kExact, AnglePrecision::kFloat32}) {
     const CosSinTable table(f, 1048570, 6, precision);
@@ -179,7 +136,7 @@ TEST(RotateExtended, AnglesOnTheFlyInEitherPrecision) {
   }
 }
 
-TEST(RotateExtended, ThreadsDoNotChangeBits) {
+TEST(RotateAxes, ThreadsDoNotChangeBits) {
   const int64_t tokens = 700, heads = 8, dim = 128;
   const Frequencies f = AxesOf({16, 24, 24}, AxisOrder::kChunked);
   std::vector<int64_t> positions;

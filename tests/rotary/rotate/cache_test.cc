@@ -1,4 +1,4 @@
-// Rotation into a KV cache, and what an extended call refuses before it writes anything.
+// Rotation into a KV cache, and what such a call refuses before it writes anything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -120,7 +120,7 @@ TEST(RotateIntoCache, RingOfTheSameType) {
   }
 }
 
-class RotateExtendedBadInput : public ::testing::Test {
+class RotateCacheBadInput : public ::testing::Test {
  protected:
   void ExpectRefused(const std::string& says, const std::function<void(RotateArgs&)>& change) {
     RotateArgs args{.layout = PairLayout::kHalf,
@@ -155,7 +155,7 @@ class RotateExtendedBadInput : public ::testing::Test {
                      v_ = std::vector<float>(32, 3.0f), out_ = std::vector<float>(256, 4.0f);
 };
 
-TEST_F(RotateExtendedBadInput, TablesAndPositions) {
+TEST_F(RotateCacheBadInput, TablesAndPositions) {
   ExpectRefused("not both", [&](RotateArgs& a) { a.table = &table_; });
   ExpectRefused("expected a CosSinTable", [](RotateArgs& a) { a.frequencies = nullptr; });
   ExpectRefused("got -1", [](RotateArgs& a) { a.positions = Positions::From(-1); });
@@ -182,7 +182,7 @@ TEST_F(RotateExtendedBadInput, TablesAndPositions) {
                 [&](RotateArgs& a) { a.positions = Positions::LeftPadded(pads); });
 }
 
-TEST_F(RotateExtendedBadInput, HeadsAndNorms) {
+TEST_F(RotateCacheBadInput, HeadsAndNorms) {
   const std::vector<float> w(8, 1.0f), seven(7, 1.0f);
   ExpectRefused("rotated_heads 2", [](RotateArgs& a) { a.rotated_heads = 2; });  // k has one
   ExpectRefused("rotated_heads -1", [](RotateArgs& a) { a.rotated_heads = -1; });
@@ -199,7 +199,7 @@ TEST_F(RotateExtendedBadInput, HeadsAndNorms) {
   });
 }
 
-TEST_F(RotateExtendedBadInput, Views) {
+TEST_F(RotateCacheBadInput, Views) {
   ExpectRefused("where to copy v", [](RotateArgs& a) { a.v_out = {}; });
   ExpectRefused("v_out is given without v", [](RotateArgs& a) { a.v = {}; });
   ExpectRefused("expected f32 as q", [](RotateArgs& a) { a.v.dtype = DType::kF16; });
@@ -218,7 +218,7 @@ TEST_F(RotateExtendedBadInput, Views) {
   ExpectRefused("do not fit head_dim", [](RotateArgs& a) { a.first_dim = 1; });
 }
 
-TEST_F(RotateExtendedBadInput, Slots) {
+TEST_F(RotateCacheBadInput, Slots) {
   const int64_t fine[] = {0, 1, 2, 3}, twice[] = {3, 1, 3, 0}, far[] = {0, 1, 2, 9},
                 low[] = {0, 1, -2, 3};
   ExpectRefused("need the cache", [&](RotateArgs& a) { a.slots = fine; });
@@ -253,7 +253,7 @@ TEST_F(RotateExtendedBadInput, Slots) {
   refused("capacity", [&] { RingSlots(0, first, 1); });
 }
 
-TEST_F(RotateExtendedBadInput, XposFarFromItsCentre) {
+TEST_F(RotateCacheBadInput, XposFarFromItsCentre) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = 8;
   spec.xpos = XposDecay{};
@@ -271,7 +271,7 @@ TEST_F(RotateExtendedBadInput, XposFarFromItsCentre) {
   });
 }
 
-TEST(RotateExtended, EmptyInputIsLegal) {
+TEST(RotateCache, EmptyInputIsLegal) {
   const Frequencies f = PlainFrequencies(8);
   std::vector<float> x(8, 1.0f);
   Rotate({.layout = PairLayout::kHalf,

@@ -65,9 +65,9 @@ TEST(RotateOnDevice, EqualsTheCpuForAnyCall) {
     ASSERT_NO_THROW(Rotate(cpu.On(Device::kCpu))) << what;
     internal::CudaFaults faults = {};
     internal::RotateLaunch launch;
-    ASSERT_NO_THROW(launch = internal::PlanRotate(gpu.On(Device::kCuda),
-                                                  lists.frequencies.log_decay.data(),
-                                                  kMultiprocessors, &faults))
+    ASSERT_NO_THROW(launch = internal::PlanRotateLaunch(gpu.On(Device::kCuda),
+                                                        lists.frequencies.log_decay.data(),
+                                                        kMultiprocessors, &faults))
         << what;
     if (launch.blocks == 0) continue;
     if (launch.plain && seed % 3 == 0) launch.wide = true;
@@ -109,7 +109,7 @@ struct Small {
     return view;
   }
   internal::RotateLaunch Plan(const RotateArgs& args) {
-    return internal::PlanRotate(args, nullptr, 132, &faults);
+    return internal::PlanRotateLaunch(args, nullptr, 132, &faults);
   }
   std::string ErrorOf(const RotateArgs& args) {
     try {

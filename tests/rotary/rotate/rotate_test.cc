@@ -108,7 +108,7 @@ void CheckAll() {
 }
 
 TEST(Rotate, MatchesTheReferenceOnEveryTarget) {
-  ForEachTarget(internal::RotateTarget, [](const char*) {
+  ForEachTarget(internal::RotatePlainTarget, [](const char*) {
     CheckAll<double>();
     CheckAll<float>();
     CheckAll<Float16>();
@@ -150,7 +150,7 @@ void CheckAllBitsPass(PairLayout layout) {
 }
 
 TEST(Rotate, EverySixteenBitValueSurvivesPositionZeroOnEveryTarget) {
-  ForEachTarget(internal::RotateTarget, [](const char*) {
+  ForEachTarget(internal::RotatePlainTarget, [](const char*) {
     for (const PairLayout layout : {PairLayout::kHalf, PairLayout::kInterleaved}) {
       CheckAllBitsPass<Float16>(layout);
       CheckAllBitsPass<BFloat16>(layout);
@@ -191,7 +191,7 @@ void CheckRounding(PairLayout layout) {
 }
 
 TEST(Rotate, RoundsToNearestEvenOnEveryTarget) {
-  ForEachTarget(internal::RotateTarget, [](const char*) {
+  ForEachTarget(internal::RotatePlainTarget, [](const char*) {
     for (const PairLayout layout : {PairLayout::kHalf, PairLayout::kInterleaved}) {
       CheckRounding<Float16>(layout);
       CheckRounding<BFloat16>(layout);

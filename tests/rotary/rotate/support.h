@@ -1,4 +1,4 @@
-// What the tests of extended rotations share: specs, tolerances, the reference over a whole tensor.
+// What the tests of Rotate share: specs, tolerances, the reference over a whole tensor.
 #pragma once
 
 #include <gtest/gtest.h>

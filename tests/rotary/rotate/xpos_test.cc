@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ropewalk/rotary/rotate.h"
-#include "src/rotary/rotate/extended_cpu.h"
+#include "src/rotary/rotate/cpu.h"
 #include "tests/rotary/rotate/support.h"
 #include "tests/support/targets.h"
 
@@ -20,8 +20,8 @@ Frequencies Xpos(double centre) {
   return Resolve(spec, 2048);
 }
 
-TEST(RotateExtended, XposAgainstTheReferenceOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
+TEST(RotateXpos, XposAgainstTheReferenceOnEveryTarget) {
+  ForEachTarget(internal::RotateGeneralTarget, [](const char*) {
     const Frequencies f = Xpos(1000);
     ASSERT_EQ(f.log_decay.size(), 64u);
     for (const PairLayout layout : kLayouts) {
@@ -76,7 +76,7 @@ double XposScore(const Frequencies& f, int64_t query, int64_t key, int64_t pair)
   return sum;
 }
 
-TEST(RotateExtended, XposScoresDecayWithTheDistanceAlone) {  // T27
+TEST(RotateXpos, XposScoresDecayWithTheDistanceAlone) {  // T27
   for (const int64_t pair : {0, 31, 63}) {
     const double i = static_cast<double>(pair);
     const double zeta = (2 * i / 128 + 0.4) / 1.4;
@@ -101,7 +101,7 @@ TEST(RotateExtended, XposScoresDecayWithTheDistanceAlone) {  // T27
 
 // Rotated values and an output rotated back where the query stands: the mix of values depends on
 // distances alone. Without the way back it carries where they stand.
-TEST(RotateExtended, ValuesAbsoluteAndRelative) {
+TEST(RotateXpos, ValuesAbsoluteAndRelative) {
   const int64_t dim = 32, keys = 5;
   const Frequencies f = FrequenciesOf(dim, YarnScaling{4});
   const double weights[] = {0.1, 0.3, 0.2, 0.15, 0.25};
@@ -139,7 +139,7 @@ TEST(RotateExtended, ValuesAbsoluteAndRelative) {
   EXPECT_GT(moved, 1);
 }
 
-TEST(RotateExtended, LeftPaddedEqualsWithoutPads) {
+TEST(RotateXpos, LeftPaddedEqualsWithoutPads) {
   const int64_t dim = 16, tokens = 6;
   const Frequencies f = FrequenciesOf(dim);
   const CosSinTable table(f, 0, 8, AnglePrecision::kExact);

@@ -1,19 +1,17 @@
-// The walk of the rotation over tokens and heads, compiled once a SIMD target; what is computed is
-// in bodies-inl.h.
-#if defined(ROPEWALK_ROTATE_CPU_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ROTATE_CPU_INL_H_
-#undef ROPEWALK_ROTATE_CPU_INL_H_
+// The heads of one token, compiled once per SIMD target; what is computed is in bodies-inl.h.
+#if defined(ROPEWALK_ROTATE_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ROTATE_HEADS_INL_H_
+#undef ROPEWALK_ROTATE_HEADS_INL_H_
 #else
-#define ROPEWALK_ROTATE_CPU_INL_H_
+#define ROPEWALK_ROTATE_HEADS_INL_H_
 #endif
 
 #include <algorithm>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "src/rotary/positions/cursor.h"
 #include "src/rotary/rotate/bodies-inl.h"
-#include "src/rotary/rotate/cpu.h"
+#include "src/rotary/rotate/params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal::HWY_NAMESPACE {
@@ -88,79 +86,17 @@ HWY_INLINE void RotateHeadsBest(const Heads<typename Body::T, typename Body::C>&
   RotateHeads<Body>(h);
 }
 
-// The elements of the heads that do not rotate, when out of place.
+// The elements of rotated heads that do not rotate, when out of place.
 template <class T>
 void CopyRest(const RotateParams& p, const RotateOperand& operand, const T* in, T* out) {
   const int64_t end = p.first_dim + 2 * p.pairs;
-  for (int64_t h = 0; h < operand.heads; ++h) {
+  for (int64_t h = 0; h < operand.rotated_heads; ++h) {
     std::copy(in, in + p.first_dim, out);
     std::copy(in + end, in + p.head_dim, out + end);
     in += operand.in_strides[2];
     out += operand.out_strides[2];
   }
 }
-
-template <class Body>
-void RotateWith(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
-  using C = typename Body::C;
-  using T = typename Body::T;
-  HWY_ALIGN C stack[4 * kStackPairs];
-  C* c = p.pairs <= kStackPairs ? stack : reinterpret_cast<C*>(scratch);
-  const int64_t size = 2 * p.pairs;
-  PositionCursor cursor(p.positions, p.tokens, begin);
-  for (int64_t i = begin;;) {
-    const float* table_row = p.rows + (cursor.position() - p.first_position) * size;
-    const Row<C> row = Body::Prepare(p, table_row, c, c + size);
-    // Most often the next token stands at the next position.
-    for (int64_t j = 0; j < size; j += 16) hwy::Prefetch(table_row + size + j);
-    for (int k = 0; k < p.num_operands; ++k) {
-      const RotateOperand& operand = p.operands[k];
-      const T* in = static_cast<const T*>(operand.in) + cursor.batch() * operand.in_strides[0] +
-                    cursor.token() * operand.in_strides[1];
-      T* out = static_cast<T*>(operand.out) + cursor.batch() * operand.out_strides[0] +
-               cursor.token() * operand.out_strides[1];
-      if (in != out && size != p.head_dim) CopyRest(p, operand, in, out);
-      RotateHeadsBest<Body>({in + p.first_dim, out + p.first_dim, operand.heads,
-                             operand.in_strides[2], operand.out_strides[2], p.pairs, row.c, row.s,
-                             p.prefetch_bytes});
-    }
-    if (++i == end) return;
-    cursor.Next();
-  }
-}
-
-template <class Codec>
-void RotateInOrder(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
-  if (p.layout == PairLayout::kHalf) {
-    RotateWith<HalfBody<Codec>>(p, begin, end, scratch);
-  } else {
-    RotateWith<InterleavedBody<Codec>>(p, begin, end, scratch);
-  }
-}
-
-inline void RotateTokensBody(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
-  switch (p.dtype) {
-    case DType::kF64:
-      return RotateInOrder<F64>(p, begin, end, scratch);
-    case DType::kF32:
-      return RotateInOrder<F32>(p, begin, end, scratch);
-    case DType::kF16:
-      return RotateInOrder<F16>(p, begin, end, scratch);
-    case DType::kBF16:
-#if HWY_TARGET == HWY_SCALAR
-      return RotateInOrder<BF16>(p, begin, end, scratch);
-#else
-      if (p.layout == PairLayout::kHalf) {
-        return RotateWith<HalfWordsBody>(p, begin, end, scratch);
-      }
-      return RotateWith<InterleavedWordsBody<>>(p, begin, end, scratch);
-#endif
-    case DType::kF8E4M3:
-      return;  // refused before
-  }
-}
-
-inline int64_t RotateTargetBody() { return HWY_TARGET; }
 
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,4 +1,4 @@
-// What else Rotate has beyond a plain call: other output types, norms in front, heads that do not
+// Other output types, norms in front, heads that do not
 // rotate. Against the scalar reference in double, in every type and layout, on every SIMD target.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ropewalk/rotary/rotate.h"
-#include "src/rotary/rotate/extended_cpu.h"
+#include "src/rotary/rotate/cpu.h"
 #include "tests/rotary/rotate/support.h"
 #include "tests/support/targets.h"
 
@@ -52,8 +52,8 @@ void CheckConversions() {
   CheckConversion<In, BFloat16>();
 }
 
-TEST(RotateExtended, AnyTypeToAnyTypeOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
+TEST(RotateNormAndDtype, AnyTypeToAnyTypeOnEveryTarget) {
+  ForEachTarget(internal::RotateGeneralTarget, [](const char*) {
     CheckConversions<double>();
     CheckConversions<float>();
     CheckConversions<Float16>();
@@ -62,8 +62,8 @@ TEST(RotateExtended, AnyTypeToAnyTypeOnEveryTarget) {
 }
 
 // A NaN of any payload stays one on its way to a smaller type.
-TEST(RotateExtended, NaNStaysNaNOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
+TEST(RotateNormAndDtype, NaNStaysNaNOnEveryTarget) {
+  ForEachTarget(internal::RotateGeneralTarget, [](const char*) {
     const Frequencies f = FrequenciesOf(2);
     std::vector<float> x;
     for (const uint32_t bits : {0x7fffffffu, 0x7f800001u, 0xffffffffu, 0x7fc00000u, 0x7fbfffffu}) {
@@ -123,8 +123,8 @@ void CheckNorms() {
   }
 }
 
-TEST(RotateExtended, NormInFrontOnEveryTarget) {
-  ForEachTarget(internal::RotateExtendedTarget, [](const char*) {
+TEST(RotateNormAndDtype, NormInFrontOnEveryTarget) {
+  ForEachTarget(internal::RotateGeneralTarget, [](const char*) {
     CheckNorms<double>();
     CheckNorms<float>();
     CheckNorms<Float16>();
@@ -132,7 +132,7 @@ TEST(RotateExtended, NormInFrontOnEveryTarget) {
   });
 }
 
-TEST(RotateExtended, SomeHeadsDoNotRotate) {
+TEST(RotateNormAndDtype, SomeHeadsDoNotRotate) {
   const int64_t dim = 32, tokens = 4;
   const Frequencies f = FrequenciesOf(dim);
   for (const bool in_place : {true, false}) {

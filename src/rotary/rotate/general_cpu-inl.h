@@ -1,36 +1,12 @@
-// The walk of an extended rotation, compiled once a SIMD target. Each token has one row of cos and
-// sin, from the table or put together; what is done with it is what a plain call does. A tensor
-// that is normalised or changes its type goes through a buffer of the type that is computed in.
-#ifndef ROPEWALK_ROTATE_EXTENDED_SCRATCH_
-#define ROPEWALK_ROTATE_EXTENDED_SCRATCH_
-#include <cstdint>
-
-#include "src/rotary/rotate/extended_cpu.h"
-
-namespace ropewalk::internal {
-
-// Offsets into a thread's scratch, in doubles, each on a cache line.
-struct ScratchLayout {
-  ScratchLayout(const ExtendedParams& p, int64_t most_heads) {
-    const auto lines = [](int64_t doubles) { return (doubles + 7) / 8 * 8; };
-    const int64_t row = lines(p.rotate.pairs);  // 2 * pairs floats
-    axis = row;
-    decayed = axis + lines((p.rotate.pairs + 1) / 2);
-    prepared = decayed + row;
-    heads = prepared + lines(4 * p.rotate.pairs);
-    size = heads + lines(most_heads * p.rotate.head_dim);
-  }
-  int64_t gathered = 0, axis, decayed, prepared, heads, size;
-};
-
-}  // namespace ropewalk::internal
-#endif
-
-#if defined(ROPEWALK_ROTATE_EXTENDED_CPU_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ROTATE_EXTENDED_CPU_INL_H_
-#undef ROPEWALK_ROTATE_EXTENDED_CPU_INL_H_
+// The general walk over tokens and heads (cpu.h), compiled once per SIMD target. Each token has one
+// row of cos and sin, from the table or put together from several; what is done with it is what the
+// plain walk does. A tensor that is normalised or changes its type goes through a buffer of the
+// type that is computed in.
+#if defined(ROPEWALK_ROTATE_GENERAL_CPU_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ROTATE_GENERAL_CPU_INL_H_
+#undef ROPEWALK_ROTATE_GENERAL_CPU_INL_H_
 #else
-#define ROPEWALK_ROTATE_EXTENDED_CPU_INL_H_
+#define ROPEWALK_ROTATE_GENERAL_CPU_INL_H_
 #endif
 
 #include <algorithm>
@@ -39,19 +15,20 @@ struct ScratchLayout {
 
 #include "hwy/highway.h"
 #include "src/rotary/positions/cursor.h"
-#include "src/rotary/rotate/cpu-inl.h"
+#include "src/rotary/rotate/cpu.h"
+#include "src/rotary/rotate/heads-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline const float* TableRow(const ExtendedParams& p, int64_t position) {
+inline const float* TableRow(const RotateParams& p, int64_t position) {
   const int64_t row =
       p.row_positions == nullptr
-          ? position - p.rotate.first_position
+          ? position - p.first_position
           : std::lower_bound(p.row_positions, p.row_positions + p.num_rows, position) -
                 p.row_positions;
-  return p.rotate.rows + row * 2 * p.rotate.pairs;
+  return p.rows + row * 2 * p.pairs;
 }
 
 // out = of each pair, what the row of its axis has: cosines or sines.
@@ -73,9 +50,9 @@ inline void SelectByAxis(const float* const* rows, int64_t axes, const int32_t* 
   for (; i < pairs; ++i) out[i] = rows[axis_of[i]][i];
 }
 
-// The row of the token at the cursor: that of the table where it stands at one position on all
-// axes, else pair by pair from those of its axes.
-inline const float* RowOf(const ExtendedParams& p, const PositionCursor& cursor,
+// The row of the token at the cursor: that of the table if it has one position on all axes, else
+// pair by pair from those of its axes.
+inline const float* RowOf(const RotateParams& p, const PositionCursor& cursor,
                           const int32_t* axis_of, float* gathered) {
   const float* first = TableRow(p, cursor.position());
   if (p.axis == nullptr) return first;
@@ -88,7 +65,7 @@ inline const float* RowOf(const ExtendedParams& p, const PositionCursor& cursor,
     same = false;
   }
   if (same) return first;
-  const int64_t pairs = p.rotate.pairs;
+  const int64_t pairs = p.pairs;
   SelectByAxis(rows, p.axes, axis_of, pairs, gathered);
   for (const float*& row : rows) row += pairs;
   SelectByAxis(rows, p.axes, axis_of, pairs, gathered + pairs);
@@ -96,9 +73,9 @@ inline const float* RowOf(const ExtendedParams& p, const PositionCursor& cursor,
 }
 
 // The row times e^(decay log_decay_i (n - centre)).
-inline const float* Decayed(const ExtendedParams& p, int decay, int64_t position, const float* row,
+inline const float* Decayed(const RotateParams& p, int decay, int64_t position, const float* row,
                             float* out) {
-  const int64_t pairs = p.rotate.pairs;
+  const int64_t pairs = p.pairs;
   const double n = decay * p.decay_sign * (static_cast<double>(position) - p.decay_centre);
   for (int64_t i = 0; i < pairs; ++i) {
     const double factor = std::exp(p.log_decay[i] * n);
@@ -202,61 +179,58 @@ inline void StoreHeadAs(DType dtype, float inverse_scale, double* in, int64_t n,
 
 // The heads of one token that do not rotate.
 template <class T>
-HWY_INLINE void CopyHeads(const ExtendedParams& p, const ExtendedOperand& o, const T* in, T* out) {
-  const int64_t dim = p.rotate.head_dim;
-  const int64_t from = o.views.in_strides[2], to = o.views.out_strides[2];
+HWY_INLINE void CopyHeads(const RotateParams& p, const RotateOperand& o, const T* in, T* out) {
+  const int64_t dim = p.head_dim;
+  const int64_t from = o.in_strides[2], to = o.out_strides[2];
   if (from == dim && to == dim) {
-    std::copy(in + o.rotated_heads * dim, in + o.views.heads * dim, out + o.rotated_heads * dim);
+    std::copy(in + o.rotated_heads * dim, in + o.heads * dim, out + o.rotated_heads * dim);
     return;
   }
-  for (int64_t h = o.rotated_heads; h < o.views.heads; ++h) {
+  for (int64_t h = o.rotated_heads; h < o.heads; ++h) {
     std::copy(in + h * from, in + h * from + dim, out + h * to);
   }
 }
 
 // One token of one operand. Direct: the body of the element type, from in to out.
 template <class Body>
-HWY_INLINE void RotateDirect(const ExtendedParams& p, const ExtendedOperand& o,
+HWY_INLINE void RotateDirect(const RotateParams& p, const RotateOperand& o,
                              const Row<typename Body::C>& row, const typename Body::T* in,
                              typename Body::T* out) {
-  RotateOperand rotated = o.views;
-  rotated.heads = o.rotated_heads;
   if (in != out) {
-    if (2 * p.rotate.pairs != p.rotate.head_dim) CopyRest(p.rotate, rotated, in, out);
+    if (2 * p.pairs != p.head_dim) CopyRest(p, o, in, out);
     CopyHeads(p, o, in, out);
   }
-  if (rotated.heads == 0) return;
-  RotateHeadsBest<Body>({in + p.rotate.first_dim, out + p.rotate.first_dim, rotated.heads,
-                         rotated.in_strides[2], rotated.out_strides[2], p.rotate.pairs, row.c,
-                         row.s, p.rotate.prefetch_bytes});
+  if (o.rotated_heads == 0) return;
+  RotateHeadsBest<Body>({in + p.first_dim, out + p.first_dim, o.rotated_heads, o.in_strides[2],
+                         o.out_strides[2], p.pairs, row.c, row.s, p.prefetch_bytes});
 }
 
 // Rotates heads in place, `stride` apart.
 template <class Body>
-HWY_INLINE void RotateInPlace(const ExtendedParams& p, const ExtendedOperand& o, const float* row,
+HWY_INLINE void RotateInPlace(const RotateParams& p, const RotateOperand& o, const float* row,
                               typename Body::C* heads, int64_t stride, double* prepared) {
   using C = typename Body::C;
   if (o.rotated_heads == 0) return;
   C* c = reinterpret_cast<C*>(prepared);
-  const Row<C> ready = Body::Prepare(p.rotate, row, c, c + 2 * p.rotate.pairs);
-  C* first = heads + p.rotate.first_dim;
+  const Row<C> ready = Body::Prepare(p, row, c, c + 2 * p.pairs);
+  C* first = heads + p.first_dim;
   RotateHeadsBest<Body>(
-      {first, first, o.rotated_heads, stride, stride, p.rotate.pairs, ready.c, ready.s, 0});
+      {first, first, o.rotated_heads, stride, stride, p.pairs, ready.c, ready.s, 0});
 }
 
 // Norm before, another type after: where the result lies if it has the type that is computed in,
 // else through a buffer.
 template <class Codec, class Body>
-HWY_INLINE void RotateThrough(const ExtendedParams& p, const ExtendedOperand& o, const float* row,
+HWY_INLINE void RotateThrough(const RotateParams& p, const RotateOperand& o, const float* row,
                               const typename Codec::Element* in, char* out, double* prepared,
                               double* buffer) {
   using C = typename Codec::Compute;
-  const int64_t dim = p.rotate.head_dim;
-  const int64_t in_stride = o.views.in_strides[2], out_stride = o.views.out_strides[2];
+  const int64_t dim = p.head_dim;
+  const int64_t in_stride = o.in_strides[2], out_stride = o.out_strides[2];
   if constexpr (std::is_same_v<typename Codec::Element, C>) {
-    if (o.out_dtype == p.rotate.dtype) {  // so there is a norm
+    if (o.out_dtype == p.dtype) {  // so there is a norm
       C* heads = reinterpret_cast<C*>(out);
-      for (int64_t h = 0; h < o.views.heads; ++h) {
+      for (int64_t h = 0; h < o.heads; ++h) {
         Normalise(in + h * in_stride, dim, o.norm_weight, o.norm_eps, heads + h * out_stride);
       }
       RotateInPlace<Body>(p, o, row, heads, out_stride, prepared);
@@ -264,20 +238,20 @@ HWY_INLINE void RotateThrough(const ExtendedParams& p, const ExtendedOperand& o,
     }
   }
   C* heads = reinterpret_cast<C*>(buffer);
-  for (int64_t h = 0; h < o.views.heads; ++h) {
+  for (int64_t h = 0; h < o.heads; ++h) {
     C* head = heads + h * dim;
     LoadHead<Codec>(in + h * in_stride, dim, head);
     if (o.norm_weight != nullptr) Normalise(head, dim, o.norm_weight, o.norm_eps, head);
   }
   RotateInPlace<Body>(p, o, row, heads, dim, prepared);
-  for (int64_t h = 0; h < o.views.heads; ++h) {
+  for (int64_t h = 0; h < o.heads; ++h) {
     StoreHeadAs(o.out_dtype, o.inverse_scale, heads + h * dim, dim,
                 out + h * out_stride * SizeOf(o.out_dtype));
   }
 }
 
 // Where the heads of a token go, or null.
-inline char* OutOf(const ExtendedParams& p, const ExtendedOperand& o, const PositionCursor& cursor,
+inline char* OutOf(const RotateParams& p, const RotateOperand& o, const PositionCursor& cursor,
                    int64_t index) {
   int64_t block = cursor.batch(), token = cursor.token();
   if (o.to_slots) {
@@ -286,35 +260,35 @@ inline char* OutOf(const ExtendedParams& p, const ExtendedOperand& o, const Posi
     block = slot / p.block_slots;
     token = slot % p.block_slots;
   }
-  return static_cast<char*>(o.views.out) +
-         (block * o.views.out_strides[0] + token * o.views.out_strides[1]) * SizeOf(o.out_dtype);
+  return static_cast<char*>(o.out) +
+         (block * o.out_strides[0] + token * o.out_strides[1]) * SizeOf(o.out_dtype);
 }
 
 template <class Codec, class DirectBody, class BufferBody>
-void WalkExtended(const ExtendedParams& p, int64_t begin, int64_t end, double* scratch) {
+void WalkGeneral(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
   using T = typename Codec::Element;
   using C = typename Codec::Compute;
-  const ScratchLayout at(p, 0);
+  const GeneralScratch at(p);
   int32_t* axis_of = reinterpret_cast<int32_t*>(scratch + at.axis);
-  if (p.axis != nullptr) std::copy(p.axis, p.axis + p.rotate.pairs, axis_of);
-  PositionCursor cursor(p.rotate.positions, p.rotate.tokens, begin);
+  if (p.axis != nullptr) std::copy(p.axis, p.axis + p.pairs, axis_of);
+  PositionCursor cursor(p.positions, p.tokens, begin);
   for (int64_t i = begin;;) {
     const float* row = RowOf(p, cursor, axis_of, reinterpret_cast<float*>(scratch + at.gathered));
     const float* prepared = nullptr;  // the row that `ready` was made of
     Row<C> ready = {nullptr, nullptr};
     for (int k = 0; k < p.num_operands; ++k) {
-      const ExtendedOperand& o = p.operands[k];
+      const RotateOperand& o = p.operands[k];
       char* out = OutOf(p, o, cursor, i);
       if (out == nullptr) continue;
-      const T* in = static_cast<const T*>(o.views.in) + cursor.batch() * o.views.in_strides[0] +
-                    cursor.token() * o.views.in_strides[1];
+      const T* in = static_cast<const T*>(o.in) + cursor.batch() * o.in_strides[0] +
+                    cursor.token() * o.in_strides[1];
       const bool decays = p.log_decay != nullptr && o.decay != 0;
       const float* its_row = row;
       if (decays) {
         its_row = Decayed(p, o.decay, cursor.position(), row,
                           reinterpret_cast<float*>(scratch + at.decayed));
       }
-      if (o.norm_weight != nullptr || o.out_dtype != p.rotate.dtype) {
+      if (o.norm_weight != nullptr || o.out_dtype != p.dtype) {
         RotateThrough<Codec, BufferBody>(p, o, its_row, in, out, scratch + at.prepared,
                                          scratch + at.heads);
         prepared = nullptr;
@@ -322,7 +296,7 @@ void WalkExtended(const ExtendedParams& p, int64_t begin, int64_t end, double* s
       }
       if (o.rotated_heads > 0 && (prepared != row || decays)) {
         C* c = reinterpret_cast<C*>(scratch + at.prepared);
-        ready = DirectBody::Prepare(p.rotate, its_row, c, c + 2 * p.rotate.pairs);
+        ready = DirectBody::Prepare(p, its_row, c, c + 2 * p.pairs);
         prepared = its_row;
       }
       RotateDirect<DirectBody>(p, o, ready, in, reinterpret_cast<T*>(out));
@@ -337,40 +311,39 @@ template <class Codec>
 using Plain = std::conditional_t<std::is_same_v<typename Codec::Compute, double>, F64, F32>;
 
 template <class Codec>
-void WalkInOrder(const ExtendedParams& p, int64_t begin, int64_t end, double* scratch) {
-  if (p.rotate.layout == PairLayout::kHalf) {
-    WalkExtended<Codec, HalfBody<Codec>, HalfBody<Plain<Codec>>>(p, begin, end, scratch);
+void WalkGeneralInOrder(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
+  if (p.layout == PairLayout::kHalf) {
+    WalkGeneral<Codec, HalfBody<Codec>, HalfBody<Plain<Codec>>>(p, begin, end, scratch);
   } else {
-    WalkExtended<Codec, InterleavedBody<Codec>, InterleavedBody<Plain<Codec>>>(p, begin, end,
-                                                                               scratch);
+    WalkGeneral<Codec, InterleavedBody<Codec>, InterleavedBody<Plain<Codec>>>(p, begin, end,
+                                                                              scratch);
   }
 }
 
-inline void RotateTokensExtendedBody(const ExtendedParams& p, int64_t begin, int64_t end,
-                                     double* scratch) {
-  switch (p.rotate.dtype) {
+inline void RotateGeneralBody(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
+  switch (p.dtype) {
     case DType::kF64:
-      return WalkInOrder<F64>(p, begin, end, scratch);
+      return WalkGeneralInOrder<F64>(p, begin, end, scratch);
     case DType::kF32:
-      return WalkInOrder<F32>(p, begin, end, scratch);
+      return WalkGeneralInOrder<F32>(p, begin, end, scratch);
     case DType::kF16:
-      return WalkInOrder<F16>(p, begin, end, scratch);
+      return WalkGeneralInOrder<F16>(p, begin, end, scratch);
     case DType::kBF16:
 #if HWY_TARGET == HWY_SCALAR
-      return WalkInOrder<BF16>(p, begin, end, scratch);
+      return WalkGeneralInOrder<BF16>(p, begin, end, scratch);
 #else
-      if (p.rotate.layout == PairLayout::kHalf) {
-        return WalkExtended<BF16, HalfWordsBody, HalfBody<F32>>(p, begin, end, scratch);
+      if (p.layout == PairLayout::kHalf) {
+        return WalkGeneral<BF16, HalfWordsBody, HalfBody<F32>>(p, begin, end, scratch);
       }
-      return WalkExtended<BF16, InterleavedWordsBody<>, InterleavedBody<F32>>(p, begin, end,
-                                                                              scratch);
+      return WalkGeneral<BF16, InterleavedWordsBody<>, InterleavedBody<F32>>(p, begin, end,
+                                                                             scratch);
 #endif
     case DType::kF8E4M3:
       return;  // refused before
   }
 }
 
-inline int64_t RotateExtendedTargetBody() { return HWY_TARGET; }
+inline int64_t RotateGeneralTargetBody() { return HWY_TARGET; }
 
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
