@@ -1,8 +1,8 @@
 // For builds without CUDA: the launches of this folder, which refuse.
 #include "src/base/cuda.h"
-#include "src/rotary/gradient_device.h"
-#include "src/rotary/rerotate_device.h"
-#include "src/rotary/rotate_device.h"
+#include "src/rotary/gradient/device.h"
+#include "src/rotary/rerotate/device.h"
+#include "src/rotary/rotate/device.h"
 #include "src/rotary/table_device.h"
 
 namespace ropewalk::internal {

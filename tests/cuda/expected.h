@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tests/rotary/random_rotate_call.h"
+#include "tests/rotary/rotate/random_call.h"
 
 namespace ropewalk::gpu {
 

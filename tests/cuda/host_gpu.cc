@@ -12,9 +12,9 @@
 #include "ropewalk/base/cuda.h"
 #include "src/base/cuda_describe.h"
 #include "src/rotary/table_device.h"
-#include "tests/rotary/gradient_device_host.h"
-#include "tests/rotary/rerotate_device_host.h"
-#include "tests/rotary/rotate_device_host.h"
+#include "tests/rotary/gradient/device_host.h"
+#include "tests/rotary/rerotate/device_host.h"
+#include "tests/rotary/rotate/device_host.h"
 
 struct CUstream_st {
   CUgraph_st* capture = nullptr;

@@ -7,10 +7,10 @@
 #include "ropewalk/rotary/gradient.h"
 #include "ropewalk/rotary/rerotate.h"
 #include "tests/cuda/check.h"
-#include "tests/rotary/gradient_device_host.h"
-#include "tests/rotary/q8.h"
-#include "tests/rotary/random_rotate_call.h"
-#include "tests/rotary/rerotate_device_host.h"
+#include "tests/rotary/gradient/device_host.h"
+#include "tests/rotary/rerotate/device_host.h"
+#include "tests/rotary/rerotate/q8.h"
+#include "tests/rotary/rotate/random_call.h"
 
 namespace ropewalk::gpu {
 namespace {

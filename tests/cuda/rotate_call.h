@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tests/cuda/check.h"
-#include "tests/rotary/random_rotate_call.h"
+#include "tests/rotary/rotate/random_call.h"
 
 namespace ropewalk::gpu {
 

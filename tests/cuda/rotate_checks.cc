@@ -8,7 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "tests/cuda/expected.h"
 #include "tests/cuda/rotate_call.h"
-#include "tests/rotary/rotate_device_host.h"
+#include "tests/rotary/rotate/device_host.h"
 
 namespace ropewalk::gpu {
 
@@ -81,7 +81,7 @@ std::string RandomCalls(const Options& options) {
     const std::string what = "seed " + std::to_string(seed);
     Call emulated = before;
     internal::CudaFaults faults = {};
-    const internal::RotateLaunch launch = internal::PlanRotate(
+    const internal::RotateLaunch launch = internal::PlanRotateLaunch(
         emulated.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
     if (launch.blocks > 0) {
       internal::RunOnHost(launch);

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "src/rotary/exact_angle.h"
-#include "src/rotary/rotate_extended_cpu.h"
+#include "src/rotary/rotate/cpu.h"
 #include "src/rotary/table_cpu.h"
 
 namespace ropewalk::internal {
@@ -29,10 +29,7 @@ void CombineRows(const double* coarse, const double* fine, std::size_t padded, s
   }
 }
 
-void RotateTokens(const RotateParams&, int64_t, int64_t, double*) noexcept { std::abort(); }
-int64_t ExtendedScratchSize(const ExtendedParams&) { return 0; }
-void RotateTokensExtended(const ExtendedParams&, int64_t, int64_t, double*) noexcept {
-  std::abort();
-}
+void RotatePlain(const RotateParams&, int64_t, int64_t, double*) noexcept { std::abort(); }
+void RotateGeneral(const RotateParams&, int64_t, int64_t, double*) noexcept { std::abort(); }
 
 }  // namespace ropewalk::internal

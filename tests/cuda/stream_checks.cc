@@ -10,7 +10,7 @@
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/error.h"
 #include "tests/cuda/rotate_call.h"
-#include "tests/rotary/rotate_device_host.h"
+#include "tests/rotary/rotate/device_host.h"
 
 namespace ropewalk::gpu {
 namespace {
@@ -91,8 +91,8 @@ void MakePlain(Call& call, Lists& lists, bool on_the_fly) {
 
 void RunOnHost(Call& call, const Lists& lists) {
   internal::CudaFaults faults = {};
-  const internal::RotateLaunch launch =
-      internal::PlanRotate(call.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
+  const internal::RotateLaunch launch = internal::PlanRotateLaunch(
+      call.On(Device::kCuda), lists.frequencies.log_decay.data(), 1, &faults);
   if (launch.blocks > 0) internal::RunOnHost(launch);
 }
 

@@ -1,0 +1,7 @@
+#include "src/rotary/rotate/device_kernels.h"
+
+namespace ropewalk::internal {
+
+template void LaunchRotateOf<Float16>(const RotateLaunch&, void*);
+
+}  // namespace ropewalk::internal

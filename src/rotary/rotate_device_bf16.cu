@@ -1,7 +1,0 @@
-#include "src/rotary/rotate_device_kernels.h"
-
-namespace ropewalk::internal {
-
-template void LaunchRotateOf<BFloat16>(const RotateLaunch&, void*);
-
-}  // namespace ropewalk::internal
