@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {

@@ -6,8 +6,8 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_cpu.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/kernel/tile.h"
+#include "src/attention/load_rotation.h"
 #include "src/rotary/double_double.h"
 
 namespace ropewalk {

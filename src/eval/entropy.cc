@@ -7,7 +7,7 @@
 #include <optional>
 #include <variant>
 
-#include "src/attention/attention_form.h"
+#include "src/attention/form.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk::internal {

@@ -9,7 +9,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
 #include "tests/support/targets.h"
 

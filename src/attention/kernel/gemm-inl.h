@@ -1,16 +1,16 @@
 // What the bodies of attention are made of: the micro kernel, 2^x and tanh; once a target.
-#if defined(ROPEWALK_ATTENTION_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_GEMM_INL_H_
-#undef ROPEWALK_ATTENTION_GEMM_INL_H_
+#if defined(ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
 #else
-#define ROPEWALK_ATTENTION_GEMM_INL_H_
+#define ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

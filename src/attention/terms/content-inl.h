@@ -1,16 +1,16 @@
 // Terms of a tile's scores that are products with the rows of a table; once a target.
-#if defined(ROPEWALK_ATTENTION_CONTENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_CONTENT_INL_H_
-#undef ROPEWALK_ATTENTION_CONTENT_INL_H_
+#if defined(ROPEWALK_ATTENTION_TERMS_CONTENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_TERMS_CONTENT_INL_H_
+#undef ROPEWALK_ATTENTION_TERMS_CONTENT_INL_H_
 #else
-#define ROPEWALK_ATTENTION_CONTENT_INL_H_
+#define ROPEWALK_ATTENTION_TERMS_CONTENT_INL_H_
 #endif
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "src/attention/attention_bias-inl.h"
+#include "src/attention/terms/bias-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -8,7 +8,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/buffer.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/load_rotation.h"
 
 namespace ropewalk::internal {
 

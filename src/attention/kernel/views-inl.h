@@ -1,16 +1,16 @@
 // Scores of a tile as products of queries and keys: as they are, or turned on load, once for each
 // view of a distance map; once a target.
-#if defined(ROPEWALK_ATTENTION_VIEWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_VIEWS_INL_H_
-#undef ROPEWALK_ATTENTION_VIEWS_INL_H_
+#if defined(ROPEWALK_ATTENTION_KERNEL_VIEWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_VIEWS_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_VIEWS_INL_H_
 #else
-#define ROPEWALK_ATTENTION_VIEWS_INL_H_
+#define ROPEWALK_ATTENTION_KERNEL_VIEWS_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstring>
 
-#include "src/attention/attention_content-inl.h"
+#include "src/attention/terms/content-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -1,4 +1,4 @@
-#include "src/attention/attention_form.h"
+#include "src/attention/form.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_backward.h"
+#include "src/attention/kernel/backward_tile.h"
 
 namespace ropewalk::internal {
 namespace {

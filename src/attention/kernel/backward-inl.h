@@ -1,10 +1,10 @@
 // The backward pass of a tile of queries: scores are computed again, weights follow from the stored
 // log-sum-exp; once a target.
-#if defined(ROPEWALK_ATTENTION_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_BACKWARD_INL_H_
-#undef ROPEWALK_ATTENTION_BACKWARD_INL_H_
+#if defined(ROPEWALK_ATTENTION_KERNEL_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_BACKWARD_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_BACKWARD_INL_H_
 #else
-#define ROPEWALK_ATTENTION_BACKWARD_INL_H_
+#define ROPEWALK_ATTENTION_KERNEL_BACKWARD_INL_H_
 #endif
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "src/attention/attention_gradients-inl.h"
+#include "src/attention/terms/gradients-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -1,9 +1,9 @@
 // The one body of attention, compiled for every SIMD target.
-#if defined(ROPEWALK_ATTENTION_CPU_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_CPU_INL_H_
-#undef ROPEWALK_ATTENTION_CPU_INL_H_
+#if defined(ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
 #else
-#define ROPEWALK_ATTENTION_CPU_INL_H_
+#define ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
 #endif
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "src/attention/attention_views-inl.h"
+#include "src/attention/kernel/views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -1,16 +1,16 @@
 // What a tile gives the gradients of a form's numbers, from the gradients of its scores; once a
 // target.
-#if defined(ROPEWALK_ATTENTION_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_GRADIENTS_INL_H_
-#undef ROPEWALK_ATTENTION_GRADIENTS_INL_H_
+#if defined(ROPEWALK_ATTENTION_TERMS_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_TERMS_GRADIENTS_INL_H_
+#undef ROPEWALK_ATTENTION_TERMS_GRADIENTS_INL_H_
 #else
-#define ROPEWALK_ATTENTION_GRADIENTS_INL_H_
+#define ROPEWALK_ATTENTION_TERMS_GRADIENTS_INL_H_
 #endif
 
 #include <algorithm>
 #include <utility>
 
-#include "src/attention/attention_contextual-inl.h"
+#include "src/attention/terms/contextual-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -1,10 +1,10 @@
 // What a tile of attention adds to its scores without a product: slopes, distance tables, gates and
 // functions of the pair; once a target.
-#if defined(ROPEWALK_ATTENTION_BIAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_BIAS_INL_H_
-#undef ROPEWALK_ATTENTION_BIAS_INL_H_
+#if defined(ROPEWALK_ATTENTION_TERMS_BIAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_TERMS_BIAS_INL_H_
+#undef ROPEWALK_ATTENTION_TERMS_BIAS_INL_H_
 #else
-#define ROPEWALK_ATTENTION_BIAS_INL_H_
+#define ROPEWALK_ATTENTION_TERMS_BIAS_INL_H_
 #endif
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-#include "src/attention/attention_gemm-inl.h"
+#include "src/attention/kernel/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

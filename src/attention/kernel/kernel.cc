@@ -1,14 +1,14 @@
 // Dispatch of the attention kernel: the only file of this folder that is compiled once a target.
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 // The micro kernel keeps vectors in arrays, which vectors of unknown size cannot be.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "src/attention/attention_cpu.cc"
+#define HWY_TARGET_INCLUDE "src/attention/kernel/kernel.cc"
 #include "hwy/foreach_target.h"  // before highway.h
 #include "hwy/highway.h"
-#include "src/attention/attention_backward-inl.h"
-#include "src/attention/attention_head.h"
+#include "src/attention/head_memory.h"
+#include "src/attention/kernel/backward-inl.h"
 
 #if HWY_ONCE
 namespace ropewalk::internal {

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "ropewalk/attention/attention.h"
-#include "src/attention/attention_form.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/form.h"
+#include "src/attention/load_rotation.h"
 
 namespace ropewalk {
 

@@ -1,16 +1,16 @@
 // The gradient of positions that are sums of gates (RunningForm::Kind::kContextual); once a target.
-#if defined(ROPEWALK_ATTENTION_CONTEXTUAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_CONTEXTUAL_INL_H_
-#undef ROPEWALK_ATTENTION_CONTEXTUAL_INL_H_
+#if defined(ROPEWALK_ATTENTION_TERMS_CONTEXTUAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_TERMS_CONTEXTUAL_INL_H_
+#undef ROPEWALK_ATTENTION_TERMS_CONTEXTUAL_INL_H_
 #else
-#define ROPEWALK_ATTENTION_CONTEXTUAL_INL_H_
+#define ROPEWALK_ATTENTION_TERMS_CONTEXTUAL_INL_H_
 #endif
 
 #include <algorithm>
 #include <numeric>
 
-#include "src/attention/attention_backward.h"
-#include "src/attention/attention_cpu-inl.h"
+#include "src/attention/kernel/backward_tile.h"
+#include "src/attention/kernel/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ropewalk/attention/attention.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 namespace ropewalk::internal {
 

@@ -1,4 +1,4 @@
-#include "src/attention/attention_head.h"
+#include "src/attention/head_memory.h"
 
 #include <algorithm>
 

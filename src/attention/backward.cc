@@ -1,13 +1,13 @@
-#include "src/attention/attention_backward.h"
+#include "ropewalk/attention/backward.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <string>
 
-#include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_head.h"
+#include "src/attention/head_memory.h"
+#include "src/attention/kernel/backward_tile.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {

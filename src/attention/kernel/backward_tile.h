@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 namespace ropewalk::internal {
 
