@@ -209,20 +209,6 @@ BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns* c
   return {};
 }
 
-int64_t FormScratchFloats(const FormRun& run, int64_t rows, int64_t group, int64_t head_dim) {
-  const int64_t stride = AttentionAccess::ValueStride(head_dim);
-  if (std::holds_alternative<PairForm>(*run.form)) return rows * kScoreStride;
-  if (std::holds_alternative<ContentForm>(*run.form)) {
-    return rows * stride + kChunkTokens * kColumnStride + kScoreStride +
-           kBlock * (stride + kKeyColumns);
-  }
-  if (const auto* running = std::get_if<RunningForm>(run.form);
-      running != nullptr && running->kind == RunningForm::Kind::kContextual) {
-    return rows * (stride + run.content->PaddedColumns() + 16) + kScoreStride;
-  }
-  return group * kBandStride;
-}
-
 }  // namespace ropewalk::internal
 
 namespace ropewalk {

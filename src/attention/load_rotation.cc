@@ -185,7 +185,7 @@ RotationRun PrepareRotation(const AttentionArgs& args) {
   }
   for (int64_t i = 0; i < spec.head_dim; ++i) {
     if (i < spec.first_dim || i >= spec.first_dim + spec.rotary_dim) {
-      run.still.push_back(static_cast<int32_t>(i));
+      run.unrotated.push_back(static_cast<int32_t>(i));
     }
   }
   run.query_rows =

@@ -1,4 +1,5 @@
-// The one body of attention, compiled for every SIMD target.
+// The online softmax of a tile (Milakov & Gimelshein 2018, arXiv 1805.02867), and the sums of
+// values under its weights. Compiled once per SIMD target.
 #if defined(ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
 #undef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
@@ -7,11 +8,10 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "src/attention/kernel/views-inl.h"
+#include "src/attention/terms/term-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
@@ -19,143 +19,130 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kValueSlice = 128;  // keys: 32 KiB of values at 64 dims
 
-class TileRun : public TileViews {
- public:
-  explicit TileRun(const AttentionTile& t) : TileViews(t) {}
-
-  void Run() {
-    Begin();
-    const int64_t first = t_.seen_begin[0];
-    const int64_t end = std::min(t_.key_end, t_.seen_end[t_.tokens - 1]);
-    const int64_t begin = std::max(t_.key_begin, first / kTileKeys * kTileKeys);
-    const int64_t tiles = begin < end ? (end - begin + kTileKeys - 1) / kTileKeys : 0;
-    for (int64_t i = 0; i < tiles; ++i) {
-      tile_begin_ = begin + (Descends() ? tiles - 1 - i : i) * kTileKeys;
-      tile_end_ = std::min(tile_begin_ + kTileKeys, end);
-      if (!ClipTile()) continue;
-      Scores();
-      Softmax();
-      Values();
-      if (HasContent()) AddValueRows();
-    }
-    if (t_.partial != nullptr) {
-      WritePartial();
-    } else {
-      WriteOut();
-    }
+// Score with the bias of its row, in place.
+template <bool biased>
+HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
+  const D d;
+  V x = hn::Load(d, scores + k);
+  if constexpr (biased) {
+    x = bias.AddTo(x, k);
+    hn::Store(x, d, scores + k);
   }
+  return x;
+}
 
- protected:
-  // to = from * factor, [head_dim]. `to` may be `from`.
-  void Scale(const float* from, V factor, float* to) const {
-    const D d;
-    int64_t i = 0;
-    for (; i + kLanes <= t_.head_dim; i += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factor), d, to + i);
-    }
-    for (; i < t_.head_dim; ++i) to[i] = from[i] * hn::GetLane(factor);
-  }
-
-  void Begin() {
-    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
-      const float* q = t_.q + token * t_.q_token_stride;
-      const V scale = hn::Set(D(), Scale2(token));
-      for (int64_t h = 0; h < t_.group; ++h, ++r) {
-        Scale(q + h * t_.q_head_stride, scale, q_ + r * t_.value_stride);
-        maxima_[r] = kNoScore;
-      }
-    }
-    if (HasContent()) BeginContent();
-    if (rotation_ != nullptr) TurnQueries();
-    std::memset(sums_, 0, sizeof(float) * rows_ * t_.value_stride);
-    std::memset(weights_, 0, sizeof(float) * rows_ * AttentionAccess::kMaxLanes);
-  }
-
-  void Scores() {
-    QueryKeyProducts();
-    if (HasBias()) BeginBias();
-    if (HasContent()) AddContent();
-  }
-
-  void Softmax() {
-    for (int64_t row = 0; row < rows_; row += kRows) {
-      const RowGroup g = Group(row);
-      if (g.begin >= g.end) continue;
-      const int64_t begin = g.begin / kLanes * kLanes - tile_begin_;
-      const int64_t end = (g.end + kLanes - 1) / kLanes * kLanes - tile_begin_;
-      if (t_.soft_cap != 0) {
-        for (int64_t r = row; r < row + g.rows; ++r) CapRow(r, begin, end);
-      }
-      for (int64_t r = row; r < row + g.rows; ++r) Mask(r, begin, end);
-      if (HasBias() && t_.soft_cap == 0) {
-        SoftmaxGroup<true>(g, begin, end);
-      } else {
-        SoftmaxGroup<false>(g, begin, end);
-      }
-    }
-  }
-
-  void Mask(int64_t r, int64_t begin, int64_t end) {
-    constexpr float kMasked = -std::numeric_limits<float>::infinity();
-    float* scores = scores_ + r * kScoreStride;
-    const int64_t seen_begin = seen_begin_[Token(r)] - tile_begin_;
-    const int64_t seen_end = t_.seen_end[Token(r)] - tile_begin_;
-    for (int64_t k = begin; k < std::min(end, seen_begin); ++k) scores[k] = kMasked;
-    for (int64_t k = std::max(begin, seen_end); k < end; ++k) scores[k] = kMasked;
-    if (!HasHoles()) return;
-    const int64_t hole_begin = ViewEnd(1, Token(r)) - tile_begin_;
-    const int64_t hole_end = std::min(end, ViewBegin(0, Token(r)) - tile_begin_);
-    for (int64_t k = std::max(begin, hole_begin); k < hole_end; ++k) scores[k] = kMasked;
-  }
-
-  // score = cap tanh((score + bias) / cap), in units of log 2.
-  void CapRow(int64_t r, int64_t begin, int64_t end) {
-    const D d;
-    float* scores = scores_ + r * kScoreStride;
-    const V cap = hn::Set(d, t_.soft_cap * kLog2E);
-    const V inverse = hn::Set(d, 1.0f / (t_.soft_cap * kLog2E));
-    RowBias bias;
-    if (HasBias()) bias = Bias(r, begin, end);
-    for (int64_t k = begin; k < end; k += kLanes) {
-      V x = hn::Load(d, scores + k);
-      if (HasBias()) x = bias.AddTo(x, k);
-      hn::Store(hn::Mul(cap, Tanh(hn::Mul(x, inverse))), d, scores + k);
-    }
-  }
-
-  // Score with its bias, in place.
-  template <bool biased>
-  static HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
-    const D d;
+// score = cap tanh((score + bias) / cap) for keys begin .. end of a row, in units of log 2.
+template <class Term>
+void CapRow(const Tile& tile, Term& term, int64_t r, int64_t begin, int64_t end) {
+  const D d;
+  float* scores = tile.scores + r * kScoreStride;
+  const V cap = hn::Set(d, tile.t.soft_cap * kLog2E);
+  const V inverse = hn::Set(d, 1.0f / (tile.t.soft_cap * kLog2E));
+  RowBias bias;
+  if constexpr (Term::kRowBias) bias = term.Bias(r, begin, end);
+  for (int64_t k = begin; k < end; k += kLanes) {
     V x = hn::Load(d, scores + k);
-    if constexpr (biased) {
-      x = bias.AddTo(x, k);
-      hn::Store(x, d, scores + k);
-    }
-    return x;
+    if constexpr (Term::kRowBias) x = bias.AddTo(x, k);
+    hn::Store(hn::Mul(cap, Tanh(hn::Mul(x, inverse))), d, scores + k);
+  }
+}
+
+class Softmax {
+ public:
+  Softmax(const Tile& tile, const Scores& scores)
+      : tile_(tile), scores_(scores), t_(tile.t), value_stride_(t_.value_stride) {}
+
+  // Once per tile of queries.
+  void Begin() {
+    std::fill_n(tile_.maxima, tile_.rows, kNoScore);
+    std::memset(tile_.sums, 0, sizeof(float) * tile_.rows * value_stride_);
+    std::memset(tile_.weights, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
   }
 
+  // Once per tile of keys: scores become weights.
+  template <class Term>
+  void Run(Term& term) {
+    for (int64_t row = 0; row < tile_.rows; row += kRows) {
+      const RowGroup g = tile_.Group(row);
+      if (g.begin >= g.end) continue;
+      const int64_t begin = Tile::Down(g.begin) - tile_.begin;
+      const int64_t end = Tile::Up(g.end) - tile_.begin;
+      if (t_.soft_cap != 0) {
+        for (int64_t r = row; r < row + g.rows; ++r) CapRow(tile_, term, r, begin, end);
+      }
+      for (int64_t r = row; r < row + g.rows; ++r) scores_.Mask(r, begin, end);
+      if constexpr (Term::kRowBias) {
+        if (t_.soft_cap == 0) {
+          RunGroup(term, g, begin, end);
+          continue;
+        }
+      }
+      NoTerm none;
+      RunGroup(none, g, begin, end);
+    }
+  }
+
+  // sums += weights times values.
+  void AddValues() const {
+    for (int64_t i = 0; i < value_stride_; i += t_.panel_width) {
+      const int64_t width = std::min(t_.panel_width, value_stride_ - i);
+      const float* panel = t_.values + i * t_.capacity;
+      for (int64_t slice = tile_.begin; slice < tile_.end; slice += kValueSlice) {
+        for (int64_t row = 0; row < tile_.rows; row += kRows) {
+          const RowGroup g = tile_.Group(row);
+          const int64_t begin = std::max(g.begin, slice);
+          const int64_t end = std::min(g.end, slice + kValueSlice);
+          if (begin >= end) continue;
+          Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin,
+                   kScoreStride, panel + begin * width, width, end - begin, /*accumulate=*/true,
+                   tile_.sums + row * value_stride_ + i, value_stride_);
+        }
+      }
+    }
+  }
+
+  void WriteOut() const {
+    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
+      float* out = t_.out + token * t_.out_token_stride;
+      for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        const float factor = FinishRow(t_, h, token, tile_.maxima[r], SumOfWeights(r));
+        Scale(t_.head_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
+              out + h * t_.out_head_stride);
+      }
+    }
+  }
+
+  // What Merge of attention.cc reads.
+  void WritePartial() const {
+    for (int64_t r = 0; r < tile_.rows; ++r) {
+      float* to = t_.partial + r * (value_stride_ + 2);
+      std::memcpy(to, tile_.sums + r * value_stride_, sizeof(float) * value_stride_);
+      to[value_stride_] = tile_.maxima[r];
+      to[value_stride_ + 1] = SumOfWeights(r);
+    }
+  }
+
+ private:
   // Maxima of all rows first: their reductions over lanes have long latencies that overlap.
-  template <bool biased>
-  HWY_INLINE void SoftmaxGroup(const RowGroup& g, int64_t begin, int64_t end) {
+  template <class Term>
+  HWY_INLINE void RunGroup(Term& term, const RowGroup& g, int64_t begin, int64_t end) {
     const D d;
+    constexpr bool kBiased = Term::kRowBias;
     float maxima[kRows];
     for (int64_t r = 0; r < g.rows; ++r) {
-      float* scores = scores_ + (g.row + r) * kScoreStride;
+      float* scores = tile_.scores + (g.row + r) * kScoreStride;
       RowBias bias;
-      if constexpr (biased) bias = Bias(g.row + r, begin, end);
-      V max0 = hn::Set(d, maxima_[g.row + r]), max1 = max0;
+      if constexpr (kBiased) bias = term.Bias(g.row + r, begin, end);
+      V max0 = hn::Set(d, tile_.maxima[g.row + r]), max1 = max0;
       int64_t k = begin;
       for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
-        max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
-        max1 = hn::Max(max1, Biased<biased>(scores, bias, k + kLanes));
+        max0 = hn::Max(max0, Biased<kBiased>(scores, bias, k));
+        max1 = hn::Max(max1, Biased<kBiased>(scores, bias, k + kLanes));
       }
-      if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
+      if (k < end) max0 = hn::Max(max0, Biased<kBiased>(scores, bias, k));
       maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
     }
-    for (int64_t r = 0; r < g.rows; ++r) {
-      WeightRow(g.row + r, maxima[r], begin, end);
-    }
+    for (int64_t r = 0; r < g.rows; ++r) WeightRow(g.row + r, maxima[r], begin, end);
   }
 
   // Scores to weights in place; gives sum + weights.
@@ -176,19 +163,19 @@ class TileRun : public TileViews {
 
   HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) {
     const D d;
-    float* HWY_RESTRICT scores = scores_ + r * kScoreStride;
-    float* HWY_RESTRICT weights = weights_ + r * AttentionAccess::kMaxLanes;
+    float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
+    float* HWY_RESTRICT weights = tile_.weights + r * AttentionAccess::kMaxLanes;
     const V max = hn::Set(d, new_max);
     V sum = hn::Load(d, weights);
-    if (new_max != maxima_[r]) {
-      V factor = hn::Sub(hn::Set(d, maxima_[r]), max);
+    if (new_max != tile_.maxima[r]) {
+      V factor = hn::Sub(hn::Set(d, tile_.maxima[r]), max);
       Exp2<1>(&factor);
       sum = hn::Mul(sum, factor);
-      float* out = sums_ + r * t_.value_stride;
-      for (int64_t i = 0; i < t_.value_stride; i += kLanes) {
+      float* out = tile_.sums + r * value_stride_;
+      for (int64_t i = 0; i < value_stride_; i += kLanes) {
         hn::Store(hn::Mul(hn::Load(d, out + i), factor), d, out + i);
       }
-      maxima_[r] = new_max;
+      tile_.maxima[r] = new_max;
     }
     int64_t k = begin;
     for (; k + 4 * kLanes <= end; k += 4 * kLanes) sum = WeightVectors<4>(scores + k, max, sum);
@@ -196,50 +183,17 @@ class TileRun : public TileViews {
     hn::Store(sum, d, weights);
   }
 
-  void Values() {
-    for (int64_t i = 0; i < t_.value_stride; i += t_.panel_width) {
-      const int64_t width = std::min(t_.panel_width, t_.value_stride - i);
-      const float* panel = t_.values + i * t_.capacity;
-      for (int64_t slice = tile_begin_; slice < tile_end_; slice += kValueSlice) {
-        for (int64_t row = 0; row < rows_; row += kRows) {
-          const RowGroup g = Group(row);
-          const int64_t begin = std::max(g.begin, slice);
-          const int64_t end = std::min(g.end, slice + kValueSlice);
-          if (begin >= end) continue;
-          Multiply(g.rows, width, scores_ + row * kScoreStride + begin - tile_begin_, kScoreStride,
-                   panel + begin * width, width, end - begin, /*accumulate=*/true,
-                   sums_ + row * t_.value_stride + i, t_.value_stride);
-        }
-      }
-    }
-  }
-
   float SumOfWeights(int64_t r) const {
     const D d;
-    return hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights_ + r * AttentionAccess::kMaxLanes)));
+    const float* weights = tile_.weights + r * AttentionAccess::kMaxLanes;
+    return hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights)));
   }
 
-  void WriteOut() {
-    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
-      float* out = t_.out + token * t_.out_token_stride;
-      for (int64_t h = 0; h < t_.group; ++h, ++r) {
-        const float factor = FinishRow(t_, h, token, maxima_[r], SumOfWeights(r));
-        Scale(sums_ + r * t_.value_stride, hn::Set(D(), factor), out + h * t_.out_head_stride);
-      }
-    }
-  }
-
-  void WritePartial() {
-    for (int64_t r = 0; r < rows_; ++r) {
-      float* to = t_.partial + r * (t_.value_stride + 2);
-      std::memcpy(to, sums_ + r * t_.value_stride, sizeof(float) * t_.value_stride);
-      to[t_.value_stride] = maxima_[r];
-      to[t_.value_stride + 1] = SumOfWeights(r);
-    }
-  }
+  const Tile& tile_;
+  const Scores& scores_;
+  const AttentionTile& t_;
+  const int64_t value_stride_;
 };
-
-void AttendTileT(const AttentionTile& tile) { TileRun(tile).Run(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ropewalk::internal

@@ -57,7 +57,7 @@ struct AttentionTile {
   int64_t first_token, first_head;
   const int64_t *seen_begin, *seen_end;  // [tokens], of QueryRanges
   const FormRun* form;                   // null: no bias
-  const RotationRun* rotation;           // null: queries and keys are turned already
+  const RotationRun* rotation;           // null: q and keys are rotated already
   float soft_cap;                        // 0: none
   const float* temperatures;             // [tokens] or null
   const float* sinks;                    // [group] or null
