@@ -44,8 +44,8 @@ int64_t FirstSeen(const QueryRanges& ranges, const RotationRun& rotation, int64_
 
 // A DistanceForm or ContentForm, which has `columns` distances.
 template <class Form>
-void CheckReach(const char* name, const Form& f, int64_t columns, const QueryRanges& ranges,
-                const RotationRun& rotation) {
+void CheckKnownDistances(const char* name, const Form& f, int64_t columns,
+                         const QueryRanges& ranges, const RotationRun& rotation) {
   if (f.repeats_ahead && f.repeats_behind) return;
   const auto distance = [&](int64_t t, int64_t j) {
     return ranges.consecutive ? ranges.base[t] - j
@@ -189,9 +189,10 @@ FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges) {
 
 void CheckDistances(const ScoreForm& form, const QueryRanges& ranges, const RotationRun& rotation) {
   if (const auto* f = std::get_if<DistanceForm>(&form)) {
-    CheckReach("DistanceForm", *f, f->columns, ranges, rotation);
+    CheckKnownDistances("DistanceForm", *f, f->columns, ranges, rotation);
   } else if (const auto* rows = std::get_if<ContentForm>(&form)) {
-    CheckReach("ContentForm", *rows, static_cast<int64_t>(rows->row_of.size()), ranges, rotation);
+    CheckKnownDistances("ContentForm", *rows, static_cast<int64_t>(rows->row_of.size()), ranges,
+                        rotation);
   }
 }
 

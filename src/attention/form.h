@@ -1,4 +1,4 @@
-// What is made once a call from positions, documents and a score form, for the kernel to read.
+// What is made once per call from positions, documents and a score form, for the kernel to read.
 #pragma once
 
 #include <cmath>

@@ -12,8 +12,9 @@ namespace ropewalk::internal {
 
 // cos and sin of the keys at their positions in each view, a row per key; made once per call.
 struct KeyRotations {
-  std::vector<std::pair<int64_t, int64_t>> reach;  // [views], keys that a view scores
-  std::vector<AlignedBuffer<float>> rows;  // [views][keys of reach, 2, pairs]; empty: none rotate
+  std::vector<std::pair<int64_t, int64_t>> keys;  // [views], those that a view scores
+  std::vector<AlignedBuffer<float>>
+      rows;  // [views][keys of the view, 2, pairs]; empty: none rotate
 
   KeyRotations(const KvCache& cache, const RotationRun& rotation);
 };

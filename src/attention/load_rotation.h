@@ -1,4 +1,4 @@
-// Rotation on load, for the kernel to read.
+// Fused RoPE, for the kernel to read.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct LoadRotationAccess {
 
 namespace internal {
 
-// One call's.
+// Of one call.
 struct RotationRun {
   const LoadRotation* rotation = nullptr;
   int views = 0;

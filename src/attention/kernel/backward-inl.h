@@ -45,6 +45,31 @@ class ScoreGradients {
     std::memset(g_.d_relative, 0, sizeof(float) * floats);
   }
 
+  // Keys begin .. end of a row, whose `bias` may be null: scores become weights, d_scores, of
+  // weights so far, those of the scores.
+  HWY_NOINLINE void WeightLine(int64_t r, const RowBias* bias, int64_t begin, int64_t end) const {
+    const D d;
+    float* scores = tile_.scores + r * kScoreStride;
+    float* d_scores = g_.d_scores + r * kScoreStride;
+    if (t_.soft_cap != 0) {
+      CapRow(tile_, r, bias, begin, end);
+    } else if (bias != nullptr) {
+      const RowBias own = *bias;
+      for (int64_t k = begin; k < end; k += kLanes) Biased<true>(scores, own, k);
+    }
+    scores_.Mask(r, begin, end);
+    const float log_sum = t_.log_sum_exp[tile_.Token(r) * t_.log_sum_exp_stride + r % t_.group];
+    // Without a single key, weights of 0.
+    const V log_sum2 = hn::Set(d, log_sum == -std::numeric_limits<float>::infinity()
+                                      ? -kNoScore
+                                      : static_cast<float>(log_sum * kLog2EDouble));
+    if (t_.soft_cap != 0) {
+      GradientLine<true>(scores, log_sum2, g_.delta[r], d_scores, begin, end);
+    } else {
+      GradientLine<false>(scores, log_sum2, g_.delta[r], d_scores, begin, end);
+    }
+  }
+
   // d_v += weights^T d_out
   void AddValueGradients() const { AddByKey(-1, tile_.scores, g_.d_out, g_.b.d_values); }
 
@@ -77,6 +102,43 @@ class ScoreGradients {
   }
 
  private:
+  template <bool capped>
+  void GradientLine(float* scores, V log_sum2, float delta, float* d_scores, int64_t begin,
+                    int64_t end) const {
+    int64_t k = begin;
+    for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
+      GradientVectors<4, capped>(scores + k, log_sum2, delta, d_scores + k);
+    }
+    for (; k < end; k += kLanes) {
+      GradientVectors<1, capped>(scores + k, log_sum2, delta, d_scores + k);
+    }
+  }
+
+  // Scores to weights, and their gradients to those of the scores, in place.
+  template <int count, bool capped>
+  HWY_INLINE void GradientVectors(float* HWY_RESTRICT scores, V log_sum2, float delta_of_row,
+                                  float* HWY_RESTRICT d_scores) const {
+    const D d;
+    const V delta = hn::Set(d, delta_of_row);
+    V weights[count];
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i)
+      weights[i] = hn::Sub(hn::Load(d, scores + i * kLanes), log_sum2);
+    Exp2<count>(weights);
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i) {
+      V gradient = hn::Mul(weights[i], hn::Sub(hn::Load(d, d_scores + i * kLanes), delta));
+      if constexpr (capped) {  // score / cap is a tanh; -infinity where masked
+        const V bent =
+            hn::Mul(hn::Load(d, scores + i * kLanes), hn::Set(d, 1.0f / (t_.soft_cap * kLog2E)));
+        gradient =
+            hn::Mul(gradient, hn::Max(hn::Zero(d), hn::NegMulAdd(bent, bent, hn::Set(d, 1.0f))));
+      }
+      hn::Store(weights[i], d, scores + i * kLanes);
+      hn::Store(gradient, d, d_scores + i * kLanes);
+    }
+  }
+
   // Several sums at a time, in a fixed order: one chain of additions would wait for itself.
   double Dot(const float* a, const float* b) const {
     constexpr int64_t kChains = 16;
@@ -109,7 +171,7 @@ class ScoreGradients {
     }
   }
 
-  // d_scores where the view scores, 0 elsewhere in the blocks that it reaches.
+  // d_scores where the view scores, 0 elsewhere in the blocks of which it scores some.
   const float* OfView(int view, const Scores::Span& span) const {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const int64_t low = (std::max(span.begin, tile_.begin) - tile_.begin) / kBlock * kBlock;
@@ -213,69 +275,14 @@ class Backward {
           std::fill_n(line, begin, 0.0f);
           std::fill_n(line + end, all - end, 0.0f);
         }
-        if (!none) WeightLine(r, begin, end);
+        if (none) continue;
+        if constexpr (Term::kRowBias) {
+          const RowBias bias = term_.Bias(r, begin, end);
+          score_gradients_.WeightLine(r, &bias, begin, end);
+        } else {
+          score_gradients_.WeightLine(r, nullptr, begin, end);
+        }
       }
-    }
-  }
-
-  void WeightLine(int64_t r, int64_t begin, int64_t end) {
-    const D d;
-    float* scores = tile_.scores + r * kScoreStride;
-    float* d_scores = g_.d_scores + r * kScoreStride;
-    if (t_.soft_cap != 0) {
-      CapRow(tile_, term_, r, begin, end);
-    } else if constexpr (Term::kRowBias) {
-      const RowBias bias = term_.Bias(r, begin, end);
-      for (int64_t k = begin; k < end; k += kLanes) Biased<true>(scores, bias, k);
-    }
-    scores_.Mask(r, begin, end);
-    const float log_sum = t_.log_sum_exp[tile_.Token(r) * t_.log_sum_exp_stride + r % t_.group];
-    // Without a single key, weights of 0.
-    const V log_sum2 = hn::Set(d, log_sum == -std::numeric_limits<float>::infinity()
-                                      ? -kNoScore
-                                      : static_cast<float>(log_sum * kLog2EDouble));
-    const float delta = g_.delta[r];
-    if (t_.soft_cap != 0) {
-      GradientLine<true>(scores, log_sum2, delta, d_scores, begin, end);
-    } else {
-      GradientLine<false>(scores, log_sum2, delta, d_scores, begin, end);
-    }
-  }
-
-  template <bool capped>
-  void GradientLine(float* scores, V log_sum2, float delta, float* d_scores, int64_t begin,
-                    int64_t end) const {
-    int64_t k = begin;
-    for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
-      GradientVectors<4, capped>(scores + k, log_sum2, delta, d_scores + k);
-    }
-    for (; k < end; k += kLanes) {
-      GradientVectors<1, capped>(scores + k, log_sum2, delta, d_scores + k);
-    }
-  }
-
-  // Scores to weights, and their gradients to those of the scores, in place.
-  template <int count, bool capped>
-  HWY_INLINE void GradientVectors(float* HWY_RESTRICT scores, V log_sum2, float delta_of_row,
-                                  float* HWY_RESTRICT d_scores) const {
-    const D d;
-    const V delta = hn::Set(d, delta_of_row);
-    V weights[count];
-    HWY_UNROLL(4)
-    for (int i = 0; i < count; ++i)
-      weights[i] = hn::Sub(hn::Load(d, scores + i * kLanes), log_sum2);
-    Exp2<count>(weights);
-    HWY_UNROLL(4)
-    for (int i = 0; i < count; ++i) {
-      V gradient = hn::Mul(weights[i], hn::Sub(hn::Load(d, d_scores + i * kLanes), delta));
-      if constexpr (capped) {  // score / cap is a tanh; -infinity where masked
-        const V bent =
-            hn::Mul(hn::Load(d, scores + i * kLanes), hn::Set(d, 1.0f / (t_.soft_cap * kLog2E)));
-        gradient =
-            hn::Mul(gradient, hn::Max(hn::Zero(d), hn::NegMulAdd(bent, bent, hn::Set(d, 1.0f))));
-      }
-      hn::Store(weights[i], d, scores + i * kLanes);
-      hn::Store(gradient, d, d_scores + i * kLanes);
     }
   }
 

@@ -31,18 +31,17 @@ HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
   return x;
 }
 
-// score = cap tanh((score + bias) / cap) for keys begin .. end of a row, in units of log 2.
-template <class Term>
-void CapRow(const Tile& tile, Term& term, int64_t r, int64_t begin, int64_t end) {
+// score = cap tanh((score + bias) / cap) for keys begin .. end of a row, in units of log 2. `bias`
+// may be null.
+inline void CapRow(const Tile& tile, int64_t r, const RowBias* bias, int64_t begin, int64_t end) {
   const D d;
   float* scores = tile.scores + r * kScoreStride;
   const V cap = hn::Set(d, tile.t.soft_cap * kLog2E);
   const V inverse = hn::Set(d, 1.0f / (tile.t.soft_cap * kLog2E));
-  RowBias bias;
-  if constexpr (Term::kRowBias) bias = term.Bias(r, begin, end);
+  const RowBias own = bias == nullptr ? RowBias() : *bias;
   for (int64_t k = begin; k < end; k += kLanes) {
     V x = hn::Load(d, scores + k);
-    if constexpr (Term::kRowBias) x = bias.AddTo(x, k);
+    if (bias != nullptr) x = own.AddTo(x, k);
     hn::Store(hn::Mul(cap, Tanh(hn::Mul(x, inverse))), d, scores + k);
   }
 }
@@ -57,6 +56,8 @@ class Softmax {
     std::fill_n(tile_.maxima, tile_.rows, kNoScore);
     std::memset(tile_.sums, 0, sizeof(float) * tile_.rows * value_stride_);
     std::memset(tile_.weights, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
+    if (t_.entropy == nullptr) return;
+    std::memset(tile_.weighted_scores, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
   }
 
   // Once per tile of keys: scores become weights.
@@ -67,18 +68,13 @@ class Softmax {
       if (g.begin >= g.end) continue;
       const int64_t begin = Tile::Down(g.begin) - tile_.begin;
       const int64_t end = Tile::Up(g.end) - tile_.begin;
-      if (t_.soft_cap != 0) {
-        for (int64_t r = row; r < row + g.rows; ++r) CapRow(tile_, term, r, begin, end);
-      }
-      for (int64_t r = row; r < row + g.rows; ++r) scores_.Mask(r, begin, end);
       if constexpr (Term::kRowBias) {
-        if (t_.soft_cap == 0) {
-          RunGroup(term, g, begin, end);
-          continue;
-        }
+        RowBias biases[kRows];
+        for (int64_t r = 0; r < g.rows; ++r) biases[r] = term.Bias(row + r, begin, end);
+        RunGroup(g, biases, begin, end);
+      } else {
+        RunGroup(g, nullptr, begin, end);
       }
-      NoTerm none;
-      RunGroup(none, g, begin, end);
     }
   }
 
@@ -105,7 +101,9 @@ class Softmax {
     for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
       float* out = t_.out + token * t_.out_token_stride;
       for (int64_t h = 0; h < t_.group; ++h, ++r) {
-        const float factor = FinishRow(t_, h, token, tile_.maxima[r], SumOfWeights(r));
+        const RowSums row = Sums(r);
+        const float factor = FinishRow(t_, h, token, row);
+        WriteEntropy(t_, h, token, row);
         Scale(t_.head_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
               out + h * t_.out_head_stride);
       }
@@ -115,34 +113,81 @@ class Softmax {
   // What Merge of attention.cc reads.
   void WritePartial() const {
     for (int64_t r = 0; r < tile_.rows; ++r) {
-      float* to = t_.partial + r * (value_stride_ + 2);
+      float* to = t_.partial + r * (value_stride_ + kRowSums);
       std::memcpy(to, tile_.sums + r * value_stride_, sizeof(float) * value_stride_);
-      to[value_stride_] = tile_.maxima[r];
-      to[value_stride_ + 1] = SumOfWeights(r);
+      const RowSums row = Sums(r);
+      to[value_stride_] = row.max;
+      to[value_stride_ + 1] = row.sum;
+      to[value_stride_ + 2] = row.weighted_score;
     }
   }
 
  private:
+  // `biases`, of each row, may be null.
+  HWY_NOINLINE void RunGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
+                             int64_t end) const {
+    if (t_.soft_cap != 0) {
+      for (int64_t r = 0; r < g.rows; ++r) {
+        CapRow(tile_, g.row + r, biases == nullptr ? nullptr : biases + r, begin, end);
+      }
+      biases = nullptr;
+    }
+    for (int64_t r = 0; r < g.rows; ++r) scores_.Mask(g.row + r, begin, end);
+    if (biases != nullptr) {
+      WeightGroup<true>(g, biases, begin, end);
+    } else {
+      WeightGroup<false>(g, biases, begin, end);
+    }
+  }
+
   // Maxima of all rows first: their reductions over lanes have long latencies that overlap.
-  template <class Term>
-  HWY_INLINE void RunGroup(Term& term, const RowGroup& g, int64_t begin, int64_t end) {
+  template <bool biased>
+  HWY_INLINE void WeightGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
+                              int64_t end) const {
     const D d;
-    constexpr bool kBiased = Term::kRowBias;
     float maxima[kRows];
     for (int64_t r = 0; r < g.rows; ++r) {
       float* scores = tile_.scores + (g.row + r) * kScoreStride;
       RowBias bias;
-      if constexpr (kBiased) bias = term.Bias(g.row + r, begin, end);
+      if constexpr (biased) bias = biases[r];
       V max0 = hn::Set(d, tile_.maxima[g.row + r]), max1 = max0;
       int64_t k = begin;
       for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
-        max0 = hn::Max(max0, Biased<kBiased>(scores, bias, k));
-        max1 = hn::Max(max1, Biased<kBiased>(scores, bias, k + kLanes));
+        max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
+        max1 = hn::Max(max1, Biased<biased>(scores, bias, k + kLanes));
       }
-      if (k < end) max0 = hn::Max(max0, Biased<kBiased>(scores, bias, k));
+      if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
       maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
     }
+    if (t_.entropy != nullptr) {
+      for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
+    }
     for (int64_t r = 0; r < g.rows; ++r) WeightRow(g.row + r, maxima[r], begin, end);
+  }
+
+  // weighted_scores += 2^x x, x = score - max: a pass of its own, before the scores become weights,
+  // so that who does not ask pays nothing.
+  HWY_NOINLINE void AddToEntropy(int64_t r, float new_max, int64_t begin, int64_t end) const {
+    const D d;
+    const float* scores = tile_.scores + r * kScoreStride;
+    float* by_lane = tile_.weighted_scores + r * AttentionAccess::kMaxLanes;
+    // Weights below 2^-90 are 0; x of masked keys, and of the first maximum, becomes a number.
+    const V max = hn::Set(d, new_max), least = hn::Set(d, -128.0f);
+    V sum = hn::Load(d, by_lane);
+    if (new_max != tile_.maxima[r]) {
+      const V x = hn::Max(hn::Sub(hn::Set(d, tile_.maxima[r]), max), least);
+      const V weights = hn::Load(d, tile_.weights + r * AttentionAccess::kMaxLanes);
+      V factor = x;
+      Exp2<1>(&factor);
+      sum = hn::Mul(factor, hn::MulAdd(x, weights, sum));
+    }
+    for (int64_t k = begin; k < end; k += kLanes) {
+      const V x = hn::Max(hn::Sub(hn::Load(d, scores + k), max), least);
+      V weight = x;
+      Exp2<1>(&weight);
+      sum = hn::MulAdd(weight, x, sum);
+    }
+    hn::Store(sum, d, by_lane);
   }
 
   // Scores to weights in place; gives sum + weights.
@@ -161,7 +206,7 @@ class Softmax {
     return sum;
   }
 
-  HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) {
+  HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) const {
     const D d;
     float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
     float* HWY_RESTRICT weights = tile_.weights + r * AttentionAccess::kMaxLanes;
@@ -183,10 +228,14 @@ class Softmax {
     hn::Store(sum, d, weights);
   }
 
-  float SumOfWeights(int64_t r) const {
+  RowSums Sums(int64_t r) const {
     const D d;
-    const float* weights = tile_.weights + r * AttentionAccess::kMaxLanes;
-    return hn::GetLane(hn::SumOfLanes(d, hn::Load(d, weights)));
+    const int64_t at = r * AttentionAccess::kMaxLanes;
+    RowSums row{tile_.maxima[r], hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weights + at)))};
+    if (t_.entropy != nullptr) {
+      row.weighted_score = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weighted_scores + at)));
+    }
+    return row;
   }
 
   const Tile& tile_;

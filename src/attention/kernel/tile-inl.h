@@ -1,4 +1,4 @@
-// A tile of queries: its memory, and where it stands among the keys. Compiled once per SIMD target.
+// A tile of queries: its memory, and which tile of keys it meets. Compiled once per SIMD target.
 #if defined(ROPEWALK_ATTENTION_KERNEL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ROPEWALK_ATTENTION_KERNEL_TILE_INL_H_
 #undef ROPEWALK_ATTENTION_KERNEL_TILE_INL_H_
@@ -34,7 +34,8 @@ struct Tile {
         q(scores + rows * kScoreStride),
         sums(q + rows * t.value_stride),
         weights(sums + rows * t.value_stride),
-        maxima(weights + rows * AttentionAccess::kMaxLanes),
+        weighted_scores(weights + rows * AttentionAccess::kMaxLanes),
+        maxima(weighted_scores + rows * AttentionAccess::kMaxLanes),
         form_scratch(t.scratch + ScratchFloats(rows, t.head_dim)) {}
 
   static int64_t Down(int64_t x) { return x / kLanes * kLanes; }
@@ -77,14 +78,15 @@ struct Tile {
 
   const AttentionTile& t;
   const int64_t rows;
-  int64_t begin = 0, end = 0;  // the tile's keys
-  const int64_t* seen_begin;   // [tokens], among those keys
-  float* const scores;         // [rows, kScoreStride]; weights after the softmax
-  float* const q;              // [rows, value_stride], scaled
-  float* const sums;           // [rows, value_stride], of weighted values
-  float* const weights;        // [rows, kMaxLanes], sums of weights by lane
-  float* const maxima;         // [rows], of scores so far
-  float* const form_scratch;   // FormScratchFloats
+  int64_t begin = 0, end = 0;    // the tile's keys
+  const int64_t* seen_begin;     // [tokens], among those keys
+  float* const scores;           // [rows, kScoreStride]; weights after the softmax
+  float* const q;                // [rows, value_stride], scaled
+  float* const sums;             // [rows, value_stride], of weighted values
+  float* const weights;          // [rows, kMaxLanes], sums of weights by lane
+  float* const weighted_scores;  // [rows, kMaxLanes], RowSums by lane
+  float* const maxima;           // [rows], of scores so far
+  float* const form_scratch;     // FormScratchFloats
 };
 
 }  // namespace HWY_NAMESPACE

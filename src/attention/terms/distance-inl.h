@@ -31,7 +31,7 @@ class DistanceTerm : public NoTerm {
   static constexpr bool kRowBias = true;
 
   static int64_t ScratchFloats(const FormRun&, int64_t, int64_t group, int64_t) {
-    return group * kBandStride;
+    return std::max<int64_t>(group, kRows) * kBandStride;
   }
 
   void AddTo(float*) {
@@ -48,9 +48,10 @@ class DistanceTerm : public NoTerm {
     const int64_t h = row % t_.group, token = tile_.Token(row);
     if (in_bands_) return {bands_ + h * kBandStride + base_high_ - tile_.base()[token], 0.0f, 1.0f};
     const int64_t last = std::min(end, tile_.end - tile_.begin);
-    FillRow(h, token, begin, last);
-    PadBand(bands_, last);
-    return {bands_, 0.0f, 1.0f};
+    float* biases = bands_ + row % kRows * kBandStride;
+    FillRow(h, token, begin, last, biases);
+    PadBand(biases, last);
+    return {biases, 0.0f, 1.0f};
   }
 
   void Backward(const Gradients& g) {
@@ -91,12 +92,12 @@ class DistanceTerm : public NoTerm {
   }
 
   // One row, where positions have gaps or lie far apart.
-  void FillRow(int64_t h, int64_t token, int64_t begin, int64_t end) const {
+  void FillRow(int64_t h, int64_t token, int64_t begin, int64_t end, float* out) const {
     const int64_t head = t_.first_head + h;
     if (t_.form->ranges->consecutive) {
-      return function_.Fill(head, Distance(token, begin), end - begin, bands_ + begin);
+      return function_.Fill(head, Distance(token, begin), end - begin, out + begin);
     }
-    for (int64_t k = begin; k < end; ++k) function_.Fill(head, Distance(token, k), 1, bands_ + k);
+    for (int64_t k = begin; k < end; ++k) function_.Fill(head, Distance(token, k), 1, out + k);
   }
   void BackwardLine(FormSums& sums, int64_t h, int64_t token, const float* line, int64_t begin,
                     int64_t end) const {
@@ -108,7 +109,8 @@ class DistanceTerm : public NoTerm {
   const Tile& tile_;
   const AttentionTile& t_;
   const Function function_;
-  float* const bands_;                  // [group, kBandStride]
+  // [group, kBandStride]; of tokens that fit no band, a line for each row of a group
+  float* const bands_;
   int64_t base_high_ = 0, spread_ = 0;  // of the tokens' base
   bool in_bands_ = false;
 };

@@ -55,7 +55,8 @@ class NoTerm {
   NoTerm() = default;
   explicit NoTerm(const Tile&) {}
 
-  // Whether Bias() gives the bias of a row, which the softmax then adds as it reads the scores.
+  // Whether Bias(row, begin, end) gives the bias of a row for keys begin .. end of the tile (whole
+  // vectors), which the softmax then adds as it reads the scores. Those of kRows rows last.
   static constexpr bool kRowBias = false;
   // Whether tiles of keys are visited from the nearest to the farthest.
   static constexpr bool kDescends = false;
