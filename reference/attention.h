@@ -52,6 +52,7 @@ struct AttentionCase {
 struct AttentionResult {
   std::vector<double> out;          // [queries, heads, head_dim]
   std::vector<double> log_sum_exp;  // [queries, heads]
+  std::vector<double> entropy;      // [queries, heads], nats, of the weights and the sink's share
 };
 
 namespace attention_detail {
@@ -161,8 +162,9 @@ inline std::vector<double> RunningSums(const AttentionCase& c, const RunningForm
 
 inline AttentionResult Attention(const AttentionCase& c) {
   using attention_detail::Pair;
-  AttentionResult result{std::vector<double>(c.q.size()),
-                         std::vector<double>(static_cast<size_t>(c.queries * c.heads))};
+  const auto rows = static_cast<size_t>(c.queries * c.heads);
+  AttentionResult result{std::vector<double>(c.q.size()), std::vector<double>(rows),
+                         std::vector<double>(rows)};
   std::vector<double> scores(static_cast<size_t>(c.keys));
   for (int64_t i = 0; i < c.queries; ++i) {
     for (int64_t h = 0; h < c.heads; ++h) {
@@ -186,10 +188,14 @@ inline AttentionResult Attention(const AttentionCase& c) {
         if (c.Sees(i, j)) sum += std::exp(scores[j] - max);
       }
       result.log_sum_exp[i * c.heads + h] = sum == 0 ? -INFINITY : max + std::log(sum);
+      double& entropy = result.entropy[i * c.heads + h];
+      const auto add_entropy = [&](double w) { entropy -= w == 0 ? 0 : w * std::log(w); };
+      if (!c.sinks.empty()) add_entropy(std::exp(c.sinks[h] - max) / sum);
       const auto* content = c.form ? std::get_if<ContentForm>(&*c.form) : nullptr;
       for (int64_t j = 0; j < c.keys; ++j) {
         if (!c.Sees(i, j)) continue;
         const double weight = std::exp(scores[j] - max) / sum;
+        add_entropy(weight);
         const float* v = c.v.data() + (j * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
         for (int64_t x = 0; x < c.head_dim; ++x) out[x] += weight * v[x];
         if (content == nullptr || content->value_rows.empty()) continue;

@@ -1,4 +1,4 @@
-/* Ropewalk for C: attention with any bias, rotation on load and distance maps, and its gradient.
+/* Ropewalk for C: attention with any bias, fused RoPE and distance maps, and its gradient.
  * What the functions do, with formulas and bounds, is said in the C++ headers named beside them.
  * Structs, codes and errors are as in ropewalk.h. Everything is float32 in memory of the CPU, with
  * contiguous heads and any other strides; threads are OpenMP's. Nothing here is needed for rotation
@@ -157,6 +157,7 @@ typedef struct ropewalk_attention_args {
   const int64_t* query_document_starts; /* [num_query_documents], of queries that are no keys */
   int64_t num_query_documents;
   float* log_sum_exp; /* [tokens, heads], for the gradient; NULL: not wanted */
+  float* entropy;     /* [tokens, heads], of each query's weights in nats; NULL: not wanted */
 } ropewalk_attention_args;
 ropewalk_status ropewalk_attention(const ropewalk_attention_args* args);
 

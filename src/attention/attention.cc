@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
@@ -23,15 +23,16 @@ using internal::kTileRows;
 constexpr int64_t kMinSpanKeys = 512;
 constexpr int64_t kEnoughJobs = 32;
 constexpr int64_t kSmallestTileRows = kTileRows / 4;
+constexpr double kLn2 = 0.69314718055994531;
 
-// Positions that are sums over nearer keys cannot be known in a span of their own.
+// CoPE positions are running sums over keys, so the key range cannot be split.
 bool Contextual(const ScoreForm* form) {
   const auto* running = form == nullptr ? nullptr : std::get_if<RunningForm>(form);
   return running != nullptr && running->kind == RunningForm::Kind::kContextual;
 }
 
-// How a call is cut. Spans depend on shapes alone and tiles change no bit, so a result's bits do
-// not depend on the number of threads.
+// How a call is divided into jobs. Spans depend on shapes alone and tiles change no bit, so a
+// result's bits do not depend on the number of threads.
 struct Schedule {
   int64_t tile_tokens, tiles, spans, span_keys, jobs;
 };
@@ -69,9 +70,9 @@ AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& 
   return t;
 }
 
-// partial [spans, rows, value_stride + 2] -> out
+// partial [spans, rows, value_stride + kRowSums] -> out
 void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
-  const int64_t rows = t.tokens * t.group, record = t.value_stride + 2;
+  const int64_t rows = t.tokens * t.group, record = t.value_stride + internal::kRowSums;
   for (int64_t r = 0; r < rows; ++r) {
     const float* first = partial + r * record;
     float max = -std::numeric_limits<float>::infinity();
@@ -83,20 +84,24 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
     }
     if (!numbers) max = std::numeric_limits<float>::quiet_NaN();
     float* out = t.out + r / t.group * t.out_token_stride + r % t.group * t.out_head_stride;
-    float sum = 0;
+    float sum = 0, weighted_score = 0;
     std::fill_n(out, t.head_dim, 0.0f);
     for (int64_t s = 0; s < spans; ++s) {
       const float* from = first + s * rows * record;
-      const float factor = std::exp2(from[t.value_stride] - max);
+      const float below = from[t.value_stride] - max, factor = std::exp2(below);
       sum += factor * from[t.value_stride + 1];
+      if (factor != 0) {
+        weighted_score += factor * (from[t.value_stride + 2] + below * from[t.value_stride + 1]);
+      }
       for (int64_t i = 0; i < t.head_dim; ++i) out[i] += factor * from[i];
     }
     if (t.sinks == nullptr && t.log_sum_exp == nullptr && sum != 0) {
       for (int64_t i = 0; i < t.head_dim; ++i) out[i] /= sum;
     } else {
-      const float factor = internal::FinishRow(t, r % t.group, r / t.group, max, sum);
+      const float factor = internal::FinishRow(t, r % t.group, r / t.group, {max, sum});
       for (int64_t i = 0; i < t.head_dim; ++i) out[i] *= factor;
     }
+    internal::WriteEntropy(t, r % t.group, r / t.group, {max, sum, weighted_score});
   }
 }
 
@@ -165,6 +170,8 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.log_sum_exp = args.log_sum_exp.empty()
                       ? nullptr
                       : args.log_sum_exp.data() + token * t.log_sum_exp_stride + head;
+  t.entropy =
+      args.entropy.empty() ? nullptr : args.entropy.data() + token * t.log_sum_exp_stride + head;
   t.key_begin = 0;
   t.key_end = cache.tokens();
   t.scale = ScaleOf(args);
@@ -174,9 +181,9 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   return t;
 }
 
-float internal::FinishRow(const AttentionTile& t, int64_t group_head, int64_t token, float max,
-                          float sum) {
-  constexpr double kLn2 = 0.69314718055994531;
+float internal::FinishRow(const AttentionTile& t, int64_t group_head, int64_t token, RowSums row) {
+  const float max = row.max;
+  float sum = row.sum;
   float factor = sum == 0 ? 0.0f : 1.0f / sum;
   double top = max;
   if (t.sinks != nullptr) {
@@ -195,6 +202,26 @@ float internal::FinishRow(const AttentionTile& t, int64_t group_head, int64_t to
   return factor;
 }
 
+// H = log-sum-exp - sum of w s; with z = sum of 2^(s - max), that is
+// ln z - ln 2 / z sum of 2^(s - max) (s - max).
+void internal::WriteEntropy(const AttentionTile& t, int64_t group_head, int64_t token,
+                            RowSums row) {
+  if (t.entropy == nullptr) return;
+  double sum = row.sum, weighted_score = row.weighted_score;
+  if (t.sinks != nullptr) {
+    const double sink = t.sinks[group_head] / kLn2, top = std::max(double{row.max}, sink);
+    const double below = row.max - top, part = sum == 0 ? 0 : std::exp2(below);
+    const double sink_weight = std::exp2(sink - top);
+    weighted_score = (part == 0 ? 0 : part * (weighted_score + below * sum)) +
+                     (sink_weight == 0 ? 0 : sink_weight * (sink - top));
+    sum = part * sum + sink_weight;
+  }
+  const double entropy = sum == 0 ? 0 : std::log(sum) - kLn2 * weighted_score / sum;
+  // Rounding can leave a row of one weight below 0.
+  t.entropy[token * t.log_sum_exp_stride + group_head] =
+      entropy < 0 ? 0.0f : static_cast<float>(entropy);
+}
+
 void Attention(const AttentionArgs& args) {
   internal::CheckAttention(args);
   const int64_t tokens = args.q.shape[0];
@@ -206,7 +233,7 @@ void Attention(const AttentionArgs& args) {
   const Schedule s = Plan(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
                           NumThreads(), Contextual(run.form.form));
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
-  const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + 2;
+  const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + internal::kRowSums;
   // Two multiplications for each, at some 50 a nanosecond.
   const int64_t work_ns = max_rows * s.tiles * kv_heads * cache.tokens() * cache.head_dim() / 25;
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), s.jobs));

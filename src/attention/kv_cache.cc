@@ -4,7 +4,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {

@@ -6,8 +6,8 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_cpu.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/kernel/tile.h"
+#include "src/attention/load_rotation.h"
 #include "src/rotary/double_double.h"
 
 namespace ropewalk {
@@ -52,10 +52,10 @@ LoadRotation::LoadRotation(const RotarySpec& spec, const Frequencies& frequencie
   if (map) CheckComposition(*map, spec);
   if (frequencies.axes > 1) Unsupported("expected positions on one axis");
   if (!frequencies.log_decay.empty()) {
-    Unsupported("expected no xPos; turn queries and keys before they are cached");
+    Unsupported("expected no xPos; rotate queries and keys before they are cached");
   }
   if (spec.rotated_heads > 0) {
-    Unsupported("expected all heads to rotate; turn queries and keys before they are cached");
+    Unsupported("expected all heads to rotate; rotate queries and keys before they are cached");
   }
   const auto pairs = static_cast<int64_t>(frequencies.inv_freq.size());
   if (2 * pairs != spec.rotary_dim || spec.first_dim < 0 ||
@@ -144,7 +144,7 @@ void CheckRotation(const AttentionArgs& args) {
   }
   if (!args.query_positions.empty() || !args.key_positions.empty()) {
     Refuse(name +
-           "expected no query_positions and no key_positions: key j stands at position j; turn "
+           "expected no query_positions and no key_positions: key j has position j; rotate "
            "queries and keys before they are cached");
   }
   const ScoreForm* form = FormOf(args);
@@ -153,7 +153,7 @@ void CheckRotation(const AttentionArgs& args) {
   if (contextual || (form != nullptr && std::holds_alternative<ContentForm>(*form))) {
     Refuse(name +
            "expected a form without products of queries and keys, which would be unrotated ones; "
-           "turn queries and keys before they are cached");
+           "rotate queries and keys before they are cached");
   }
   if (!r.map()) return;
   if (args.mask != AttentionMask::kCausal) {
@@ -185,7 +185,7 @@ RotationRun PrepareRotation(const AttentionArgs& args) {
   }
   for (int64_t i = 0; i < spec.head_dim; ++i) {
     if (i < spec.first_dim || i >= spec.first_dim + spec.rotary_dim) {
-      run.still.push_back(static_cast<int32_t>(i));
+      run.unrotated.push_back(static_cast<int32_t>(i));
     }
   }
   run.query_rows =

@@ -84,6 +84,7 @@ AttentionArgs ArgsOf(const ropewalk_attention_args* given) {
   args.query_positions = Sized(a.query_positions, tokens);
   args.key_positions = Sized(a.key_positions, cache.tokens());
   args.log_sum_exp = Sized(a.log_sum_exp, rows);
+  args.entropy = Sized(a.entropy, rows);
   return args;
 }
 

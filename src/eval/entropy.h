@@ -3,17 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "ropewalk/model/model.h"
 
 namespace ropewalk::internal {
 
-// Looks over the shoulder of a sequence at a few queries, every layer and head of them, and
-// computes their weights again in double.
+// Watches a few queries of a sequence, in every layer and head.
 class EntropyMeter {
  public:
   static constexpr int64_t kQueries = 4, kApart = 16;  // tokens
@@ -32,21 +28,10 @@ class EntropyMeter {
   int64_t rows() const { return rows_; }
 
  private:
-  // cos and sin at some positions: [pairs, tokens].
-  struct Turns {
-    int64_t tokens = 0;
-    std::vector<float> cos, sin;
-  };
-  struct Layer;
-  void Look(int64_t layer, const AttentionArgs& args);
-  static Turns MakeTurns(const ResolvedRotation& rotation, const std::vector<int64_t>& positions,
-                         int64_t divisor);
-  // Of the keys, for each view of the layer's map.
-  const std::vector<Turns>& TurnsOf(const ResolvedLayer& layer, int64_t tokens);
+  void Add(const AttentionArgs& args);
 
   Sequence& sequence_;
   std::vector<int64_t> positions_;
-  std::map<std::pair<int, std::string>, std::vector<Turns>> turns_;  // by rotation and map
   double nats_ = 0, share_ = 0;
   int64_t rows_ = 0;
 };

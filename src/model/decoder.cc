@@ -171,6 +171,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
     if (rows == 0) continue;
+    std::vector<float> entropy(sequence.attention_observer_ ? rows * c.heads : 0);
     const AttentionArgs args = {
         .q = Heads(s.qkv.data() + first * qkv_dim, rows, c.heads, c.head_dim, qkv_dim),
         .out = Heads(s.attended.data(), rows, c.heads, c.head_dim, q_dim()),
@@ -178,11 +179,12 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
         .scale = static_cast<float>(softmax_multiplier / score_divisor),
         .window_tokens = plan.window_tokens,
         .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
-        .rotation = load < 0 ? nullptr : &sequence.loads_[load].turn};
+        .rotation = load < 0 ? nullptr : &sequence.loads_[load].turn,
+        .entropy = entropy};
+    Attention(args);
     if (sequence.attention_observer_) {
       sequence.attention_observer_(static_cast<int64_t>(l), args);
     }
-    Attention(args);
     const auto add_attended = [&] {
       layer.out.Apply(s.attended.data(), rows, q_dim(), x, c.hidden, /*accumulate=*/true);
     };

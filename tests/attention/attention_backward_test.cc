@@ -11,7 +11,7 @@
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
 #include "tests/support/targets.h"
 

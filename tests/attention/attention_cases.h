@@ -155,7 +155,8 @@ struct CaseMemory {
   explicit CaseMemory(const AttentionCase& c, const LoadRotation* rotation = nullptr)
       : cache(c.kv_heads, c.head_dim, c.keys),
         out(c.q.size(), NAN),
-        log_sum_exp(static_cast<size_t>(c.queries * c.heads), NAN) {
+        log_sum_exp(static_cast<size_t>(c.queries * c.heads), NAN),
+        entropy(log_sum_exp) {
     cache.Append(TensorView::Of(c.k.data(), {c.keys, c.kv_heads, c.head_dim}),
                  TensorView::Of(c.v.data(), {c.keys, c.kv_heads, c.head_dim}));
     args.q = TensorView::Of(c.q.data(), {c.queries, c.heads, c.head_dim});
@@ -192,6 +193,7 @@ struct CaseMemory {
 
   KvCache cache;
   std::vector<float> out, log_sum_exp;
+  std::vector<float> entropy;  // for args.entropy, where a test asks for it
   std::vector<int64_t> starts, query_starts;
   AttentionArgs args;
 };

@@ -146,6 +146,9 @@ TEST_F(AttentionErrors, LogSumExpOfAnotherSize) {
   std::vector<float> room(11);
   args_.log_sum_exp = room;
   Refused("log_sum_exp: expected room for 12 numbers, got 11");
+  args_.log_sum_exp = {};
+  args_.entropy = room;
+  Refused("entropy: expected room for 12 numbers, got 11");
 }
 TEST_F(AttentionErrors, PositionsThatFallOrAreTooFew) {
   const std::vector<int64_t> three{4, 5, 6}, falls{0, 1, 2, 1, 5},

@@ -9,8 +9,9 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
+#include "tests/attention/attention_reference.h"
 #include "tests/support/targets.h"
 
 namespace ropewalk {
@@ -23,6 +24,7 @@ constexpr double kTolerance = 2e-5;
 void ExpectReference(const AttentionCase& c, const std::string& what,
                      double tolerance = kTolerance) {
   CaseMemory m(c);
+  m.args.entropy = m.entropy;
   Attention(m.args);
   const auto expected = reference::Attention(c);
   double worst = 0, worst_lse = 0;
@@ -40,6 +42,7 @@ void ExpectReference(const AttentionCase& c, const std::string& what,
                               << c.head_dim << ", " << c.queries << " of " << c.keys
                               << " tokens, window " << c.window << (c.causal ? "" : ", all ways");
   EXPECT_LE(worst_lse, tolerance) << what << ", log-sum-exp";
+  EXPECT_LE(MaxDifference(m.entropy, expected.entropy), tolerance) << what << ", entropy";
 }
 
 void ExpectEveryForm(AttentionCase c, bool running, double tolerance = kTolerance) {
@@ -178,6 +181,9 @@ TEST(AttentionForms, AQueryThatSeesNothingGivesZeros) {
   Attention(m.args);
   for (int64_t i = 0; i < 20 * 2 * 16; ++i) ASSERT_EQ(m.out[i], 0.0f);
   for (int64_t i = 0; i < 20 * 2; ++i) ASSERT_EQ(m.log_sum_exp[i], -INFINITY);
+  m.args.entropy = m.entropy;
+  Attention(m.args);
+  for (int64_t i = 0; i < 20 * 2; ++i) ASSERT_EQ(m.entropy[i], 0);
   ExpectReference(c, "no form");
   c.sinks = {0.5f, -3.0f};
   ExpectReference(c, "sinks");
@@ -246,6 +252,48 @@ TEST(AttentionForms, NaNStaysInItsRow) {
       ASSERT_EQ(std::isnan(m.out[i]), i / 16 == 200 * 2 + 1) << f.name << " " << i;
     }
   }
+}
+
+// Who asks for the entropy gets the same bits of everything else, one span or several, and the same
+// entropy whatever the threads.
+TEST(AttentionForms, EntropyChangesNoBit) {
+  const int threads = NumThreads();
+  for (const int64_t queries : {700, 1}) {
+    AttentionCase c = MakeCase(4, 2, 32, 1900, queries);
+    for (const NamedForm& f : EveryForm(c, true)) {
+      c.form = f.form;
+      CaseMemory plain(c), one(c), more(c);
+      plain.args.log_sum_exp = {};
+      Attention(plain.args);
+      one.args.log_sum_exp = {};
+      one.args.entropy = one.entropy;
+      SetNumThreads(1);
+      Attention(one.args);
+      EXPECT_EQ(one.out, plain.out) << f.name;
+      more.args.entropy = more.entropy;
+      SetNumThreads(3);
+      Attention(more.args);
+      EXPECT_EQ(more.entropy, one.entropy) << f.name;
+      SetNumThreads(threads);
+    }
+  }
+}
+
+// Equal scores: ln of the keys seen. One key with all the weight: 0, not less.
+TEST(AttentionForms, EntropyOfEqualScoresAndOfOne) {
+  AttentionCase c = MakeCase(2, 1, 16, 5000, 5000);
+  c.q.assign(c.q.size(), 0.0f);
+  CaseMemory m(c);
+  m.args.entropy = m.entropy;
+  Attention(m.args);
+  for (int64_t i = 0; i < c.queries; ++i) {
+    ASSERT_NEAR(m.entropy[2 * i], std::log(static_cast<double>(i + 1)), 2e-6) << i;
+  }
+  c.form = SlopeForm{{1e4f, 1e4f}, {}};
+  CaseMemory steep(c);
+  steep.args.entropy = steep.entropy;
+  Attention(steep.args);
+  for (const float x : steep.entropy) ASSERT_EQ(x, 0.0f);
 }
 
 // Prefill, chunks and decoding: every query gets what it gets in one call.

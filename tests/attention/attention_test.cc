@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ropewalk/base/threads.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_reference.h"
 #include "tests/support/targets.h"
 

@@ -7,7 +7,7 @@ static double loss(const problem* p, const float* weights) {
   double* sums = malloc((size_t)(p->queries * p->heads) * sizeof *sums);
   double sum = 0;
   int64_t i;
-  reference(p, out, sums);
+  reference(p, out, sums, NULL);
   for (i = 0; i < count; ++i) sum += out[i] * weights[i];
   free(out);
   free(sums);

@@ -166,22 +166,25 @@ static inline double bias(const problem* p, double scale, int64_t t, int64_t h, 
   }
 }
 
-/* out: [queries, heads, dim]; log_sum_exp: [queries, heads]. */
-static inline void reference(const problem* p, double* out, double* log_sum_exp) {
+/* out: [queries, heads, dim]; log_sum_exp and entropy (or NULL): [queries, heads]. */
+static inline void reference(const problem* p, double* out, double* log_sum_exp, double* entropy) {
   double* scores = malloc((size_t)p->keys * sizeof *scores);
   int64_t t, h, j, n;
   for (t = 0; t < p->queries; ++t) {
     for (h = 0; h < p->heads; ++h) {
       double* o = out + (t * p->heads + h) * p->dim;
       const double scale = p->scale * (p->temperatures == NULL ? 1 : p->temperatures[t]);
-      double top = p->sinks == NULL ? -INFINITY : p->sinks[h], sum = 0;
+      double top = p->sinks == NULL ? -INFINITY : p->sinks[h], sum = 0, weighted = 0;
       for (j = 0; j < p->keys; ++j) {
         if (!sees(p, t, j)) continue;
         scores[j] = scale * product(p, t, h, j) + bias(p, scale, t, h, j);
         if (p->cap > 0) scores[j] = p->cap * tanh(scores[j] / p->cap);
         if (scores[j] > top) top = scores[j];
       }
-      if (p->sinks != NULL) sum = exp(p->sinks[h] - top);
+      if (p->sinks != NULL) {
+        sum = exp(p->sinks[h] - top);
+        weighted = sum * (p->sinks[h] - top);
+      }
       for (n = 0; n < p->dim; ++n) o[n] = 0;
       for (j = 0; j < p->keys; ++j) {
         const float* value = p->v + (j * p->kv_heads + h / (p->heads / p->kv_heads)) * p->dim;
@@ -191,6 +194,7 @@ static inline void reference(const problem* p, double* out, double* log_sum_exp)
         if (!sees(p, t, j)) continue;
         weight = exp(scores[j] - top);
         sum += weight;
+        weighted += weight * (scores[j] - top);
         if (f->kind == ROPEWALK_CONTENT && f->value_rows != NULL) {
           const int64_t d = query_position(p, t) - key_position(p, j);
           more = row(f, f->value_rows, h, f->row_of[column(f, d)]);
@@ -199,6 +203,7 @@ static inline void reference(const problem* p, double* out, double* log_sum_exp)
       }
       for (n = 0; n < p->dim; ++n) o[n] /= sum > 0 ? sum : 1;
       log_sum_exp[t * p->heads + h] = top + log(sum);
+      if (entropy != NULL) entropy[t * p->heads + h] = sum > 0 ? log(sum) - weighted / sum : 0;
     }
   }
   free(scores);

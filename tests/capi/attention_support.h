@@ -43,7 +43,7 @@ typedef struct call {
   ropewalk_form* form;
   ropewalk_load_rotation* rotation;
   ropewalk_tensor q, out;
-  float *result, *log_sum_exp;
+  float *result, *log_sum_exp, *entropy;
   ropewalk_attention_args args;
 } call;
 
@@ -67,6 +67,7 @@ static inline void make_call(const problem* p, const ropewalk_bias* method, call
   }
   c->result = malloc((size_t)(p->queries * p->heads * p->dim) * sizeof(float));
   c->log_sum_exp = malloc((size_t)(p->queries * p->heads) * sizeof(float));
+  c->entropy = malloc((size_t)(p->queries * p->heads) * sizeof(float));
   c->q = tensor(p->q, ROPEWALK_F32, p->queries, p->heads, p->dim);
   c->out = tensor(c->result, ROPEWALK_F32, p->queries, p->heads, p->dim);
   c->args.size = sizeof c->args;
@@ -86,6 +87,7 @@ static inline void make_call(const problem* p, const ropewalk_bias* method, call
   c->args.document_starts = p->starts;
   c->args.num_documents = p->num_starts;
   c->args.log_sum_exp = c->log_sum_exp;
+  c->args.entropy = c->entropy;
 }
 static inline void free_call(call* c) {
   ropewalk_kv_cache_destroy(c->cache);
@@ -93,6 +95,7 @@ static inline void free_call(call* c) {
   ropewalk_load_rotation_destroy(c->rotation);
   free(c->result);
   free(c->log_sum_exp);
+  free(c->entropy);
 }
 
 /* The library's numbers are the reference's: outputs of size 1, sums of logarithms of any size. */
@@ -100,14 +103,19 @@ static inline void expect_same(const problem* p, const ropewalk_bias* method, co
   const int64_t rows = p->queries * p->heads;
   double* out = malloc((size_t)(rows * p->dim) * sizeof *out);
   double* sums = malloc((size_t)rows * sizeof *sums);
+  double* entropy = malloc((size_t)rows * sizeof *entropy);
   double worst = 0;
   int64_t i;
   call c;
   make_call(p, method, &c);
   expect(ropewalk_attention(&c.args) == ROPEWALK_OK, what, __FILE__, __LINE__);
-  reference(p, out, sums);
+  reference(p, out, sums, entropy);
   for (i = 0; i < rows * p->dim; ++i) {
     const double error = fabs(out[i] - c.result[i]);
+    if (!(error <= worst)) worst = error;
+  }
+  for (i = 0; i < rows; ++i) {
+    const double error = fabs(entropy[i] - c.entropy[i]);
     if (!(error <= worst)) worst = error;
   }
   for (i = 0; i < rows; ++i) {
@@ -122,6 +130,7 @@ static inline void expect_same(const problem* p, const ropewalk_bias* method, co
   free_call(&c);
   free(out);
   free(sums);
+  free(entropy);
 }
 
 void test_forms(void);     /* attention_forms_test.c */

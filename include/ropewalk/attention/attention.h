@@ -23,8 +23,9 @@ namespace internal {
 struct ContentColumns;
 }
 
-// Keys (rotated, unless attention turns them on load) and values of one layer, float32, in the
-// layout that the kernel reads: keys packed in blocks with tokens along the vector, values by rows.
+// Keys (rotated, unless attention rotates them on load: fused RoPE) and values of one layer,
+// float32, in the layout that the kernel reads: keys packed in blocks with tokens along the vector,
+// values by rows.
 class KvCache {
  public:
   KvCache() = default;
@@ -73,13 +74,13 @@ enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 // as its model's).
 inline constexpr std::optional<float> kScaleByHeadDim = std::nullopt;
 
-// Where a query stands and what it sees. Distance is the position of the query less that of the
-// key. Without anything the queries are the last tokens of the cache and positions count from 0.
+// The distance of a pair is the position of the query minus that of the key. By default the queries
+// are the last `tokens` entries of the KV cache, and key j has position j.
 struct AttentionArgs {
   TensorView q;    // float32 [tokens, heads, head_dim], rotated unless `rotation` is given; heads a
                    // multiple of kv_heads
   TensorView out;  // float32 [tokens, heads, head_dim]; may be q
-  const KvCache* cache = nullptr;  // already holds the keys of q: q[t] stands at
+  const KvCache* cache = nullptr;  // already holds the keys of q: q[t] is its token
                                    // cache->tokens() - tokens + t
   // Of the products of q and k, above 0. Some models scale otherwise (T5 not at all: 1), and what a
   // scaling method multiplies scores by (Frequencies::softmax_multiplier) belongs to it.
@@ -89,16 +90,16 @@ struct AttentionArgs {
   AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance
   const ScoreForm* form = nullptr;              // the bias; null: none, or the prepared one
   const PreparedForm* prepared = nullptr;       // the bias, where calls share it
-  // Null: q and the cache's keys are rotated. Else they are not, and are as they are read: keys of
-  // a cache can then be seen at other frequencies, or at the distances of a map. Then key j stands
-  // at position j, and ContentForm and kContextual are refused.
+  // Fused RoPE: q and the cache's keys come unrotated and are rotated as they are read, so the same
+  // cache serves other frequencies and distance maps. Key j then has position j; ContentForm and
+  // kContextual are refused. Null: q and the keys are rotated already.
   const LoadRotation* rotation = nullptr;
   float soft_cap = 0;                        // on score and bias together; 0: none
   std::span<const float> sinks = {};         // [heads] logits that only the denominator has
   std::span<const float> temperatures = {};  // [tokens] factors of the scale
 
-  // Cross attention, or positions that are no count: the position of each query (then queries need
-  // not be tokens of the cache) and of each key. Within a document neither may fall.
+  // Cross attention, or positions with gaps: the position of each query (then queries need not be
+  // tokens of the cache) and of each key. Within a document neither may decrease.
   std::span<const int64_t> query_positions = {};  // [tokens]
   std::span<const int64_t> key_positions = {};    // [cache->tokens()]
 
@@ -109,12 +110,15 @@ struct AttentionArgs {
 
   // [tokens, heads] natural logarithms of the denominators, for AttentionBackward; empty: none.
   std::span<float> log_sum_exp = {};
+  // [tokens, heads] entropy of each query's weights, -sum of w ln w in nats, the sink's share among
+  // them; exp of it is how many keys the query attends to. Empty: none. Changes no bit of `out`.
+  std::span<float> entropy = {};
 };
 
-// Weights below 2^-90 of the largest so far count as 0. A query that sees no key gives zeros (and
-// -infinity as log_sum_exp, or its sink). Numbers do not depend on how a sequence was cut into
-// calls beyond rounding; equal threads, equal bits. Content forms need consecutive key positions,
-// running forms queries that are tokens of the cache and a causal mask.
+// Weights below 2^-90 of the largest so far count as 0. A query that sees no key gives zeros, an
+// entropy of 0 and -infinity as log_sum_exp, or its sink. Numbers do not depend on how a sequence
+// was cut into calls beyond rounding; equal threads, equal bits. Content forms need consecutive key
+// positions, running forms queries that are tokens of the cache and a causal mask.
 void Attention(const AttentionArgs& args);
 
 }  // namespace ropewalk

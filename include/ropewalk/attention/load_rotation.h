@@ -1,6 +1,6 @@
-// Rotation on load: queries and cached keys come unrotated and attention turns them as it reads
-// them. With a distance map it turns them once for each view of the map, which keys that were
-// turned before they were cached cannot be.
+// Fused RoPE: queries and cached keys come unrotated, and attention rotates them as it reads them.
+// Position-remapping methods (ReRoPE, Self-Extend, DCA) need this: a key has another rotation in
+// each view of the map, so it cannot be rotated before it is cached.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace ropewalk {
 
 // What one rotation needs for the keys of a cache; layers and sequences that rotate alike share it.
-// Key j stands at position j, and so does the query of that token.
+// Key j has position j, and so has the query of that token.
 class LoadRotation {
  public:
   // `frequencies` are those of `spec`. Throws Error(kUnsupported) for several axes, xPos and heads
@@ -52,7 +52,7 @@ class LoadRotation {
   struct View {
     PositionMap query;
     Angles angles;
-    int table = -1;  // of its keys, -1: they stand at position 0 and stay as they are
+    int table = -1;  // of its keys, -1: they have position 0 and are not rotated
   };
 
   RotarySpec spec_;

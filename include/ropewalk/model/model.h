@@ -58,8 +58,9 @@ class Sequence {
   // [tokens, heads, head_dim], valid during the call.
   using Observer = std::function<void(int64_t layer, const TensorView& q, const TensorView& k)>;
   void Observe(Observer observer) { observer_ = std::move(observer); }
-  // Called for every layer and chunk with what attention is given, before it runs; valid during the
-  // call. The last layer attends only for rows that somebody reads.
+  // Called for every layer and chunk with the arguments of its attention, after it ran, and in them
+  // the entropy of its rows; valid during the call. The last layer attends only for rows that
+  // somebody reads.
   using AttentionObserver = std::function<void(int64_t layer, const AttentionArgs& args)>;
   void ObserveAttention(AttentionObserver observer) { attention_observer_ = std::move(observer); }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 namespace ropewalk::internal {
 
@@ -37,8 +37,8 @@ struct BackwardTile {
   float* d_q;
   int64_t d_q_token_stride, d_q_head_stride;
   const float* packed_values;  // of the key head, as keys are
-  const float* key_rows;       // [views, keys, value_stride], turned, padded with zeros
-  float* d_keys;               // [views, keys, value_stride], turned, in units of ln 2
+  const float* key_rows;       // [views, keys, value_stride], rotated, padded with zeros
+  float* d_keys;               // [views, keys, value_stride], rotated, in units of ln 2
   int64_t view_stride;         // of those two
   float* d_values;             // [keys, value_stride]
   const BackwardTables* tables;

@@ -1,13 +1,13 @@
-#include "src/attention/attention_backward.h"
+#include "ropewalk/attention/backward.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <string>
 
-#include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_head.h"
+#include "src/attention/head_memory.h"
+#include "src/attention/kernel/backward_tile.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
@@ -19,7 +19,7 @@ using internal::ContentColumns;
 using internal::FormRun;
 using internal::FormSums;
 using internal::HeadMemory;
-using internal::KeyTurns;
+using internal::KeyRotations;
 using internal::kTileRows;
 
 constexpr float kLn2 = 0.693147181f;
@@ -132,8 +132,8 @@ struct Worker {
   int64_t forward_floats;
   AlignedBuffer<float> scratch, contextual;
 
-  Worker(const Call& call, const KeyTurns& turns)
-      : head(*call.forward.cache, call.run.rotation, turns) {
+  Worker(const Call& call, const KeyRotations& rotations)
+      : head(*call.forward.cache, call.run.rotation, rotations) {
     const int64_t dim = call.forward.q.shape[2], rows = call.tile_tokens * call.group;
     forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
     const int views = std::max(1, call.run.rotation.views);
@@ -265,10 +265,10 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   // Five products of two operations for each pair of tokens.
   const int64_t work_ns = f.q.shape[0] * heads * f.cache->tokens() * f.q.shape[2] / 10;
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), kv_heads));
-  const KeyTurns turns(*f.cache, call.run.rotation);
+  const KeyRotations rotations(*f.cache, call.run.rotation);
   std::vector<Worker> workers;
   workers.reserve(static_cast<size_t>(threads));
-  for (int t = 0; t < threads; ++t) workers.emplace_back(call, turns);
+  for (int t = 0; t < threads; ++t) workers.emplace_back(call, rotations);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t h = 0; h < kv_heads; ++h) {
     RunHead(call, h, workers[static_cast<size_t>(omp_get_thread_num())],

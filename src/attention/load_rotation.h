@@ -1,4 +1,4 @@
-// Rotation on load, for the kernel to read.
+// Fused RoPE, for the kernel to read.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ struct LoadRotationAccess {
 
 namespace internal {
 
-// One call's.
+// Of one call.
 struct RotationRun {
   const LoadRotation* rotation = nullptr;
   int views = 0;
   int64_t pairs = 0, queries = 0;
   std::vector<int32_t> dims;        // [pairs, 2]: the two elements of each pair
-  std::vector<int32_t> still;       // elements that do not rotate
+  std::vector<int32_t> unrotated;   // elements that do not rotate
   AlignedBuffer<float> query_rows;  // [views, queries, 2, pairs]
   // The keys that a query sees through a view, where there are several: [views, queries].
   std::vector<int64_t> begin, end;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_form.h"
+#include "src/attention/form.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -51,10 +51,11 @@ void CheckNumbers(const AttentionArgs& args, int64_t tokens, int64_t heads) {
   }
   CheckSpan("sinks", args.sinks, heads, "query head");
   CheckSpan("temperatures", args.temperatures, tokens, "query");
-  if (!args.log_sum_exp.empty() &&
-      static_cast<int64_t>(args.log_sum_exp.size()) != tokens * heads) {
-    Refuse("log_sum_exp: expected room for " + std::to_string(tokens * heads) + " numbers, got " +
-           std::to_string(args.log_sum_exp.size()));
+  for (const auto& [name, room] :
+       {std::pair{"log_sum_exp", args.log_sum_exp}, std::pair{"entropy", args.entropy}}) {
+    if (room.empty() || static_cast<int64_t>(room.size()) == tokens * heads) continue;
+    Refuse(std::string(name) + ": expected room for " + std::to_string(tokens * heads) +
+           " numbers, got " + std::to_string(room.size()));
   }
 }
 

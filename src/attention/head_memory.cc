@@ -1,4 +1,4 @@
-#include "src/attention/attention_head.h"
+#include "src/attention/head_memory.h"
 
 #include <algorithm>
 
@@ -17,16 +17,16 @@ void Transpose(int64_t rows, int64_t columns, const float* from, int64_t from_st
 
 }  // namespace
 
-KeyTurns::KeyTurns(const KvCache& cache, const RotationRun& rotation) {
-  const int64_t keys = cache.tokens();
-  reach.assign(static_cast<size_t>(std::max(1, rotation.views)), {0, keys});
+KeyRotations::KeyRotations(const KvCache& cache, const RotationRun& rotation) {
+  const int64_t tokens = cache.tokens();
+  keys.assign(static_cast<size_t>(std::max(1, rotation.views)), {0, tokens});
   if (rotation.rotation == nullptr || rotation.queries == 0) return;
   for (int v = 0; v < rotation.views; ++v) {
-    auto& [begin, end] = reach[static_cast<size_t>(v)];
-    if (rotation.views > 1) {  // ranges rise from query to query
-      begin = std::min(keys, rotation.begin[v * rotation.queries] / kBlock * kBlock);
+    auto& [begin, end] = keys[static_cast<size_t>(v)];
+    if (rotation.views > 1) {  // ranges ascend from query to query
+      begin = std::min(tokens, rotation.begin[v * rotation.queries] / kBlock * kBlock);
       end = rotation.end[(v + 1) * rotation.queries - 1];
-      end = std::min(keys, (end + kBlock - 1) / kBlock * kBlock);
+      end = std::min(tokens, (end + kBlock - 1) / kBlock * kBlock);
     }
     rows.emplace_back();
     if (begin >= end) continue;
@@ -41,14 +41,15 @@ KeyTurns::KeyTurns(const KvCache& cache, const RotationRun& rotation) {
   }
 }
 
-HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation, const KeyTurns& turns)
+HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation,
+                       const KeyRotations& rotations)
     : cache_(cache),
       rotation_(rotation),
-      turns_(turns),
+      rotations_(rotations),
       dim_(cache.head_dim()),
       stride_(AttentionAccess::ValueStride(cache.head_dim())) {
   const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * dim_;
-  const auto floats = static_cast<size_t>(view_stride()) * turns.reach.size();
+  const auto floats = static_cast<size_t>(view_stride()) * rotations.keys.size();
   packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed), 0.0f);
   key_rows_ = AlignedBuffer<float>(floats);
   d_keys_ = AlignedBuffer<float>(floats);
@@ -73,8 +74,8 @@ void HeadMemory::Load(int64_t kv_head) {
 
 void HeadMemory::LoadKeys(int64_t kv_head) {
   const float* packed = AttentionAccess::Keys(cache_, kv_head);
-  for (size_t v = 0; v < turns_.reach.size(); ++v) {
-    const auto [begin, end] = turns_.reach[v];
+  for (size_t v = 0; v < rotations_.keys.size(); ++v) {
+    const auto [begin, end] = rotations_.keys[v];
     float* rows = key_rows_.data() + static_cast<int64_t>(v) * view_stride();
     for (int64_t j = begin; j < end; j += kBlock) {
       const int64_t count = std::min(kBlock, end - j);
@@ -84,30 +85,31 @@ void HeadMemory::LoadKeys(int64_t kv_head) {
         std::fill(row + dim_, row + stride_, 0.0f);
       }
     }
-    Turn(v, /*back=*/false, rows);
+    Rotate(v, /*adjoint=*/false, rows);
     if (begin >= end) continue;
     std::fill_n(d_keys_.data() + static_cast<int64_t>(v) * view_stride() + begin * stride_,
                 (end - begin) * stride_, 0.0f);
   }
 }
 
-void HeadMemory::Turn(size_t view, bool back, float* rows) const {
-  if (turns_.rows.empty() || turns_.rows[view].size() == 0) return;
-  const auto [begin, end] = turns_.reach[view];
-  TurnRows(rotation_, turns_.rows[view].data(), end - begin, back, rows + begin * stride_, stride_);
+void HeadMemory::Rotate(size_t view, bool adjoint, float* rows) const {
+  if (rotations_.rows.empty() || rotations_.rows[view].size() == 0) return;
+  const auto [begin, end] = rotations_.keys[view];
+  RotateRows(rotation_, rotations_.rows[view].data(), end - begin, adjoint, rows + begin * stride_,
+             stride_);
 }
 
 void HeadMemory::WriteKeys(float factor, const TensorView& to, int64_t kv_head) {
-  for (size_t v = 0; v < turns_.reach.size(); ++v) {
-    const auto [begin, end] = turns_.reach[v];
+  for (size_t v = 0; v < rotations_.keys.size(); ++v) {
+    const auto [begin, end] = rotations_.keys[v];
     float* own = d_keys_.data() + static_cast<int64_t>(v) * view_stride();
-    Turn(v, /*back=*/true, own);
+    Rotate(v, /*adjoint=*/true, own);
     for (int64_t j = 0; j < cache_.tokens(); ++j) {
       float* row = static_cast<float*>(to.data) + j * to.strides[0] + kv_head * to.strides[1];
       const bool reached = j >= begin && j < end;
       for (int64_t i = 0; reached && i < dim_; ++i) {
-        const float turned = factor * own[j * stride_ + i];
-        row[i] = v == 0 ? turned : row[i] + turned;
+        const float rotated = factor * own[j * stride_ + i];
+        row[i] = v == 0 ? rotated : row[i] + rotated;
       }
       if (v == 0 && !reached) std::fill_n(row, dim_, 0.0f);
     }

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "ropewalk/attention/attention.h"
-#include "src/attention/attention_form.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/form.h"
+#include "src/attention/load_rotation.h"
 
 namespace ropewalk {
 
@@ -57,21 +57,22 @@ struct AttentionTile {
   int64_t first_token, first_head;
   const int64_t *seen_begin, *seen_end;  // [tokens], of QueryRanges
   const FormRun* form;                   // null: no bias
-  const RotationRun* rotation;           // null: queries and keys are turned already
+  const RotationRun* rotation;           // null: q and keys are rotated already
   float soft_cap;                        // 0: none
   const float* temperatures;             // [tokens] or null
   const float* sinks;                    // [group] or null
   float scale;
   float* log_sum_exp;  // [tokens, log_sum_exp_stride] or null
+  float* entropy;      // as log_sum_exp
   int64_t log_sum_exp_stride;
   float* scratch;           // ScratchFloats(rows, head_dim) and FormScratchFloats
   float* rotation_scratch;  // RotationScratchFloats
-  // When not null, `out` is left alone and each row gives its value_stride unnormalised sums, its
-  // maximum (of scores in units of log 2) and its sum of weights here.
-  float* partial;  // [rows, value_stride + 2]
+  // When not null, `out` is left alone and each row gives its value_stride unnormalised sums and
+  // its RowSums here.
+  float* partial;  // [rows, value_stride + kRowSums]
 };
 
-// What is made once a call, before its tiles.
+// What is made once per call, before its tiles.
 struct AttentionRun {
   QueryRanges ranges;
   FormRun form;
@@ -94,7 +95,8 @@ int64_t TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group, 
 constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim);
   // scores, queries, outputs, sums by lane, maxima; whole cache lines, so that threads share none
-  const int64_t floats = rows * (kScoreStride + 2 * value_stride + AttentionAccess::kMaxLanes + 1);
+  const int64_t floats =
+      rows * (kScoreStride + 2 * value_stride + 2 * AttentionAccess::kMaxLanes + 1);
   return (floats + AttentionAccess::kMaxLanes - 1) / AttentionAccess::kMaxLanes *
          AttentionAccess::kMaxLanes;
 }
@@ -115,9 +117,19 @@ int64_t FormScratchFloats(const FormRun& form, int64_t rows, int64_t group, int6
 // Any finite score is above; far enough from it that a difference stays a number.
 inline constexpr float kNoScore = -1.7e38f;
 
-// The end of a row's softmax from its maximum (in units of log 2) and its sum of weights: the
-// factor that normalises its sums. Adds the sink and writes the log-sum-exp.
-float FinishRow(const AttentionTile& tile, int64_t group_head, int64_t token, float max, float sum);
+// What the softmax keeps of a row, with scores s in units of log 2.
+struct RowSums {
+  float max;                 // of s
+  float sum;                 // of the weights 2^(s - max)
+  float weighted_score = 0;  // sum of 2^(s - max) (s - max), for the entropy
+};
+inline constexpr int64_t kRowSums = 3;
+
+// The end of a row's softmax: the factor that normalises its sums of values. Adds the sink and
+// writes the log-sum-exp.
+float FinishRow(const AttentionTile& tile, int64_t group_head, int64_t token, RowSums row);
+// Writes the entropy of a row's weights, where it is wanted.
+void WriteEntropy(const AttentionTile& tile, int64_t group_head, int64_t token, RowSums row);
 
 void AttendTile(const AttentionTile& tile) noexcept;
 

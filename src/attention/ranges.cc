@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_form.h"
+#include "src/attention/form.h"
 
 namespace ropewalk::internal {
 namespace {

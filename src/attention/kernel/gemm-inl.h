@@ -1,16 +1,16 @@
-// What the bodies of attention are made of: the micro kernel, 2^x and tanh; once a target.
-#if defined(ROPEWALK_ATTENTION_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ROPEWALK_ATTENTION_GEMM_INL_H_
-#undef ROPEWALK_ATTENTION_GEMM_INL_H_
+// The micro kernel of matrix products, 2^x and tanh. Compiled once per SIMD target.
+#if defined(ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
 #else
-#define ROPEWALK_ATTENTION_GEMM_INL_H_
+#define ROPEWALK_ATTENTION_KERNEL_GEMM_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "src/attention/attention_cpu.h"
+#include "src/attention/kernel/tile.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
@@ -19,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
+constexpr int64_t kLanes = hn::MaxLanes(D());
 
 // The micro kernel holds kRows x kVecs sums in registers: 24 of 32, or 12 of 16.
 constexpr int kRows = kMicroRows;
@@ -47,7 +48,6 @@ HWY_INLINE void MultiplyPanel(const float* HWY_RESTRICT a, int64_t a_stride,
                               const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
                               bool accumulate, float* HWY_RESTRICT c, int64_t c_stride) {
   const D d;
-  constexpr int64_t kLanes = hn::MaxLanes(D());
   V sums[rows][vecs];
   HWY_UNROLL(8)
   for (int r = 0; r < rows; ++r) {
@@ -105,7 +105,6 @@ template <bool transposed = false>
 HWY_INLINE void Multiply(int64_t rows, int64_t width, const float* a, int64_t a_stride,
                          const float* b, int64_t b_stride, int64_t depth, bool accumulate, float* c,
                          int64_t c_stride) {
-  constexpr int64_t kLanes = hn::MaxLanes(D());
   for (int64_t x = 0; x < width; x += kVecs * kLanes) {
     const int64_t vecs = std::min<int64_t>(kVecs, (width - x) / kLanes);
     switch (vecs) {
@@ -126,6 +125,32 @@ HWY_INLINE void Multiply(int64_t rows, int64_t width, const float* a, int64_t a_
                                         c + x, c_stride);
     }
   }
+}
+
+constexpr int64_t kBackwardSlice = 64;  // rows or keys that are summed over at a time
+constexpr int64_t kBackwardWidth = 64;  // dims
+
+// c [columns, width] += a^T b, a [depth, columns], b [depth, width].
+inline void MultiplyTransposed(const float* a, int64_t a_stride, int64_t columns, const float* b,
+                               int64_t depth, int64_t b_stride, int64_t width, float* c,
+                               int64_t c_stride) {
+  for (int64_t x = 0; x < width; x += kBackwardWidth) {
+    const int64_t part = std::min(kBackwardWidth, width - x);
+    for (int64_t i = 0; i < columns; i += kRows) {
+      Multiply<true>(std::min<int64_t>(kRows, columns - i), part, a + i, a_stride, b + x, b_stride,
+                     depth, /*accumulate=*/true, c + i * c_stride + x, c_stride);
+    }
+  }
+}
+
+// to = from * factor, [count]. `to` may be `from`.
+inline void Scale(int64_t count, const float* from, V factor, float* to) {
+  const D d;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factor), d, to + i);
+  }
+  for (; i < count; ++i) to[i] = from[i] * hn::GetLane(factor);
 }
 
 // x = 2^x for count vectors at once (one alone waits for its own latencies), x <= 0, within 2 ULP;

@@ -1,4 +1,4 @@
-// What is made once a call from positions, documents and a score form, for the kernel to read.
+// What is made once per call from positions, documents and a score form, for the kernel to read.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/buffer.h"
-#include "src/attention/attention_rotation.h"
+#include "src/attention/load_rotation.h"
 
 namespace ropewalk::internal {
 

@@ -1,4 +1,4 @@
-#include "src/attention/attention_form.h"
+#include "src/attention/form.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
-#include "src/attention/attention_backward.h"
+#include "src/attention/kernel/backward_tile.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -44,8 +44,8 @@ int64_t FirstSeen(const QueryRanges& ranges, const RotationRun& rotation, int64_
 
 // A DistanceForm or ContentForm, which has `columns` distances.
 template <class Form>
-void CheckReach(const char* name, const Form& f, int64_t columns, const QueryRanges& ranges,
-                const RotationRun& rotation) {
+void CheckKnownDistances(const char* name, const Form& f, int64_t columns,
+                         const QueryRanges& ranges, const RotationRun& rotation) {
   if (f.repeats_ahead && f.repeats_behind) return;
   const auto distance = [&](int64_t t, int64_t j) {
     return ranges.consecutive ? ranges.base[t] - j
@@ -189,9 +189,10 @@ FormRun PrepareForm(const AttentionArgs& args, const QueryRanges& ranges) {
 
 void CheckDistances(const ScoreForm& form, const QueryRanges& ranges, const RotationRun& rotation) {
   if (const auto* f = std::get_if<DistanceForm>(&form)) {
-    CheckReach("DistanceForm", *f, f->columns, ranges, rotation);
+    CheckKnownDistances("DistanceForm", *f, f->columns, ranges, rotation);
   } else if (const auto* rows = std::get_if<ContentForm>(&form)) {
-    CheckReach("ContentForm", *rows, static_cast<int64_t>(rows->row_of.size()), ranges, rotation);
+    CheckKnownDistances("ContentForm", *rows, static_cast<int64_t>(rows->row_of.size()), ranges,
+                        rotation);
   }
 }
 
@@ -207,20 +208,6 @@ BackwardTables MakeBackwardTables(const ScoreForm& form, const ContentColumns* c
     return {PadRows(c, f->rows, f->head_dim, f->position_rows), {}, {}};
   }
   return {};
-}
-
-int64_t FormScratchFloats(const FormRun& run, int64_t rows, int64_t group, int64_t head_dim) {
-  const int64_t stride = AttentionAccess::ValueStride(head_dim);
-  if (std::holds_alternative<PairForm>(*run.form)) return rows * kScoreStride;
-  if (std::holds_alternative<ContentForm>(*run.form)) {
-    return rows * stride + kChunkTokens * kColumnStride + kScoreStride +
-           kBlock * (stride + kKeyColumns);
-  }
-  if (const auto* running = std::get_if<RunningForm>(run.form);
-      running != nullptr && running->kind == RunningForm::Kind::kContextual) {
-    return rows * (stride + run.content->PaddedColumns() + 16) + kScoreStride;
-  }
-  return group * kBandStride;
 }
 
 }  // namespace ropewalk::internal

@@ -1,0 +1,251 @@
+// The online softmax of a tile (Milakov & Gimelshein 2018, arXiv 1805.02867), and the sums of
+// values under its weights. Compiled once per SIMD target.
+#if defined(ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
+#undef ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
+#else
+#define ROPEWALK_ATTENTION_KERNEL_SOFTMAX_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/attention/kernel/views-inl.h"
+#include "src/attention/terms/term-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ropewalk::internal {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kValueSlice = 128;  // keys: 32 KiB of values at 64 dims
+
+// Score with the bias of its row, in place.
+template <bool biased>
+HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
+  const D d;
+  V x = hn::Load(d, scores + k);
+  if constexpr (biased) {
+    x = bias.AddTo(x, k);
+    hn::Store(x, d, scores + k);
+  }
+  return x;
+}
+
+// score = cap tanh((score + bias) / cap) for keys begin .. end of a row, in units of log 2. `bias`
+// may be null.
+inline void CapRow(const Tile& tile, int64_t r, const RowBias* bias, int64_t begin, int64_t end) {
+  const D d;
+  float* scores = tile.scores + r * kScoreStride;
+  const V cap = hn::Set(d, tile.t.soft_cap * kLog2E);
+  const V inverse = hn::Set(d, 1.0f / (tile.t.soft_cap * kLog2E));
+  const RowBias own = bias == nullptr ? RowBias() : *bias;
+  for (int64_t k = begin; k < end; k += kLanes) {
+    V x = hn::Load(d, scores + k);
+    if (bias != nullptr) x = own.AddTo(x, k);
+    hn::Store(hn::Mul(cap, Tanh(hn::Mul(x, inverse))), d, scores + k);
+  }
+}
+
+class Softmax {
+ public:
+  Softmax(const Tile& tile, const Scores& scores)
+      : tile_(tile), scores_(scores), t_(tile.t), value_stride_(t_.value_stride) {}
+
+  // Once per tile of queries.
+  void Begin() {
+    std::fill_n(tile_.maxima, tile_.rows, kNoScore);
+    std::memset(tile_.sums, 0, sizeof(float) * tile_.rows * value_stride_);
+    std::memset(tile_.weights, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
+    if (t_.entropy == nullptr) return;
+    std::memset(tile_.weighted_scores, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
+  }
+
+  // Once per tile of keys: scores become weights.
+  template <class Term>
+  void Run(Term& term) {
+    for (int64_t row = 0; row < tile_.rows; row += kRows) {
+      const RowGroup g = tile_.Group(row);
+      if (g.begin >= g.end) continue;
+      const int64_t begin = Tile::Down(g.begin) - tile_.begin;
+      const int64_t end = Tile::Up(g.end) - tile_.begin;
+      if constexpr (Term::kRowBias) {
+        RowBias biases[kRows];
+        for (int64_t r = 0; r < g.rows; ++r) biases[r] = term.Bias(row + r, begin, end);
+        RunGroup(g, biases, begin, end);
+      } else {
+        RunGroup(g, nullptr, begin, end);
+      }
+    }
+  }
+
+  // sums += weights times values.
+  void AddValues() const {
+    for (int64_t i = 0; i < value_stride_; i += t_.panel_width) {
+      const int64_t width = std::min(t_.panel_width, value_stride_ - i);
+      const float* panel = t_.values + i * t_.capacity;
+      for (int64_t slice = tile_.begin; slice < tile_.end; slice += kValueSlice) {
+        for (int64_t row = 0; row < tile_.rows; row += kRows) {
+          const RowGroup g = tile_.Group(row);
+          const int64_t begin = std::max(g.begin, slice);
+          const int64_t end = std::min(g.end, slice + kValueSlice);
+          if (begin >= end) continue;
+          Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin,
+                   kScoreStride, panel + begin * width, width, end - begin, /*accumulate=*/true,
+                   tile_.sums + row * value_stride_ + i, value_stride_);
+        }
+      }
+    }
+  }
+
+  void WriteOut() const {
+    for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
+      float* out = t_.out + token * t_.out_token_stride;
+      for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        const RowSums row = Sums(r);
+        const float factor = FinishRow(t_, h, token, row);
+        WriteEntropy(t_, h, token, row);
+        Scale(t_.head_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
+              out + h * t_.out_head_stride);
+      }
+    }
+  }
+
+  // What Merge of attention.cc reads.
+  void WritePartial() const {
+    for (int64_t r = 0; r < tile_.rows; ++r) {
+      float* to = t_.partial + r * (value_stride_ + kRowSums);
+      std::memcpy(to, tile_.sums + r * value_stride_, sizeof(float) * value_stride_);
+      const RowSums row = Sums(r);
+      to[value_stride_] = row.max;
+      to[value_stride_ + 1] = row.sum;
+      to[value_stride_ + 2] = row.weighted_score;
+    }
+  }
+
+ private:
+  // `biases`, of each row, may be null.
+  HWY_NOINLINE void RunGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
+                             int64_t end) const {
+    if (t_.soft_cap != 0) {
+      for (int64_t r = 0; r < g.rows; ++r) {
+        CapRow(tile_, g.row + r, biases == nullptr ? nullptr : biases + r, begin, end);
+      }
+      biases = nullptr;
+    }
+    for (int64_t r = 0; r < g.rows; ++r) scores_.Mask(g.row + r, begin, end);
+    if (biases != nullptr) {
+      WeightGroup<true>(g, biases, begin, end);
+    } else {
+      WeightGroup<false>(g, biases, begin, end);
+    }
+  }
+
+  // Maxima of all rows first: their reductions over lanes have long latencies that overlap.
+  template <bool biased>
+  HWY_INLINE void WeightGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
+                              int64_t end) const {
+    const D d;
+    float maxima[kRows];
+    for (int64_t r = 0; r < g.rows; ++r) {
+      float* scores = tile_.scores + (g.row + r) * kScoreStride;
+      RowBias bias;
+      if constexpr (biased) bias = biases[r];
+      V max0 = hn::Set(d, tile_.maxima[g.row + r]), max1 = max0;
+      int64_t k = begin;
+      for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
+        max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
+        max1 = hn::Max(max1, Biased<biased>(scores, bias, k + kLanes));
+      }
+      if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
+      maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+    }
+    if (t_.entropy != nullptr) {
+      for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
+    }
+    for (int64_t r = 0; r < g.rows; ++r) WeightRow(g.row + r, maxima[r], begin, end);
+  }
+
+  // weighted_scores += 2^x x, x = score - max: a pass of its own, before the scores become weights,
+  // so that who does not ask pays nothing.
+  HWY_NOINLINE void AddToEntropy(int64_t r, float new_max, int64_t begin, int64_t end) const {
+    const D d;
+    const float* scores = tile_.scores + r * kScoreStride;
+    float* by_lane = tile_.weighted_scores + r * AttentionAccess::kMaxLanes;
+    // Weights below 2^-90 are 0; x of masked keys, and of the first maximum, becomes a number.
+    const V max = hn::Set(d, new_max), least = hn::Set(d, -128.0f);
+    V sum = hn::Load(d, by_lane);
+    if (new_max != tile_.maxima[r]) {
+      const V x = hn::Max(hn::Sub(hn::Set(d, tile_.maxima[r]), max), least);
+      const V weights = hn::Load(d, tile_.weights + r * AttentionAccess::kMaxLanes);
+      V factor = x;
+      Exp2<1>(&factor);
+      sum = hn::Mul(factor, hn::MulAdd(x, weights, sum));
+    }
+    for (int64_t k = begin; k < end; k += kLanes) {
+      const V x = hn::Max(hn::Sub(hn::Load(d, scores + k), max), least);
+      V weight = x;
+      Exp2<1>(&weight);
+      sum = hn::MulAdd(weight, x, sum);
+    }
+    hn::Store(sum, d, by_lane);
+  }
+
+  // Scores to weights in place; gives sum + weights.
+  template <int count>
+  static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V max, V sum) {
+    const D d;
+    V w[count];
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i) w[i] = hn::Sub(hn::Load(d, scores + i * kLanes), max);
+    Exp2<count>(w);
+    HWY_UNROLL(4)
+    for (int i = 0; i < count; ++i) {
+      sum = hn::Add(sum, w[i]);
+      hn::Store(w[i], d, scores + i * kLanes);
+    }
+    return sum;
+  }
+
+  HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) const {
+    const D d;
+    float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
+    float* HWY_RESTRICT weights = tile_.weights + r * AttentionAccess::kMaxLanes;
+    const V max = hn::Set(d, new_max);
+    V sum = hn::Load(d, weights);
+    if (new_max != tile_.maxima[r]) {
+      V factor = hn::Sub(hn::Set(d, tile_.maxima[r]), max);
+      Exp2<1>(&factor);
+      sum = hn::Mul(sum, factor);
+      float* out = tile_.sums + r * value_stride_;
+      for (int64_t i = 0; i < value_stride_; i += kLanes) {
+        hn::Store(hn::Mul(hn::Load(d, out + i), factor), d, out + i);
+      }
+      tile_.maxima[r] = new_max;
+    }
+    int64_t k = begin;
+    for (; k + 4 * kLanes <= end; k += 4 * kLanes) sum = WeightVectors<4>(scores + k, max, sum);
+    for (; k < end; k += kLanes) sum = WeightVectors<1>(scores + k, max, sum);
+    hn::Store(sum, d, weights);
+  }
+
+  RowSums Sums(int64_t r) const {
+    const D d;
+    const int64_t at = r * AttentionAccess::kMaxLanes;
+    RowSums row{tile_.maxima[r], hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weights + at)))};
+    if (t_.entropy != nullptr) {
+      row.weighted_score = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weighted_scores + at)));
+    }
+    return row;
+  }
+
+  const Tile& tile_;
+  const Scores& scores_;
+  const AttentionTile& t_;
+  const int64_t value_stride_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ropewalk::internal
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
