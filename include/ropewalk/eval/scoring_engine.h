@@ -17,10 +17,10 @@ namespace ropewalk {
 
 // What is known of an engine and its model without running it.
 struct EngineFacts {
-  std::string name;     // in error messages: "ropewalk decoder"
-  int64_t vocab = 0;    // token ids are 0 .. vocab - 1
-  std::string compute;  // type in which weights are multiplied, "float32": part of every result
-  int threads = 1;      // on the CPU: part of every result
+  std::string name = {};     // in error messages: "ropewalk decoder"
+  int64_t vocab = 0;         // token ids are 0 .. vocab - 1
+  std::string compute = {};  // type that weights are multiplied in, "float32"; every result has it
+  int threads = 1;           // of the CPU; every result has it
   // Floating-point operations, for estimates of time; 0: unknown. A multiplication with an addition
   // counts as 2.
   double token_flops = 0;  // one token through all layers, without pair_flops and head_flops
@@ -67,7 +67,7 @@ struct TokenScore {
 };
 
 struct Scores {
-  std::vector<std::vector<TokenScore>> tokens;  // [requests][positions of the request]
+  std::vector<std::vector<TokenScore>> tokens = {};  // [requests][positions of the request]
   // Entropy of attention: the mean over the entropy_queries of all requests, every layer and head,
   // in nats, and as a share of ln(keys seen). NaN where nothing was asked or the engine cannot
   // tell.
@@ -83,8 +83,8 @@ struct GenerateRequest {
   std::span<const int32_t> stop = {};  // ids that end a continuation, such as EOS
 };
 struct Continuation {
-  std::vector<int32_t> ids;  // at most max_tokens; without the one that ended it
-  bool stopped = false;      // by an id of `stop`
+  std::vector<int32_t> ids = {};  // at most max_tokens; without the one that ended it
+  bool stopped = false;           // by an id of `stop`
 };
 
 // An implementation overrides the private functions; requests that reach them are valid, and their
