@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/decoder_engine.h"
 #include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
@@ -82,8 +83,9 @@ void RunPerplexity(const Options& options) {
   const SweepTask task = SingleTask(options, files, spec, length);
   MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
+  const DecoderEngine engine(*decoder);
   SweepInputs inputs;
-  inputs.decoder = decoder.get();
+  inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = &text;
   if (options.dry_run) return DryRun(options, task, spec, inputs);
@@ -136,8 +138,9 @@ void RunPasskey(const Options& options) {
   }
   const SweepTask task = SingleTask(options, files, spec, length);
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
+  const DecoderEngine engine(*decoder);
   SweepInputs inputs;
-  inputs.decoder = decoder.get();
+  inputs.engine = &engine;
   inputs.tokenizer = &tokenizer;
   inputs.text = spec.passkey_text_filler ? &text : nullptr;
   if (options.dry_run) return DryRun(options, task, spec, inputs);

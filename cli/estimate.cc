@@ -16,19 +16,13 @@ namespace {
 
 constexpr double kHour = 3600;
 
-// float32: keys and values of every layer, one table of cos and sin, five more where there is a
-// distance map (two for attention, up to three for its entropy); and what a chunk needs.
-int64_t MemoryBytes(const Sweep& sweep, const Decoder& decoder) {
-  const ModelConfig& config = decoder.config();
-  const bool maps = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [](const SweepTask& task) {
-    return std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
-                       [](const LayerPlan& layer) { return layer.map.has_value(); });
-  });
-  const int64_t tables = maps ? 6 : 1;
-  const int64_t cache =
-      sweep.longest * (2 * config.layers * config.kv_heads + tables) * config.head_dim * 4;
-  const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
-  return decoder.weight_bytes() + cache + scratch;
+// Of the cell that takes most.
+int64_t MemoryBytes(const Sweep& sweep, const ScoringEngine& engine) {
+  int64_t most = 0;
+  for (const SweepTask& task : sweep.tasks) {
+    most = std::max(most, engine.MemoryBytes(task.plan, sweep.longest));
+  }
+  return most;
 }
 
 // The cells that may come behind: for each length beyond the trained one, what the setting that is
@@ -72,19 +66,20 @@ CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trial
 
 }  // namespace
 
-double SecondsPerFlop(const Decoder& decoder, const Sweep& sweep) {
+double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep) {
   constexpr int64_t kFirst = 64;     // tokens: enough for matrices, few enough for any model
+  constexpr int64_t kMost = 512;     // tokens
   constexpr double kLongEnough = 1;  // seconds: a busy machine has its say
   constexpr int kMostRuns = 8;
   const PositionPlan& plan = sweep.files.config.plan;
-  const int64_t most = std::min<int64_t>(
-      {Decoder::kChunkTokens, sweep.longest, static_cast<int64_t>(sweep.text.ids.size())});
-  Sequence sequence(decoder, plan, most, sweep.spec.angles);
+  const int64_t most =
+      std::min<int64_t>({kMost, sweep.longest, static_cast<int64_t>(sweep.text.ids.size())});
   const auto time = [&](int64_t tokens) {
-    sequence.Truncate(0);
-    const std::span<const int32_t> ids(sweep.text.ids.data(), static_cast<size_t>(tokens));
+    const ScoreRequest request{.ids = std::span(sweep.text.ids).first(static_cast<size_t>(tokens)),
+                               .positions = {tokens - 1}};
     const auto begin = std::chrono::steady_clock::now();
-    decoder.Forward(sequence, ids, nullptr, 0);
+    engine.Score({.plan = &plan, .final_length = most, .angles = sweep.spec.angles},
+                 std::span(&request, 1));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   int64_t tokens = std::min(kFirst, most);
@@ -95,7 +90,9 @@ double SecondsPerFlop(const Decoder& decoder, const Sweep& sweep) {
     seconds = 0;
     for (runs = 0; runs < kMostRuns && seconds < kLongEnough; ++runs) seconds += time(tokens);
   }
-  return seconds / (runs * ForwardFlops(decoder.config(), plan, static_cast<double>(tokens)));
+  const EngineFacts facts = engine.Facts();
+  return seconds /
+         (runs * (ForwardFlops(facts, plan, static_cast<double>(tokens - 1)) + facts.head_flops));
 }
 
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<bool> finished,
@@ -103,7 +100,7 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
                        const double* seconds_per_flop) {
   Estimate estimate;
   estimate.finished = std::move(finished);
-  estimate.memory_bytes = MemoryBytes(sweep, *inputs.decoder);
+  estimate.memory_bytes = MemoryBytes(sweep, *inputs.engine);
   const auto add = [&](const CellCost& cost) {
     estimate.tokens += cost.tokens;
     estimate.flops += cost.flops;
@@ -128,7 +125,7 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
   if (estimate.flops > 0) {
     estimate.seconds =
         estimate.flops *
-        (seconds_per_flop != nullptr ? *seconds_per_flop : SecondsPerFlop(*inputs.decoder, sweep));
+        (seconds_per_flop != nullptr ? *seconds_per_flop : SecondsPerFlop(*inputs.engine, sweep));
   }
   return estimate;
 }

@@ -33,7 +33,7 @@ struct Estimate {
 
 // Seconds that a floating-point operation takes here: a second or two of the text's first chunk, on
 // a large model of its first 64 tokens.
-double SecondsPerFlop(const Decoder& decoder, const Sweep& sweep);
+double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep);
 
 // `costs_known`: AddCosts has added to the tasks what it will. `searches` are the trials that
 // --search has yet to compute, one number for each kind; what it finds is a method more.

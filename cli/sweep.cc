@@ -15,6 +15,7 @@
 #include "cli/search.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -264,8 +265,9 @@ void Run(const Options& options, const CLI::App& command) {
   Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, sweep.files);
+  const DecoderEngine engine(*decoder);
   SweepInputs inputs;
-  inputs.decoder = decoder.get();
+  inputs.engine = &engine;
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
   inputs.model_hash = sweep.files.Hash();

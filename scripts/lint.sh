@@ -23,6 +23,10 @@ for i in "${!order[@]}"; do
       "include/ropewalk/${order[i]}" && fail "${order[i]} includes $later, which stands to its right"
   done
 done
+# Measurements ask a ScoringEngine; its adapter and what observes a real decoder alone know one.
+grep -nE '^#include "(ropewalk|src)/(model|convert)/' src/eval/* include/ropewalk/eval/* |
+  grep -vE '/(decoder_engine|entropy|frequency_use)\.(h|cc):' &&
+  fail "measurements know no decoder, only ropewalk/eval/scoring_engine.h"
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF >/dev/null

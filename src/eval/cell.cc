@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
 
 namespace ropewalk {
@@ -69,26 +68,21 @@ void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell
 
 }  // namespace
 
-double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double tokens) {
-  const double queries = static_cast<double>(config.heads * config.head_dim);
-  const double keys = static_cast<double>(config.kv_heads * config.head_dim);
-  const double hidden = static_cast<double>(config.hidden);
-  const double weights =
-      hidden * (2 * queries + 2 * keys +
-                (config.block.gated ? 3 : 2) * static_cast<double>(config.feed_forward));
-  double flops = 0;
+double ForwardFlops(const EngineFacts& engine, const PositionPlan& plan, double tokens) {
+  double flops = tokens * engine.token_flops;
   for (const LayerPlan& layer : plan.layers) {
     double seen = tokens / 2;  // keys a query sees, on average
     if (layer.window_tokens > 0) seen = std::min(seen, static_cast<double>(layer.window_tokens));
     if (const auto* sinks = layer.map ? std::get_if<AttentionSinks>(&*layer.map) : nullptr) {
       seen = std::min(seen, static_cast<double>(sinks->sinks + sinks->window));
     }
-    flops += tokens * (2 * weights + 4 * queries * seen);
+    flops += tokens * engine.pair_flops * seen;
   }
   return flops;
 }
 
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length) {
+  const EngineFacts engine = inputs.engine->Facts();
   Cell cell;
   cell.version = Version();
   cell.model_hash = inputs.model_hash;
@@ -103,11 +97,11 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
                  ? "id " + std::to_string(*spec.bos_id) + " first in every window"
                  : "none";
   cell.passkey_protocol = PasskeyName(spec, inputs);
-  cell.compute = Name(inputs.decoder->compute());
+  cell.compute = engine.compute;
   cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
   cell.trained_length = spec.trained_length;
   cell.longest_length = longest_length;
-  cell.threads = NumThreads();
+  cell.threads = engine.threads;
   cell.seed = spec.protocol.seed;
   return cell;
 }
@@ -135,7 +129,7 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
   }
   if (spec.perplexity) {
     PerplexityResult result =
-        MeasurePerplexity(*inputs.decoder, task.plan, *inputs.text, spec.protocol, task.length,
+        MeasurePerplexity(*inputs.engine, task.plan, *inputs.text, spec.protocol, task.length,
                           common.longest_length, options);
     before = result.windows * (task.length - 1);
     if (tokens != nullptr) *tokens = result.tokens;
@@ -149,7 +143,7 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
       }
       filler = inputs.text->ids;
     }
-    AddPasskey(MeasurePasskey(*inputs.decoder, task.plan, *inputs.tokenizer, filler, task.length,
+    AddPasskey(MeasurePasskey(*inputs.engine, task.plan, *inputs.tokenizer, filler, task.length,
                               spec.passkey_options, options),
                spec.passkey_options, cell);
   }
@@ -160,14 +154,13 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length) {
-  const ModelConfig& config = inputs.decoder->config();
+  const EngineFacts engine = inputs.engine->Facts();
   CellCost cost;
   const auto add = [&](int64_t count, int64_t fed, int64_t head_rows) {
     cost.tokens += count * fed;
     cost.flops +=
-        static_cast<double>(count) *
-        (ForwardFlops(config, task.plan, static_cast<double>(fed)) +
-         static_cast<double>(head_rows) * 2 * static_cast<double>(config.hidden * config.vocab));
+        static_cast<double>(count) * (ForwardFlops(engine, task.plan, static_cast<double>(fed)) +
+                                      static_cast<double>(head_rows) * engine.head_flops);
   };
   if (spec.perplexity) {
     const bool all = task.length == longest_length;

@@ -31,14 +31,6 @@ EntropyMeter::EntropyMeter(Sequence& sequence) : sequence_(sequence) {
 }
 EntropyMeter::~EntropyMeter() { sequence_.ObserveAttention({}); }
 
-void EntropyMeter::Choose(int64_t first, int64_t last) {
-  positions_.clear();
-  for (int64_t i = 0; i < kQueries; ++i) {
-    const int64_t position = last - i * kApart;
-    if (position >= first && position > 0) positions_.push_back(position);
-  }
-}
-
 double EntropyMeter::Nats() const { return nats_ / static_cast<double>(rows_); }
 double EntropyMeter::Share() const { return share_ / static_cast<double>(rows_); }
 

@@ -12,16 +12,13 @@ namespace ropewalk::internal {
 // Watches a few queries of a sequence, in every layer and head.
 class EntropyMeter {
  public:
-  static constexpr int64_t kQueries = 4, kApart = 16;  // tokens
-
   explicit EntropyMeter(Sequence& sequence);
   EntropyMeter(const EntropyMeter&) = delete;
   EntropyMeter& operator=(const EntropyMeter&) = delete;
   ~EntropyMeter();
 
-  // The queries of the next window: the last, and up to three more, 16 tokens apart, none before
-  // `first`.
-  void Choose(int64_t first, int64_t last);
+  // The queries of the next sequence to watch.
+  void Choose(std::vector<int64_t> positions) { positions_ = std::move(positions); }
 
   double Nats() const;   // mean of H = -sum w ln w over queries, heads, layers; NaN without any
   double Share() const;  // mean of H / ln(keys seen): 1 is uniform

@@ -2,12 +2,12 @@
 // asked for at the end.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
 #include "src/eval/rng.h"
-#include "src/eval/score.h"
 
 namespace ropewalk {
 namespace {
@@ -53,6 +53,17 @@ std::string DrawKey(internal::SplitMix64& rng) {
     key += static_cast<char>('0' + rng.Below(10));
   }
   return key;
+}
+
+// The answer, teacher-forced. Prompts with the same filler share what stands in front of the
+// needle.
+ScoreRequest RequestFor(const PasskeyPrompt& prompt) {
+  const std::span ids(prompt.ids);
+  ScoreRequest request{.prefix = ids.first(prompt.needle_begin),
+                       .ids = ids.subspan(prompt.needle_begin)};
+  request.positions.resize(prompt.ids.size() - prompt.answer_begin);
+  std::iota(request.positions.begin(), request.positions.end(), prompt.answer_begin);
+  return request;
 }
 
 }  // namespace
@@ -118,7 +129,7 @@ PasskeyPrompt MakePasskeyPrompt(const Tokenizer& tokenizer, std::span<const int3
   return prompt;
 }
 
-PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
+PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& plan,
                              const Tokenizer& tokenizer, std::span<const int32_t> filler,
                              int64_t length, const PasskeyOptions& passkey,
                              const RunOptions& options) {
@@ -144,30 +155,33 @@ PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
     }
   };
   PasskeyResult result;
-  Sequence sequence(decoder, plan, length, options.angles);
+  std::vector<PasskeyPrompt> prompts;
   internal::SplitMix64 rng(passkey.seed ^ (0x706173736b657900u + static_cast<uint64_t>(length)));
   const int64_t filler_room = std::max<int64_t>(1, static_cast<int64_t>(filler.size()) - length);
-  int64_t hits = 0;
   for (int64_t i = 0; i < all_trials; ++i) {
-    PasskeyTrial trial;
+    PasskeyTrial& trial = result.trials.emplace_back();
     trial.depth = passkey.depths[static_cast<size_t>(i / per_depth)];
     trial.key = DrawKey(rng);
-    const PasskeyPrompt prompt =
+    const PasskeyPrompt& prompt = prompts.emplace_back(
         MakePasskeyPrompt(tokenizer, filler, rng.Below(filler_room), length, trial.depth, trial.key,
-                          passkey.bos ? options.bos_id : std::nullopt);
+                          passkey.bos ? options.bos_id : std::nullopt));
     trial.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
     trial.needle_token = prompt.needle_begin;
+  }
+  std::vector<ScoreRequest> requests;
+  for (const PasskeyPrompt& prompt : prompts) requests.push_back(RequestFor(prompt));
+  const Scores scores = engine.Score(
+      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
+  int64_t hits = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    PasskeyTrial& trial = result.trials[i];
     trial.exact = true;
-    sequence.Truncate(0);
-    internal::ScoreTokens(
-        decoder, sequence, prompt.ids, prompt.answer_begin,
-        [&](const internal::Score& score) {
-          trial.exact = trial.exact && score.top;
-          trial.key_nll += score.nll;
-        },
-        tick);
+    for (size_t j = 0; j < requests[i].positions.size(); ++j) {
+      const TokenScore& score = scores.tokens[i][j];
+      trial.exact = trial.exact && score.top == prompts[i].ids[requests[i].positions[j]];
+      trial.key_nll -= score.log_prob;
+    }
     hits += trial.exact ? 1 : 0;
-    result.trials.push_back(trial);
   }
   result.accuracy = static_cast<double>(hits) / static_cast<double>(all_trials);
   return result;

@@ -1,17 +1,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
+#include <numeric>
 
 #include "ropewalk/eval/eval.h"
-#include "src/eval/entropy.h"
-#include "src/eval/score.h"
 
 namespace ropewalk {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kBuckets = 32;
+constexpr int64_t kEntropyQueries = 4, kEntropyApart = 16;  // tokens
 
 // Mean and its standard error with windows as clusters: tokens of one window share a context and
 // are not independent. The linearised variance of a ratio of two sums over n windows, window w
@@ -64,9 +63,24 @@ class Buckets {
   std::vector<int64_t> counts_;
 };
 
+// What a window scores, and its last few queries for the entropy of attention.
+ScoreRequest RequestFor(const EvalWindow& window, const RunOptions& options) {
+  const auto length = static_cast<int64_t>(window.ids.size());
+  ScoreRequest request{.ids = window.ids};
+  const int64_t first = options.by_position ? 1 : window.score_begin;
+  request.positions.resize(static_cast<size_t>(length - first));
+  std::iota(request.positions.begin(), request.positions.end(), first);
+  if (!options.entropy) return request;
+  for (int64_t i = kEntropyQueries - 1; i >= 0; --i) {
+    const int64_t query = length - 2 - i * kEntropyApart;  // the last token predicts nothing
+    if (query >= window.score_begin - 1 && query > 0) request.entropy_queries.push_back(query);
+  }
+  return request;
+}
+
 }  // namespace
 
-PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& plan,
+PerplexityResult MeasurePerplexity(const ScoringEngine& engine, const PositionPlan& plan,
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options) {
   const std::vector<EvalWindow> windows =
@@ -78,44 +92,38 @@ PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& p
     done_tokens += tokens;
     if (options.progress && !options.progress(done_tokens, all_tokens)) throw Interrupted();
   };
-  if (options.progress && !options.progress(0, all_tokens)) throw Interrupted();
+  tick(0);
+  std::vector<ScoreRequest> requests;
+  requests.reserve(windows.size());
+  for (const EvalWindow& window : windows) requests.push_back(RequestFor(window, options));
+  const Scores scores = engine.Score(
+      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
 
   PerplexityResult result;
   result.windows = static_cast<int64_t>(windows.size());
   Buckets buckets(length);
   double scored_bytes = 0;
-  Sequence sequence(decoder, plan, length, options.angles);
-  std::optional<internal::EntropyMeter> entropy;
-  if (options.entropy) entropy.emplace(sequence);
+  const int64_t bos = protocol.bos ? 1 : 0;
   for (size_t w = 0; w < windows.size(); ++w) {
     const EvalWindow& window = windows[w];
-    const int64_t bos = protocol.bos ? 1 : 0;
-    sequence.Truncate(0);
-    // The state of a position predicts the next; the last is not fed.
-    if (entropy) {
-      entropy->Choose(window.score_begin - 1, static_cast<int64_t>(window.ids.size()) - 2);
+    for (size_t i = 0; i < requests[w].positions.size(); ++i) {
+      const int64_t position = requests[w].positions[i];
+      const float nll = -scores.tokens[w][i].log_prob;
+      if (options.by_position) buckets.Add(position, nll);
+      if (position < window.score_begin) continue;
+      result.tokens.push_back({static_cast<int32_t>(w), static_cast<int32_t>(position),
+                               window.ids[static_cast<size_t>(position)], nll});
+      if (!text.token_bytes.empty()) {
+        scored_bytes += text.token_bytes[window.text_begin + position - bos];
+      }
     }
-    internal::ScoreTokens(
-        decoder, sequence, window.ids, options.by_position ? 1 : window.score_begin,
-        [&](const internal::Score& score) {
-          if (options.by_position) buckets.Add(score.position, score.nll);
-          if (score.position < window.score_begin) return;
-          result.tokens.push_back(
-              {static_cast<int32_t>(w), static_cast<int32_t>(score.position), score.id, score.nll});
-          if (!text.token_bytes.empty()) {
-            scored_bytes += text.token_bytes[window.text_begin + score.position - bos];
-          }
-        },
-        tick);
   }
   Summarise(result);
   const double nats = result.mean_nll * static_cast<double>(result.tokens.size());
   result.bits_per_byte = scored_bytes > 0 ? nats / std::log(2.0) / scored_bytes : kNaN;
   if (options.by_position) buckets.Write(result);
-  if (entropy) {
-    result.entropy = entropy->Nats();
-    result.entropy_share = entropy->Share();
-  }
+  result.entropy = scores.entropy;
+  result.entropy_share = scores.entropy_share;
   return result;
 }
 

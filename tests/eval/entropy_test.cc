@@ -97,7 +97,7 @@ TEST(Entropy, IsTheFormula) {
     options.entropy = true;
     const int64_t length = 256;
     const PerplexityResult result =
-        MeasurePerplexity(*Tiny().decoder, plan, text, protocol, length, length, options);
+        MeasurePerplexity(*Tiny().engine, plan, text, protocol, length, length, options);
     Mean expected;
     int64_t rows = 0;
     for (const EvalWindow& window : MakeWindows(text, protocol, length, length, std::nullopt)) {
@@ -121,7 +121,7 @@ TEST(Entropy, IsTheFormula) {
     // Watching changes nothing.
     options.entropy = false;
     const PerplexityResult unwatched =
-        MeasurePerplexity(*Tiny().decoder, plan, text, protocol, length, length, options);
+        MeasurePerplexity(*Tiny().engine, plan, text, protocol, length, length, options);
     EXPECT_EQ(unwatched.mean_nll, result.mean_nll);
     EXPECT_TRUE(std::isnan(unwatched.entropy));
   }
@@ -137,7 +137,7 @@ TEST(Entropy, SlidingWindows) {
   protocol.anchors = 1;
   const TokenText text = test::RandomText(600, 3);
   const auto measure = [&] {
-    return MeasurePerplexity(*Tiny().decoder, plan, text, protocol, 256, 256, options).entropy;
+    return MeasurePerplexity(*Tiny().engine, plan, text, protocol, 256, 256, options).entropy;
   };
   EXPECT_TRUE(std::isnan(measure()));  // one key has no entropy
   plan.layers[0].window_tokens = plan.layers[1].window_tokens = 2;

@@ -104,7 +104,7 @@ TEST(Passkey, TrialsAreReproducibleAndTheSameForEveryMethod) {
       WithScaling(Tiny().files.config.plan, FindMethod("yarn").make(4), test::kTinyTrained);
   const auto run = [&](const PositionPlan& plan, uint64_t seed) {
     options.seed = seed;
-    return MeasurePasskey(*Tiny().decoder, plan, ByteTokenizer(), filler, 200, options, {});
+    return MeasurePasskey(*Tiny().engine, plan, ByteTokenizer(), filler, 200, options, {});
   };
   const PasskeyResult a = run(Tiny().files.config.plan, 1), b = run(Tiny().files.config.plan, 1),
                       c = run(yarn, 1), d = run(yarn, 2);
@@ -149,7 +149,7 @@ TEST(Passkey, ExactMeansEveryTokenHasTheHighestLogit) {
   options.depths = {0.5};
   Parrot tokenizer;
   const PasskeyResult wrong =
-      MeasurePasskey(*Tiny().decoder, plan, tokenizer, filler, 160, options, {});
+      MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {});
   ASSERT_EQ(wrong.trials.size(), 1u);
   const auto prompt = [&] {
     return MakePasskeyPrompt(tokenizer, filler, 0, 160, 0.5, wrong.trials[0].key, {}).ids;
@@ -159,9 +159,9 @@ TEST(Passkey, ExactMeansEveryTokenHasTheHighestLogit) {
   // Two rounds: the first token of the answer decides the second.
   tokenizer.answer[0] = test::ReferenceArgmax(*Tiny().decoder, plan, prompt())[158];
   tokenizer.answer[1] = test::ReferenceArgmax(*Tiny().decoder, plan, prompt())[159];
-  EXPECT_EQ(MeasurePasskey(*Tiny().decoder, plan, tokenizer, filler, 160, options, {}).accuracy, 1);
+  EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 1);
   tokenizer.answer[1] = tokenizer.answer[1] == 0 ? 1 : 0;  // half right is wrong
-  EXPECT_EQ(MeasurePasskey(*Tiny().decoder, plan, tokenizer, filler, 160, options, {}).accuracy, 0);
+  EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 0);
 }
 
 // A cell hides the passkey in the same words whatever its text is, unless it is told to use it.
@@ -174,7 +174,7 @@ TEST(Passkey, ACellHasTheBuiltInFillerUnlessItIsTheText) {
   Parrot tokenizer;
   const TokenText text = test::RandomText(700, 3);
   SweepInputs inputs;
-  inputs.decoder = Tiny().decoder.get();
+  inputs.engine = Tiny().engine.get();
   inputs.tokenizer = &tokenizer;
   inputs.text = &text;
   const PositionPlan& plan = Tiny().files.config.plan;
@@ -186,7 +186,7 @@ TEST(Passkey, ACellHasTheBuiltInFillerUnlessItIsTheText) {
   };
   // The answer is what the model says in the built-in filler; it says other things in the text.
   const auto trial =
-      MeasurePasskey(*Tiny().decoder, plan, tokenizer, {}, 160, spec.passkey_options, {}).trials[0];
+      MeasurePasskey(*Tiny().engine, plan, tokenizer, {}, 160, spec.passkey_options, {}).trials[0];
   const std::vector<int32_t> filler = tokenizer.Encode(BuiltinPasskey().default_filler, {});
   for (int round = 0; round < 2; ++round) {
     const auto ids = MakePasskeyPrompt(tokenizer, filler, 0, 160, 0.5, trial.key, {}).ids;
@@ -208,7 +208,7 @@ TEST(Passkey, WithoutTextTheDefaultFillerIsUsed) {
   PasskeyOptions options;
   options.trials = 1;
   options.depths = {0.5};
-  const PasskeyResult r = MeasurePasskey(*Tiny().decoder, Tiny().files.config.plan, ByteTokenizer(),
+  const PasskeyResult r = MeasurePasskey(*Tiny().engine, Tiny().files.config.plan, ByteTokenizer(),
                                          {}, 200, options, {});
   EXPECT_TRUE(std::isfinite(r.trials.at(0).key_nll));
 }

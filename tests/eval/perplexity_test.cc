@@ -32,7 +32,7 @@ TEST(Perplexity, EqualsDecodingTokenByToken) {
     protocol.anchors = 2;
     const int64_t length = 1025;
     const PerplexityResult result =
-        MeasurePerplexity(*Tiny().decoder, plan, text, protocol, length, length, {});
+        MeasurePerplexity(*Tiny().engine, plan, text, protocol, length, length, {});
     const auto windows = MakeWindows(text, protocol, length, length, {});
     size_t i = 0;
     for (size_t w = 0; w < windows.size(); ++w) {
@@ -53,7 +53,7 @@ TEST(Perplexity, EqualsDecodingTokenByToken) {
 TEST(Perplexity, MeanErrorAndBitsByTheirFormulas) {
   TokenText text = RandomText(900, 6);
   for (size_t i = 0; i < text.ids.size(); ++i) text.token_bytes.push_back(1 + i % 3);
-  const PerplexityResult r = MeasurePerplexity(*Tiny().decoder, Tiny().files.config.plan, text,
+  const PerplexityResult r = MeasurePerplexity(*Tiny().engine, Tiny().files.config.plan, text,
                                                Aligned(20, 5), 128, 256, {});
   ASSERT_EQ(r.tokens.size(), 100u);
   const auto windows = MakeWindows(text, Aligned(20, 5), 128, 256, {});
@@ -78,7 +78,7 @@ TEST(Perplexity, MeanErrorAndBitsByTheirFormulas) {
 }
 
 TEST(Perplexity, OneWindowHasNoStandardErrorAndIdsHaveNoBytes) {
-  const PerplexityResult r = MeasurePerplexity(*Tiny().decoder, Tiny().files.config.plan,
+  const PerplexityResult r = MeasurePerplexity(*Tiny().engine, Tiny().files.config.plan,
                                                RandomText(64, 6), Aligned(20, 1), 64, 64, {});
   EXPECT_TRUE(std::isnan(r.standard_error));
   EXPECT_TRUE(std::isnan(r.bits_per_byte));
@@ -90,7 +90,7 @@ TEST(Perplexity, LossByPositionCoversEveryPosition) {
   RunOptions options;
   options.by_position = true;
   const int64_t length = 200;  // no multiple of the number of buckets
-  const PerplexityResult r = MeasurePerplexity(*Tiny().decoder, Tiny().files.config.plan, text,
+  const PerplexityResult r = MeasurePerplexity(*Tiny().engine, Tiny().files.config.plan, text,
                                                Aligned(20, 3), length, length, options);
   ASSERT_EQ(r.tokens.size(), 60u);
   ASSERT_EQ(r.bucket_edges.size(), r.bucket_nll.size() + 1);
@@ -111,7 +111,7 @@ TEST(Perplexity, LossByPositionCoversEveryPosition) {
     EXPECT_NEAR(r.bucket_nll[b], sums[b] / counts[b], 1e-3) << b;
   }
   // The losses that the protocol scores do not change because others are looked at.
-  const PerplexityResult plain = MeasurePerplexity(*Tiny().decoder, Tiny().files.config.plan, text,
+  const PerplexityResult plain = MeasurePerplexity(*Tiny().engine, Tiny().files.config.plan, text,
                                                    Aligned(20, 3), length, length, {});
   EXPECT_NEAR(plain.mean_nll, r.mean_nll, 1e-6);
   EXPECT_TRUE(plain.bucket_nll.empty());
@@ -120,7 +120,7 @@ TEST(Perplexity, LossByPositionCoversEveryPosition) {
 TEST(Perplexity, EqualRunsGiveEqualBits) {
   const TokenText text = RandomText(3000, 8);
   const auto run = [&] {
-    return MeasurePerplexity(*Tiny().decoder, Yarn(), text, Protocol::Parse("windows"), 700, 700,
+    return MeasurePerplexity(*Tiny().engine, Yarn(), text, Protocol::Parse("windows"), 700, 700,
                              {});
   };
   const PerplexityResult a = run(), b = run();
@@ -140,19 +140,19 @@ TEST(Perplexity, ProgressCountsEveryTokenAndInterrupts) {
     ++calls;
     return true;
   };
-  MeasurePerplexity(*Tiny().decoder, Yarn(), text, Aligned(8, 3), 1000, 1000, options);
+  MeasurePerplexity(*Tiny().engine, Yarn(), text, Aligned(8, 3), 1000, 1000, options);
   EXPECT_EQ(last, 3 * 999);
   EXPECT_EQ(all, 3 * 999);
   EXPECT_EQ(calls, 1 + 3 * 2);  // two chunks of at most 512 in each window
   options.progress = [&](int64_t done, int64_t) { return done < 600; };
-  EXPECT_THROW(MeasurePerplexity(*Tiny().decoder, Yarn(), text, Aligned(8, 3), 1000, 1000, options),
+  EXPECT_THROW(MeasurePerplexity(*Tiny().engine, Yarn(), text, Aligned(8, 3), 1000, 1000, options),
                Interrupted);
 }
 
 TEST(Perplexity, IdsOutsideTheVocabularyAreAnError) {
   TokenText text = TextOfIds({1, 2, 3, 4, 5, 6, 7, 260});
   try {
-    MeasurePerplexity(*Tiny().decoder, Yarn(), text, Aligned(2, 1), 8, 8, {});
+    MeasurePerplexity(*Tiny().engine, Yarn(), text, Aligned(2, 1), 8, 8, {});
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("260"), std::string::npos) << e.what();

@@ -63,7 +63,7 @@ struct SmallSweep {
     spec.protocol.anchors = 3;
     spec.passkey_options.trials = 1;
     spec.passkey_options.depths = {0.25, 0.75};
-    inputs.decoder = Tiny().decoder.get();
+    inputs.engine = Tiny().engine.get();
     inputs.tokenizer = &tokenizer;
     inputs.text = &text;
     inputs.model_hash = "m";
@@ -311,7 +311,7 @@ TEST(RunSweep, ResultsOfSomethingElseAreRefusedWithBothValues) {
   EXPECT_THAT(other.MessageOf(folder.path()),
               AllOf(HasSubstr("model_hash there m, here other"), HasSubstr("-o")));
   other = SmallSweep();
-  other.inputs.decoder = Tiny().decoder.get();
+  other.inputs.engine = Tiny().engine.get();
   other.inputs.tokenizer = &other.tokenizer;
   other.inputs.text = &other.text;
   other.text = RandomText(701, 3);
@@ -329,7 +329,8 @@ TEST(RunSweep, Bf16AndFloat32DoNotMix) {
   const std::vector<Cell> exact = sweep.Run(folder.path());
   const auto decoder = Decoder::Load(Tiny().files, ComputeType::kBFloat16);
   SmallSweep other;
-  other.inputs.decoder = decoder.get();
+  const DecoderEngine engine(*decoder);
+  other.inputs.engine = &engine;
   other.Settle();
   EXPECT_THAT(other.MessageOf(folder.path()),
               HasSubstr("(compute there float32, here bf16); choose another folder with -o"));

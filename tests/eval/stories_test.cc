@@ -56,7 +56,7 @@ TEST(Stories260K, AgreesWithAnIndependentProgram) {
     const PositionPlan plan = WithScaling(
         files.config.plan, FindMethod(method).make(static_cast<double>(length) / 512), 512);
     const PerplexityResult result =
-        MeasurePerplexity(*decoder, plan, text, protocol, length, length, {});
+        MeasurePerplexity(DecoderEngine(*decoder), plan, text, protocol, length, length, {});
     ASSERT_EQ(result.window_nll.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_NEAR(result.window_nll[i], expected[i], 1e-5) << "window " << i;

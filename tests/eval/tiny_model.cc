@@ -72,6 +72,7 @@ std::unique_ptr<TinyModel> MakeTiny() {
                         {"mlp_bias", false}};
   tiny->files = OpenModel(tiny->folder.path());
   tiny->decoder = Decoder::Load(tiny->files);
+  tiny->engine = std::make_unique<DecoderEngine>(*tiny->decoder);
   return tiny;
 }
 

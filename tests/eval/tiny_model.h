@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/eval/decoder_engine.h"
 #include "ropewalk/eval/results.h"
 
 namespace ropewalk::test {
@@ -31,6 +32,7 @@ struct TinyModel {
   TempFolder folder;
   ModelFiles files;
   std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<DecoderEngine> engine;
 };
 const TinyModel& Tiny();
 

@@ -1,5 +1,5 @@
 // Measurements of a model: perplexity with its protocol, passkey retrieval, and the sweep over
-// methods, factors and lengths. Functions from (model, text) to plain structs; no printing.
+// methods, factors and lengths. Functions from (engine, text) to plain structs; no printing.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "ropewalk/engines/settings.h"
-#include "ropewalk/model/model.h"
+#include "ropewalk/eval/scoring_engine.h"
+#include "ropewalk/plan/plan.h"
+#include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk {
 
@@ -104,8 +106,8 @@ struct EvalWindow {
 std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& protocol, int64_t length,
                                     int64_t longest_length, std::optional<int32_t> bos_id);
 
-// Errors are those of MakeWindows and Decoder::Forward.
-PerplexityResult MeasurePerplexity(const Decoder& decoder, const PositionPlan& plan,
+// Errors are those of MakeWindows and ScoringEngine::Score.
+PerplexityResult MeasurePerplexity(const ScoringEngine& engine, const PositionPlan& plan,
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options);
 
@@ -151,8 +153,9 @@ PasskeyPrompt MakePasskeyPrompt(const Tokenizer& tokenizer, std::span<const int3
 int64_t MinPasskeyTokens(const Tokenizer& tokenizer, bool bos);
 
 // Keys, filler and depths follow from the options and `length` alone, so every method sees the same
-// prompts. An empty `filler` is the template's default filler.
-PasskeyResult MeasurePasskey(const Decoder& decoder, const PositionPlan& plan,
+// prompts. An empty `filler` is the template's default filler. Prompts with the same filler share
+// what stands in front of the needle, which an engine computes once.
+PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& plan,
                              const Tokenizer& tokenizer, std::span<const int32_t> filler,
                              int64_t length, const PasskeyOptions& passkey,
                              const RunOptions& options);

@@ -36,7 +36,7 @@ SweepResults ReadResults(const std::string& folder);
 
 // What a sweep runs on. `tokenizer` null: passkey is left out.
 struct SweepInputs {
-  const Decoder* decoder = nullptr;
+  const ScoringEngine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
   const TokenText* text = nullptr;
   std::string model_hash;
@@ -51,7 +51,8 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 // The fields that all rows of a sweep share.
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length);
 
-// Work of one cell in tokens, and in floating-point operations (for estimates).
+// Work of one cell in tokens, and in floating-point operations (for estimates), as if prompts
+// shared nothing.
 struct CellCost {
   int64_t tokens = 0;
   double flops = 0;
@@ -60,7 +61,7 @@ CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs&
                 int64_t longest_length);
 
 // Floating-point operations of a forward pass over a new sequence of `tokens`, without the head.
-double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double tokens);
+double ForwardFlops(const EngineFacts& engine, const PositionPlan& plan, double tokens);
 
 struct SweepEvents {
   std::function<void(const std::string& line)> message;  // what the user should know

@@ -1,0 +1,122 @@
+#include "ropewalk/eval/scoring_engine.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ropewalk/base/error.h"
+#include "src/eval/finite.h"
+
+namespace ropewalk {
+namespace {
+
+[[noreturn]] void Invalid(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void CheckCall(const EngineCall& call) {
+  if (call.plan == nullptr || call.final_length < 1) {
+    Invalid("an engine needs a plan and a final length of at least 1 token, got " +
+            (call.plan == nullptr ? std::string("no plan") : std::to_string(call.final_length)));
+  }
+}
+
+void CheckIds(std::span<const int32_t> ids, int64_t vocab) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocab) continue;
+    Invalid("token id " + std::to_string(id) + " is outside the model's vocabulary of " +
+            std::to_string(vocab) + ": text and model do not belong together");
+  }
+}
+
+template <class Request>
+int64_t Tokens(const Request& request) {
+  return static_cast<int64_t>(request.prefix.size() + request.ids.size());
+}
+
+template <class Request>
+void CheckSequence(const EngineCall& call, const Request& request, int64_t more, int64_t vocab) {
+  CheckIds(request.prefix, vocab);
+  CheckIds(request.ids, vocab);
+  if (Tokens(request) + more > call.final_length) {
+    Invalid("a sequence of " + std::to_string(Tokens(request) + more) +
+            " tokens passes the declared final length of " + std::to_string(call.final_length));
+  }
+}
+
+// Ascending indices in [begin, end).
+void CheckIndices(const char* what, const std::vector<int64_t>& indices, int64_t begin,
+                  int64_t end) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] >= begin && indices[i] < end && (i == 0 || indices[i] > indices[i - 1])) {
+      continue;
+    }
+    Invalid(std::string(what) + ": expected ascending indices from " + std::to_string(begin) +
+            " to " + std::to_string(end - 1) + ", got " + std::to_string(indices[i]) + " at " +
+            std::to_string(i));
+  }
+}
+
+void CheckAnswer(const EngineFacts& facts, std::span<const ScoreRequest> requests,
+                 const Scores& scores) {
+  const bool all = std::equal(requests.begin(), requests.end(), scores.tokens.begin(),
+                              scores.tokens.end(), [](const auto& request, const auto& tokens) {
+                                return request.positions.size() == tokens.size();
+                              });
+  if (!all) {
+    throw Error(ErrorCode::kMismatch,
+                "the engine '" + facts.name + "' did not answer one score for each position asked");
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (std::size_t j = 0; j < requests[i].positions.size(); ++j) {
+      internal::CheckFinite(scores.tokens[i][j].log_prob, requests[i].positions[j]);
+    }
+  }
+}
+
+}  // namespace
+
+Scores ScoringEngine::Score(const EngineCall& call, std::span<const ScoreRequest> requests) const {
+  CheckCall(call);
+  const EngineFacts facts = Facts();
+  for (const ScoreRequest& request : requests) {
+    CheckSequence(call, request, 0, facts.vocab);
+    const auto prefix = static_cast<int64_t>(request.prefix.size());
+    CheckIndices("positions", request.positions, std::max<int64_t>(1, prefix), Tokens(request));
+    if (request.entropy_queries.empty()) continue;
+    if (request.positions.empty()) Invalid("entropy_queries: no position is scored");
+    CheckIndices("entropy_queries", request.entropy_queries, request.positions.front() - 1,
+                 request.positions.back());
+  }
+  Scores scores = DoScore(call, requests);
+  CheckAnswer(facts, requests, scores);
+  return scores;
+}
+
+std::vector<Continuation> ScoringEngine::Generate(const EngineCall& call,
+                                                  std::span<const GenerateRequest> requests) const {
+  CheckCall(call);
+  const EngineFacts facts = Facts();
+  for (const GenerateRequest& request : requests) {
+    if (request.max_tokens < 0) Invalid("max_tokens: expected at least 0");
+    if (Tokens(request) < 1) Invalid("a prompt needs at least one token");
+    CheckSequence(call, request, request.max_tokens, facts.vocab);
+  }
+  std::vector<Continuation> continuations = DoGenerate(call, requests);
+  const bool all = std::equal(requests.begin(), requests.end(), continuations.begin(),
+                              continuations.end(), [](const auto& request, const auto& made) {
+                                return static_cast<int64_t>(made.ids.size()) <= request.max_tokens;
+                              });
+  if (!all) {
+    throw Error(ErrorCode::kMismatch,
+                "the engine '" + facts.name +
+                    "' did not answer one continuation of at most max_tokens for each request");
+  }
+  return continuations;
+}
+
+std::vector<Continuation> ScoringEngine::DoGenerate(const EngineCall& /*call*/,
+                                                    std::span<const GenerateRequest>) const {
+  throw Error(ErrorCode::kUnsupported, "the engine '" + Facts().name + "' does not generate text");
+}
+
+}  // namespace ropewalk
