@@ -5,7 +5,7 @@ BUILD ?= build
 CMAKE_ARGS ?=
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_ARGS)
 
-.PHONY: all build sweep test bench parity parity-llamacpp fuzz lint format docs sanitize clean
+.PHONY: all build sweep test bench results parity parity-llamacpp fuzz lint format docs charts sanitize clean
 all: build
 
 build:
@@ -25,11 +25,18 @@ test: build
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
 
+# SMOKE=1: every benchmark once with small sizes, to see that it runs.
 bench: build
 	scripts/deps.sh test bench
 	$(CONFIGURE) -DROPEWALK_BUILD_BENCH=ON
 	cmake --build $(BUILD)
-	bench/run.sh $(BUILD)
+	bench/run.sh $(BUILD) $(if $(SMOKE),--smoke)
+
+# Every published table again, against its committed rows: RESULTS="embedded*" takes minutes, all of them hours.
+RESULTS ?= *
+results: build
+	scripts/deps.sh sweep
+	scripts/results.py $(BUILD) $(foreach name,$(RESULTS),'$(name)')
 
 parity: build
 	scripts/deps.sh test parity
@@ -66,14 +73,18 @@ format:
 	scripts/deps.sh ci
 	git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
-# The numbers of the pictures from the library, the pictures from committed numbers, the API reference from the headers.
+# $(BUILD)/site: the documentation, the API reference and the reports of committed sweeps as static pages with search.
 docs: build
+	scripts/deps.sh docs
+	scripts/docs_site.sh $(BUILD)
+
+# The pictures that are committed: their numbers from the library, then the pictures from committed numbers.
+charts: build
 	scripts/deps.sh test
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
 	cmake --build $(BUILD) --target chart_numbers
 	$(BUILD)/tests/docs/chart_numbers > docs/charts.json
 	scripts/docs_charts.py
-	scripts/api_docs.py
 
 clean:
 	rm -rf $(BUILD)

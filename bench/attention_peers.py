@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attention against PyTorch's scaled_dot_product_attention, in turns, in one process, on the same tensors.
 
-    bench/attention_peers.py --library build/bench/libropewalk_attention_c.so [--json FILE] [--rounds 9]
+    bench/attention_peers.py --library build/bench/libropewalk_attention_c.so [--json FILE] [--rounds 9] [--smoke]
 
 Needs a virtual environment with torch (CPU). float32, causal, 8 heads of 128.
 
@@ -12,7 +12,7 @@ Needs a virtual environment with torch (CPU). float32, causal, 8 heads of 128.
 
 PyTorch's tensors are [1, heads, tokens, 128] without gaps, as it likes them. Results are compared before
 anything is timed. Times are medians of rounds in which each takes its turn. Prints a table and writes one
-JSON line a size.
+JSON line a size. --smoke: 64 tokens, one round, to see that it runs.
 """
 
 import argparse
@@ -85,11 +85,14 @@ def main():
     parser.add_argument("--library", required=True, help="libropewalk_attention_c.so")
     parser.add_argument("--json", help="append lines here")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
+    if args.smoke:
+        args.rounds = 1
     library = ctypes.CDLL(args.library)
     print(f"{'tokens':>6} {'threads':>7}  {'':16} {'ms':>9} {'GFLOP/s':>8} {'times ropewalk':>15}")
-    for tokens in TOKENS:
-        for threads in THREADS:
+    for tokens in (64,) if args.smoke else TOKENS:
+        for threads in THREADS[:1] if args.smoke else THREADS:
             calls = calls_of(library, tokens, threads)
             samples = {name: [] for name in calls}
             for _ in range(args.rounds):

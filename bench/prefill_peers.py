@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prefill of SmolLM2-135M against transformers and llama.cpp, in turns, in one run.
 
-    bench/prefill_peers.py --bench build/bench/prefill_bench --gguf FILE [--rounds 3]
+    bench/prefill_peers.py --bench build/bench/prefill_bench --gguf FILE [--rounds 3] [--smoke]
 
 Needs a virtual environment with torch (CPU), transformers and llama-cpp-python; a peer that cannot be
 imported is named and left out. transformers runs the same architecture and sizes in float32 with random
 weights (speed does not depend on their values); llama.cpp runs the file itself, all logits on.
 Prints one JSON line a length with tokens/s of each and our ratio to the faster peer.
+--smoke: 16 tokens, one round and a small model of transformers, to see that it runs.
 """
 import argparse
 import json
@@ -32,7 +33,7 @@ def transformers_peer(args):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_num_threads(args.threads)
-    config = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+    config = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=1 if args.smoke else 30,
                          num_attention_heads=9, num_key_value_heads=3, vocab_size=49152,
                          max_position_embeddings=8192, rope_theta=100000.0, tie_word_embeddings=True)
     model = LlamaForCausalLM(config).float().eval()
@@ -72,7 +73,10 @@ def main():
     parser.add_argument("--gguf", required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
+    if args.smoke:
+        args.rounds = 1
 
     peers = {}
     for name, make in (("transformers", transformers_peer), ("llama.cpp", llamacpp_peer)):
@@ -80,7 +84,7 @@ def main():
             peers[name] = make(args)
         except ImportError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
-    for tokens in LENGTHS:
+    for tokens in (16,) if args.smoke else LENGTHS:
         for run in peers.values():
             run(tokens)  # warm up
         speeds = {"ropewalk": [], **{name: [] for name in peers}}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rotation of q and k against PyTorch and ggml, in turns, in one process, on the same tensors.
 
-    bench/rotary_peers.py --library build/bench/libropewalk_c.so [--json FILE] [--rounds 31]
+    bench/rotary_peers.py --library build/bench/libropewalk_c.so [--json FILE] [--rounds 31] [--smoke]
 
 Needs a virtual environment with torch (CPU) and llama-cpp-python; a peer that cannot be had is named and
 left out. float32, half layout, 32 heads of q and 8 of k with 128 elements, base 10000.
@@ -18,6 +18,7 @@ Everyone's result is compared with ropewalk's before anything is timed. Times ar
 which each takes its turn, with one call before the clock starts. Inputs and results lie in huge pages,
 ggml's too, so that luck with small ones decides nothing; PyTorch makes its results itself. ropewalk and
 ggml are called through ctypes, whose own cost is in the line ("call_us"). Prints a table and writes one JSON line a size.
+--smoke: one token, one round, to see that it runs.
 """
 
 import argparse
@@ -56,7 +57,7 @@ Spec = struct("Spec", ("layout", I32), ("dialect", I32), ("head_dim", I64), ("ro
               ("parameters", POINTER), ("num_parameters", I64), ("factors", POINTER),
               ("long_factors", POINTER), ("num_factors", I64), ("sections", POINTER),
               ("num_sections", I64), ("axis_order", I32), ("own_ladders", I32), ("xpos", POINTER))
-Tensor = struct("Tensor", ("data", POINTER), ("dtype", I32), ("rank", I32), ("shape", I64 * 5),
+Tensor = struct("Tensor", ("data", POINTER), ("dtype", I32), ("device", I32), ("rank", I32), ("shape", I64 * 5),
                 ("strides", I64 * 5))
 Positions = struct("Positions", ("kind", I32), ("axes", I32), ("start", I64), ("data", POINTER),
                    ("count", I64))
@@ -65,7 +66,8 @@ RotateArgs = struct("RotateArgs", ("table", POINTER), ("frequencies", POINTER), 
                     ("q", POINTER), ("k", POINTER), ("v", POINTER), ("q_out", POINTER),
                     ("k_out", POINTER), ("v_out", POINTER), ("first_dim", I64), ("rotated_heads", I64),
                     ("q_norm_weight", POINTER), ("k_norm_weight", POINTER), ("q_norm_eps", F64),
-                    ("k_norm_eps", F64), ("slots", POINTER), ("num_slots", I64))
+                    ("k_norm_eps", F64), ("slots", POINTER), ("num_slots", I64), ("k_scale", ctypes.c_float),
+                    ("v_scale", ctypes.c_float), ("stream", POINTER))
 HALF, F32 = 1, 1
 
 
@@ -259,15 +261,18 @@ def main():
     parser.add_argument("--library", required=True, help="libropewalk_c.so")
     parser.add_argument("--json", help="append lines here")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
+    if args.smoke:
+        args.rounds = 1
     ropewalk, kernel = Ropewalk(args.library), None
     try:
         kernel = ggml.Ggml()
     except (ImportError, OSError) as error:
         left_out("ggml", error)
     print(f"{'tokens':>6} {'threads':>7}  {'':20} {'us':>10} {'GB/s':>7} {'times ropewalk':>15}")
-    for tokens in TOKENS:
-        for threads in THREADS:
+    for tokens in TOKENS[:1] if args.smoke else TOKENS:
+        for threads in THREADS[:1] if args.smoke else THREADS:
             ropewalk.set_threads(threads)
             calls, frees = calls_of(ropewalk, kernel, tokens, threads)
             medians = measure(calls, args.rounds)

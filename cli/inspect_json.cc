@@ -76,7 +76,9 @@ Json RotationJson(const InspectPage& page, std::size_t index) {
   const InspectRotation& r = page.rotations[index];
   const RotarySpec& spec = r.rotation.spec;
   Json bounds = Json::array();
-  for (const BaseBound& b : r.bounds) bounds.push_back({{"context", b.context}, {"base", b.base}});
+  for (const BaseBound& b : r.bounds) {
+    bounds.push_back({{"context", b.context}, {"base", b.base}, {"rounded", b.rounded}});
+  }
   return {{"layers", LayerNumbers(page, static_cast<int>(index))},
           {"title", r.layers},
           {"reach", r.reach},

@@ -86,13 +86,6 @@ void AddPairs(const InspectPage& page, const InspectRotation& r, std::string& ou
                    r.reach, strange, Percent(mean));
 }
 
-// Three digits, written out: 83800.
-std::string Base(double base) {
-  const double unit = std::pow(10, std::floor(std::log10(base)) - 2);
-  return base < 1000 ? fmt::format("{:.3g}", base)
-                     : fmt::format("{:.0f}", std::round(base / unit) * unit);
-}
-
 std::string Context(int64_t tokens) {
   return tokens >= int64_t{1} << 22 ? std::string("over 4194304") : std::to_string(tokens);
 }
@@ -112,15 +105,13 @@ void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out
   for (const BaseBound& b : r.bounds) {
     const bool wanted = b.context == page.trained_length || &b == &r.bounds.back();
     if (!wanted) continue;
-    line += fmt::format("{}{} tokens need at least {}", line.empty() ? "  " : "; ", b.context,
-                        Base(b.base));
+    line += fmt::format("{}{} supports {} tokens", line.empty() ? "  smallest base found: " : "; ",
+                        b.rounded, b.context);
     larger_holds_less |= spec.base > b.base && r.longest_trained < b.context;
   }
   if (!line.empty()) out += line + '\n';
   if (larger_holds_less) {
-    out +=
-        "  (that is the smallest base that does; bases above it may still fail, as this one "
-        "does)\n";
+    out += "  (bases above the smallest may still fail, as this one does)\n";
   }
   if (page.length > kMostBounds && !r.bounds.empty()) {
     out += fmt::format("  (bounds are searched up to {} tokens)\n", kMostBounds);

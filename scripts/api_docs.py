@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/api.md from the public headers: each comment, and the declaration below it without bodies.
+"""Makes the API reference of the public headers, in Markdown, a page for each folder of them: each comment, and the
+declaration below it without bodies. `make docs` puts it into the site.
 
-usage: api_docs.py [--check]     --check writes nothing and fails where docs/api.md differs
+usage: api_docs.py FOLDER | --check     --check writes nothing and fails where a header belongs to no page
 """
 
 import pathlib
@@ -9,13 +10,14 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "api.md"
 C_HEADERS = {"ropewalk.h": "capi", "ropewalk_attention.h": "capi_attention"}  # shown as they are, and their targets
-FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "analysis", "attention", "io", "model", "eval")  # the order of ARCHITECTURE.md
+FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "attention", "linear", "io", "tokenizer", "config", "engines",
+           "analysis", "model", "eval")  # from the left to the right of ARCHITECTURE.md
 INTRO = """# API reference
 
-Made from the headers by `scripts/api_docs.py`; do not edit. Everything is in namespace `ropewalk`; link `ropewalk::<folder>` of the folder
-whose header you include. [ARCHITECTURE.md](../ARCHITECTURE.md) says what belongs where.
+Made from the headers; everything is in namespace `ropewalk`. Link `ropewalk::<folder>` of the folder whose header you include.
+[ARCHITECTURE.md](../../ARCHITECTURE.md) says what belongs where.
+
 """
 
 
@@ -158,20 +160,34 @@ def section(path):
     return "\n".join(out)
 
 
+def pages():
+    """(name of the page, its Markdown); index first."""
+    headers = {folder: sorted((ROOT / "include" / "ropewalk" / folder).glob("*.h")) for folder in FOLDERS}
+    c_headers = {ROOT / "include" / "ropewalk" / name: target for name, target in C_HEADERS.items()}
+    unknown = set((ROOT / "include").rglob("*.h")) - set(c_headers) - {path for of in headers.values() for path in of}
+    if unknown:
+        sys.exit(f"scripts/api_docs.py: add the folder of {', '.join(map(str, sorted(unknown)))} to FOLDERS")
+    rows = ["| page | headers |", "|---|---|"]
+    rows += [f"| [{folder}]({folder}.md) | {', '.join(path.stem for path in of)} |" for folder, of in headers.items()]
+    yield "index", INTRO + "\n".join([*rows, "| [C](c.md) | the C interface |", ""])
+    for folder, of in headers.items():
+        yield folder, f"# ropewalk::{folder}\n\n" + "\n".join(section(path) for path in of)
+    text = "# The C interface\n"
+    for path, target in c_headers.items():
+        text += f"\n## ropewalk/{path.name}\n\nLink `ropewalk::{target}`.\n\n```c\n{path.read_text(encoding='utf-8')}```\n"
+    yield "c", text
+
+
 def main():
-    headers = [path for folder in FOLDERS for path in sorted((ROOT / "include" / "ropewalk" / folder).glob("*.h"))]
-    every = set((ROOT / "include").rglob("*.h")) - {ROOT / "include" / "ropewalk" / name for name in C_HEADERS}
-    if every != set(headers):
-        sys.exit(f"scripts/api_docs.py: add the folder of {', '.join(map(str, every - set(headers)))} to FOLDERS")
-    text = INTRO + "\n" + "\n".join(section(path) for path in headers)
-    for name, target in C_HEADERS.items():
-        text += f"\n## ropewalk/{name}\n\nThe C interface; link `ropewalk::{target}`.\n\n"
-        text += "```c\n" + (ROOT / "include" / "ropewalk" / name).read_text(encoding="utf-8") + "```\n"
-    if sys.argv[1:] != ["--check"]:
-        OUT.write_text(text, encoding="utf-8")
-    elif not OUT.exists() or OUT.read_text(encoding="utf-8") != text:
-        sys.exit("docs/api.md is not what scripts/api_docs.py makes of the headers; run it")
-    print(f"{len(headers)} headers, {text.count(chr(10))} lines")
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    made = dict(pages())
+    if sys.argv[1] != "--check":
+        folder = pathlib.Path(sys.argv[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    print(f"{len(made)} pages, {sum(text.count(chr(10)) for text in made.values())} lines")
 
 
 if __name__ == "__main__":

@@ -65,10 +65,12 @@ def measured(method):
     panels = []
     for key, title, log in (("perplexity", "Perplexity, embedded model", True),
                             ("passkey_accuracy", "Passkey found, embedded model", False)):
-        lines = [("", by_length(m, key), "rest") for m in METHODS if m not in (method, "none")]
+        lines = [("", by_length(m, key), "rest") for m in METHODS if m not in (method, "none") and ":" not in m]
         lines.append(("no scaling", by_length("none", key), "c1"))
         if method != "none":
             lines.append((f"{method}, s = 8", by_length(method, key), "c0"))
+        if f"{method}:factor=1" in METHODS:
+            lines.append((f"{method}, s = 1", by_length(f"{method}:factor=1", key), "c2"))
         lines.append(("the other methods", [by_length("none", key)[0]], "rest"))
         panels.append(Panel(title, "length, tokens (trained: 256)", lines, x_log=True, y_log=log,
                             y_range=(8, 128) if log else (0, 1)))
@@ -242,12 +244,13 @@ def table():
             "([models/README.md](../../../models/README.md)), the text is what `scripts/heldout_text.sh` prints. Made by",
             "", f"    {HEADER['command']}", "",
             "`results.jsonl` here is what it wrote ([the format](../../results-format.md)), this page and the charts of",
-            "[the methods](../../rotary/README.md) are what `scripts/docs_charts.py` makes of it. `none` has no factor.", "",
+            "[the methods](../../rotary/README.md) are what `scripts/docs_charts.py` makes of it. `none` has no factor;",
+            "`dynamic:factor=1` has its own, whatever `--factors` says.", "",
             "| method | " + " | ".join(str(n) for n in lengths) + " |", "|---" * (len(lengths) + 1) + "|"]
     for method in METHODS:
         perplexity, passkey = dict(by_length(method, "perplexity")), dict(by_length(method, "passkey_accuracy"))
         values = " | ".join(f"{perplexity[n]:.1f}, {passkey[n]:.2f}" for n in lengths)
-        rows.append(f"| [{method}](../../rotary/methods/{method}.md) | {values} |")
+        rows.append(f"| [{method}](../../rotary/methods/{method.partition(':')[0]}.md) | {values} |")
     return "\n".join(rows) + "\n"
 
 

@@ -127,7 +127,7 @@ function boundChart(r) {
   return [el("h3", {}, "Which base a context needs"), chartBox("Smallest base against context", make).box,
     el("p", {class: "small soft"}, "Below the line a key that resembles the query no longer outscores a random one at every distance " +
       "(arXiv 2405.14591)."),
-    behind(table(["context", "smallest base"], r.base_bounds.map((b) => [grouped(b.context), short(b.base)])))];
+    behind(table(["context", "smallest base found"], r.base_bounds.map((b) => [grouped(b.context), String(b.rounded)])))];
 }
 function rotation(r) {
   return [el("h2", {}, at.rotations.length > 1 ? `Rotation of ${r.title}` : "The rotation"), el("div", {class: "card"},

@@ -2,9 +2,9 @@
  * with formulas and bounds, is said in the C++ headers named beside them.
  *
  * Every struct begins with `size`, which the caller sets to sizeof of the struct; all other fields
- * may be zero where the comment gives a default. Later versions append fields: a program built
- * against an older header keeps working, and a field that the library does not know is an error
- * unless it is zero. Functions return ROPEWALK_OK or a code; ropewalk_last_error() says what was
+ * may be zero where the comment gives a default. A program built against an older header keeps
+ * working: the size tells its layout, and fields that it lacks have their defaults. A field that the
+ * library does not know is an error unless it is zero. Functions return ROPEWALK_OK or a code; ropewalk_last_error() says what was
  * wrong. Nothing is written when a call fails. Handles may be read from several threads at once. */
 #ifndef ROPEWALK_ROPEWALK_H_
 #define ROPEWALK_ROPEWALK_H_

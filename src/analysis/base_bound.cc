@@ -132,6 +132,20 @@ double FirstBase(double base, int64_t pairs, int64_t context) {
   }
 }
 
+// The base rounded up to four digits where that supports the context, else to the fewest digits
+// that do: bases that pass are no interval, so a rounded one has to be tried.
+double RoundedUp(double base, int64_t rotary_dim, int64_t context) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = rotary_dim;
+  const int magnitude = static_cast<int>(std::floor(std::log10(base)));
+  for (int digits = 4; digits < 15; ++digits) {
+    const double scale = std::pow(10.0, digits - 1 - magnitude);
+    spec.base = std::ceil(base * scale) / scale;
+    if (LongestContext(Resolve(spec, 1), context) >= context) return spec.base;
+  }
+  return base;
+}
+
 }  // namespace
 
 int64_t LongestContext(const Frequencies& frequencies, int64_t limit) {
@@ -164,7 +178,7 @@ std::vector<BaseBound> BaseBounds(int64_t rotary_dim, int64_t context) {
   double base = kBaseStep;
   for (int64_t c = 1;; c = std::min(2 * c, context)) {
     base = FirstBase(base, rotary_dim / 2, c);
-    if (c >= 1024 || c == context) bounds.push_back({c, base});
+    if (c >= 1024 || c == context) bounds.push_back({c, base, RoundedUp(base, rotary_dim, c)});
     if (c == context) return bounds;
   }
 }

@@ -14,6 +14,7 @@
 #include "ropewalk/ropewalk.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/rotate.h"
+#include "src/capi/older_layouts.h"
 
 struct ropewalk_frequencies {
   ropewalk::Frequencies frequencies;
@@ -58,25 +59,32 @@ const T& NotNull(const T* p, const char* name) {
   return *p;
 }
 
-// The struct as this library knows it. Fields that it does not know must be zero. Those that later
-// versions append will be allowed to be missing; all of today's were there from the first.
+// The struct as this library knows it, from the layout of today, of an older header, or of a newer
+// one. Fields that it lacks are 0, their default; fields that are not known here must be 0.
 template <class T>
 T Read(const T* given, const char* name) {
   NotNull(given, name);
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
+  T out{};
   if (size < sizeof(T)) {
+    if (ReadOlder(given, size, out)) return out;
     Bad(std::string(name) + ".size: expected sizeof of the struct, " + std::to_string(sizeof(T)) +
-        ", got " + std::to_string(size));
+        ", or what it was in an older header, got " + std::to_string(size));
   }
   const char* bytes = reinterpret_cast<const char*>(given);
   if (std::any_of(bytes + sizeof(T), bytes + std::min(size, sizeof(T) + 4096),
                   [](char b) { return b != 0; })) {
     Bad(std::string(name) + ": a field that this version of the library does not know is set");
   }
-  T out;
   std::memcpy(&out, given, sizeof(T));
   return out;
+}
+
+// `info`, which Read gave, back to the caller: no more of it than there is room for.
+template <class T>
+void Write(const T& info, T* out) {
+  std::memcpy(out, &info, std::min(info.size, sizeof(T)));
 }
 
 // A list that may be absent.

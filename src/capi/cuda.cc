@@ -21,7 +21,7 @@ ropewalk_status ropewalk_cuda_find(ropewalk_cuda_info* out) {
     info.why_none = found.why_none.c_str();
     info.devices = devices.data();
     info.num_devices = static_cast<int64_t>(devices.size());
-    std::memcpy(out, &info, sizeof(info));
+    ropewalk::capi::Write(info, out);
   });
 }
 

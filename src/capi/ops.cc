@@ -303,7 +303,7 @@ ropewalk_status ropewalk_position_builder_get(const ropewalk_position_builder* b
     info.tokens = p.tokens;
     info.denominator = p.denominator;
     info.next = p.next;
-    std::memcpy(out, &info, sizeof(info));
+    ropewalk::capi::Write(info, out);
     if (values != nullptr) std::copy(p.values.begin(), p.values.end(), values);
   });
 }

@@ -160,7 +160,7 @@ ropewalk_status ropewalk_frequencies_get(const ropewalk_frequencies* frequencies
     info.inv_freq = frequencies->inv_freq.data();
     info.inv_freq_f32 = f.inv_freq_f32.data();
     info.axis = f.axis.empty() ? nullptr : f.axis.data();
-    std::memcpy(out, &info, sizeof(info));
+    ropewalk::capi::Write(info, out);
   });
 }
 

@@ -198,7 +198,7 @@ ropewalk_status ropewalk_kv_cache_get(const ropewalk_kv_cache* cache, ropewalk_k
     info.kv_heads = c.kv_heads();
     info.head_dim = c.head_dim();
     info.bytes = c.bytes();
-    std::memcpy(out, &info, sizeof(info));
+    ropewalk::capi::Write(info, out);
   });
 }
 

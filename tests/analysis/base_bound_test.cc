@@ -1,11 +1,14 @@
 // Lower bounds on the base against a search without any cleverness (tests/golden/analysis_make.py),
 // the paper's table, and the definition itself.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "ropewalk/analysis/analysis.h"
@@ -120,6 +123,45 @@ TEST(BaseBound, AgainstThePaper) {
     if (rows[i].context > 4096) continue;
     EXPECT_NEAR(LeastByProof(128, rows[i].context), rows[i].least, 1e-6 * rows[i].least);
   }
+}
+
+// What is printed has fewer digits than what was found, and must hold all the same.
+TEST(BaseBound, PrintedNumbersSupportTheirContext) {
+  for (const int64_t d : {8, 32, 128}) {
+    for (const BaseBound& b : BaseBounds(d, int64_t{1} << 18)) {
+      const double printed = std::stod(fmt::format("{}", b.rounded));
+      EXPECT_GE(LongestContext(Plain(printed, d), b.context), b.context) << d << " " << printed;
+      EXPECT_GE(printed, b.base);
+      EXPECT_LE(printed, b.base * 1.001);
+    }
+  }
+  // What rounding to the nearest three digits gave.
+  EXPECT_EQ(LongestContext(Plain(4290, 128)), 1008);
+  EXPECT_EQ(LongestContext(Plain(27000, 128)), 4078);
+  EXPECT_EQ(LongestContext(Plain(2.37e7, 128)), 173304);
+  // The search steps over windows of bases that are narrower than its step: this one is below the
+  // bound that it finds.
+  EXPECT_GE(LongestContext(Plain(23662504, 128)), 262144);
+}
+
+// The row of docs/inspect-format.md: 1024, 2048, ... tokens.
+TEST(BaseBound, DocumentedNumbersSupportTheirContext) {
+  std::ifstream file(ROPEWALK_SOURCE_DIR "/docs/inspect-format.md");
+  std::string row;
+  while (std::getline(file, row) && row.rfind("| here |", 0) != 0) {
+  }
+  std::istringstream cells(row.substr(std::min<std::size_t>(row.size(), 8)));
+  const std::vector<BaseBound> bounds = BaseBounds(128, int64_t{1} << 17);
+  int64_t context = 512;
+  std::string cell;
+  std::size_t i = 0;
+  while (std::getline(cells, cell, '|')) {
+    context *= 2;
+    EXPECT_GE(LongestContext(Plain(std::stod(cell), 128), context), context) << cell;
+    if (i == bounds.size()) continue;
+    EXPECT_EQ(std::stod(cell), bounds[i++].rounded);
+  }
+  EXPECT_EQ(context, 1 << 20);
 }
 
 // Why the paper has 16,000 for 2048 tokens: the bases that pass are no interval. 11,588 passes,

@@ -381,6 +381,7 @@ int main(void) {
   test_8_bit_cache();
   test_cuda();
   test_sizes();
+  test_older_headers();
   ropewalk_frequencies_destroy(NULL);
   ropewalk_table_destroy(NULL);
   ropewalk_position_builder_destroy(NULL);

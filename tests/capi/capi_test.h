@@ -76,6 +76,7 @@ static inline ropewalk_rotate_args rotate_args(const ropewalk_positions* positio
   return a;
 }
 
-void test_cuda(void); /* capi_cuda_test.c */
+void test_cuda(void);          /* capi_cuda_test.c */
+void test_older_headers(void); /* capi_older_test.c */
 
 #endif /* TESTS_CAPI_CAPI_TEST_H_ */

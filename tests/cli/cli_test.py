@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -168,6 +169,13 @@ class Cli(support.CliCase):
         text = self.works("inspect", MODEL, "--length", 1024).decode()
         for word in ("critical dimension", "llama.cpp", "Warnings", "Float32", "unseen-angles"):
             self.assertIn(word, text)
+        # The bases that are printed pass their own criterion.
+        printed = re.findall(r"(?:found: |; )([0-9.]+) supports ([0-9]+) tokens", text)
+        self.assertEqual(len(printed), 2, text)
+        for of_base, tokens in printed:
+            f = [float(of_base) ** (-2 * i / dim) for i in range(dim // 2)]
+            lowest = min(sum(math.cos(m * x) for x in f) for m in range(int(tokens) + 1))
+            self.assertGreaterEqual(lowest, 0, (of_base, tokens))
         # Another setting, and another dialect.
         yarn = json.dumps({"rope_type": "yarn", "factor": 4, "truncate": False,
                            "original_max_position_embeddings": TRAINED})

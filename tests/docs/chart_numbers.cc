@@ -1,4 +1,4 @@
-// Prints docs/charts.json (make docs).
+// Prints docs/charts.json (make charts).
 #include "tests/docs/chart_numbers.h"
 
 #include <algorithm>

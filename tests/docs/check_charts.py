@@ -19,9 +19,9 @@ def compare(where, shown, came):
             compare(where, a, b)
     elif isinstance(came, (int, float)) and isinstance(shown, (int, float)):
         if abs(shown - came) > 1.1e-2 * abs(came) + 1.1e-5:
-            sys.exit(f"docs/charts.json: {where}: {shown}, the library says {came}; run make docs")
+            sys.exit(f"docs/charts.json: {where}: {shown}, the library says {came}; run make charts")
     elif shown != came:
-        sys.exit(f"docs/charts.json: {where}: not what the library says; run make docs")
+        sys.exit(f"docs/charts.json: {where}: not what the library says; run make charts")
 
 
 def main():

@@ -150,6 +150,29 @@ TEST(PositionMethod, LayersThatNeedIt) {
   EXPECT_NO_THROW(PositionMethod::Parse("log-n").Apply(plan, 4));  // Qwen 1: the same
 }
 
+// modeling_qwen.py of Qwen 1, typed again: get_ntk_alpha, and logn_list = [log_L(i) if i > L else 1],
+// i from 1, of which the query at position m takes entry m.
+TEST(PositionMethod, QwenAndLogNAreThoseOfQwen1) {
+  const PositionMethod both = PositionMethod::Parse("qwen+log-n");
+  EXPECT_FALSE(PositionMethod::Parse("qwen").TemperatureFor(2048));
+  const PositionPlan plan = both.Apply(Plan(2048), 8);
+  for (const int64_t n : {1, 256, 2047, 2048, 2049, 4096, 4097, 8192, 131071}) {
+    const double context = std::log2(static_cast<double>(n) / 2048) + 1;
+    const double alpha = std::max(std::pow(2.0, std::ceil(context)) - 1, 1.0);
+    const ResolvedPlan resolved = Resolve(plan, n);
+    const double base = 10000 * std::pow(alpha, 32.0 / 30);
+    EXPECT_NEAR(resolved.rotations[0].frequencies.inv_freq[15].hi * std::pow(base, 30.0 / 32), 1,
+                1e-12)
+        << n;
+  }
+  for (const int64_t m : {0, 1, 255, 2046, 2047, 2048, 2049, 8192, 131071, 1048575}) {
+    const double i = static_cast<double>(m + 1);
+    EXPECT_NEAR(Temperature(*plan.layers[0].temperature, m),
+                i > 2048 ? std::log(i) / std::log(2048.0) : 1, 1e-15)
+        << m;
+  }
+}
+
 TEST(PositionMethod, Refusals) {
   EXPECT_THAT(WhyNot("bogus"), AllOf(HasSubstr("expected one of none, linear"),
                                      HasSubstr("self-extend"), HasSubstr("got \"bogus\"")));

@@ -366,5 +366,35 @@ TEST(RotaryProperties, FrequenciesAreDigits) {
   EXPECT_EQ(2 * complete, 92);
 }
 
+// What articles print and what is so; the numbers of docs/rotary/derivation.md, "Slips that are
+// often copied".
+TEST(RotaryProperties, SlipsOfArticles) {
+  const Frequencies one = FrequenciesOf(kBase, 2);
+  const Vector q = {1, 2}, k = {1.5, 0.5};
+  const double score = Score(q, 3, k, 1, one);
+  EXPECT_NEAR(score, -3.314, 5e-4);
+  // q^T R_(n-m) k is <R_m q, R_n k>; q^T R_(m-n) k is not.
+  EXPECT_NEAR(Dot(q, Rotated(k, 2, one, PairLayout::kInterleaved, Direction::kAdjoint)), score,
+              4 * kRotation * Size(q, k));
+  EXPECT_NEAR(Dot(q, Rotated(k, 2, one)), 1.233, 5e-4);
+  // Re[q conj(k) e^(i (m - n) f)], and the same without the conjugate.
+  EXPECT_NEAR((Pair(q, 0) * std::conj(Pair(k, 0)) * Turn(2, 0, 2)).real(), score,
+              4 * kRotation * Size(q, k));
+  EXPECT_NEAR((Pair(q, 0) * Pair(k, 0) * Turn(2, 0, 2)).real(), -3.391, 5e-4);
+  EXPECT_EQ((Pair(q, 0) * Pair(q, 0)).real(), -3);
+
+  EXPECT_NEAR(2 * std::numbers::pi * kBase, 62832, 0.5);
+  EXPECT_NEAR(2 * std::numbers::pi / FrequenciesOf().inv_freq.back().hi, 54410, 0.5);
+
+  // The mean over pairs, and the integral over the exponent that takes its place, by midpoints.
+  EXPECT_NEAR(MeanCosines(kBase, 4097).back(), -0.053, 5e-4);
+  constexpr int kSteps = 1 << 21;  // each a small part of a turn where the angle moves fastest
+  double integral = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    integral += std::cos(4096 * std::pow(kBase, -(i + 0.5) / kSteps)) / kSteps;
+  }
+  EXPECT_NEAR(integral, 0.039, 5e-4);
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -68,7 +68,8 @@ int64_t LongestContext(const Frequencies& frequencies, int64_t limit = int64_t{1
 
 struct BaseBound {
   int64_t context = 0;  // tokens
-  double base = 0;      // the smallest base whose plain frequencies support it
+  double base = 0;      // the smallest base found whose plain frequencies support it
+  double rounded = 0;   // the same rounded up, to print: four digits, or as many as support it
 };
 // Lower bounds on the base of plain RoPE for contexts 2^10, 2^11, ... below `context`, and
 // `context` itself (1 .. 2^22). The search goes upwards in steps of kBaseStep and takes the first

