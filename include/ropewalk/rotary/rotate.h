@@ -10,13 +10,13 @@
 
 namespace ropewalk {
 
-// Where each token stands. Tokens of a batch are numbered batch-major. On several axes (M-RoPE,
-// 2-D, 3-D) all kinds but Each put a token at one position on every axis, as text stands.
+// The position of each token. Tokens of a batch are numbered batch-major. On several axes (M-RoPE,
+// 2-D, 3-D) all kinds but Each give a token one position on every axis, as text has.
 class Positions {
  public:
   // Every sequence of the batch starts at `start`: position of token t is start + t.
   static Positions From(int64_t start) { return Positions(Kind::kStart, nullptr, 0, start); }
-  // One position a token, any order: packed sequences, left padding. [axes, batch * tokens] or
+  // One position per token, any order: packed sequences, left padding. [axes, batch * tokens] or
   // [axes, tokens] (shared by the batch).
   static Positions Each(std::span<const int32_t> p, int axes = 1) {
     return Positions(Kind::kEach32, p.data(), static_cast<int64_t>(p.size()), 0, axes);
@@ -69,9 +69,9 @@ struct HeadNorm {
   double eps = 1e-6;
 };
 
-// What happens to v. kRotate: as to k, but never xPos. That is absolute position in the values;
-// with the attention's output rotated back where its query stands (a call with empty q, v = output,
-// kRotate and Direction::kInverse) it becomes relative (both: kexue.fm/archives/8265).
+// What happens to v. kRotate: as to k, but never xPos. That is absolute position in the values; it
+// becomes relative once the attention's output is rotated back by its query's position: a call with
+// empty q, v = output, kRotate and Direction::kInverse (both: kexue.fm/archives/8265).
 enum class ValueRotation : uint8_t { kCopy, kRotate };
 
 struct RotateArgs {
@@ -112,7 +112,7 @@ struct RotateArgs {
 
 // Arithmetic is float32 with one rounding at the end (float64 for f64 input). Elements outside
 // [first_dim, first_dim + rotary_dim) are copied when out of place. Empty input is legal, heads = 0
-// too. With frequencies on several axes each pair turns by the position on its own axis. With xPos
+// too. With frequencies on several axes a pair rotates by the position on its own axis. With xPos
 // queries are multiplied by zeta^((n - centre) / scale_base) and keys by its inverse; a position so
 // far from the centre that this exceeds 2^64 (2^8 into f16) is an error: choose a centre nearer.
 //

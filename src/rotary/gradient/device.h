@@ -36,7 +36,7 @@ struct GradientParams {
   int64_t first_dim;
   int64_t pairs;
   int64_t heads;
-  int64_t groups;  // of heads, a token
+  int64_t groups;  // of heads, per token
   int64_t items;
   int64_t parts;
   int32_t units;  // of a head
@@ -106,7 +106,7 @@ struct GradientLane {
   static constexpr int kInFlight = 2;  // heads whose loads are under way at once
 
   struct Sums {
-    double turn[kPairs];  // <g, J v>, of one token
+    double g_jv[kPairs];  // <g, J v>, of one token
     double frequency[kPairs];
     double dot;
   };
@@ -160,7 +160,7 @@ struct GradientLane {
     const int64_t* gs = p.gradient_strides;
     const T* v = static_cast<const T*>(p.value) + OffsetOf(vs, it) + e;
     const T* g = static_cast<const T*>(p.gradient) + OffsetOf(gs, it) + e;
-    for (int j = 0; j < kPairs; ++j) sums.turn[j] = 0;
+    for (int j = 0; j < kPairs; ++j) sums.g_jv[j] = 0;
     const int64_t heads = HeadsOf(p, it);
     int64_t h = 0;
     for (; h + kInFlight <= heads; h += kInFlight) {
@@ -172,7 +172,7 @@ struct GradientLane {
       if (p.axes > 1) {
         position = PositionOf(p.positions, it.batch, it.token, it.index, p.axis[unit * kPairs + j]);
       }
-      sums.frequency[j] = ::fma(static_cast<double>(position), sums.turn[j], sums.frequency[j]);
+      sums.frequency[j] = ::fma(static_cast<double>(position), sums.g_jv[j], sums.frequency[j]);
     }
   }
 
@@ -191,7 +191,7 @@ struct GradientLane {
       for (int j = 0; j < kPairs; ++j) {
         const double a1 = static_cast<double>(v1[j]), a2 = static_cast<double>(v2[j]);
         const double b1 = static_cast<double>(g1[j]), b2 = static_cast<double>(g2[j]);
-        sums.turn[j] = ::fma(-b1, a2, ::fma(b2, a1, sums.turn[j]));
+        sums.g_jv[j] = ::fma(-b1, a2, ::fma(b2, a1, sums.g_jv[j]));
         sums.dot = ::fma(b2, a2, ::fma(b1, a1, sums.dot));
       }
     }

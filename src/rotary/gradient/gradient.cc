@@ -28,7 +28,7 @@ Strides StridesOf(const TensorView& view) {
 // What one part of the tokens adds up.
 struct Part {
   double* sums;  // [pairs]
-  double* turn;  // [pairs], <g, J v> of one token
+  double* g_jv;  // [pairs], <g, J v> of one token
   double dot;    // <g, v>
 };
 
@@ -50,19 +50,19 @@ void AddTokens(const RotaryGradientArgs& args, int64_t begin, int64_t end, Part&
                  cursor.token() * vs.token + args.first_dim;
     const T* g = static_cast<const T*>(args.gradient.data) + cursor.batch() * gs.batch +
                  cursor.token() * gs.token + args.first_dim;
-    std::fill_n(part.turn, pairs, 0.0);
+    std::fill_n(part.g_jv, pairs, 0.0);
     for (int64_t h = 0; h < heads; ++h, v += vs.head, g += gs.head) {
       for (std::size_t p = 0; p < pairs; ++p) {
         const int64_t e = static_cast<int64_t>(p) * step;
         const double v1 = Value(v[e]), v2 = Value(v[e + other]);
         const double g1 = Value(g[e]), g2 = Value(g[e + other]);
-        part.turn[p] += g2 * v1 - g1 * v2;
+        part.g_jv[p] += g2 * v1 - g1 * v2;
         part.dot += g1 * v1 + g2 * v2;
       }
     }
     for (std::size_t p = 0; p < pairs; ++p) {
       part.sums[p] +=
-          static_cast<double>(cursor.position(axis.empty() ? 0 : axis[p])) * part.turn[p];
+          static_cast<double>(cursor.position(axis.empty() ? 0 : axis[p])) * part.g_jv[p];
     }
   }
 }
@@ -81,7 +81,7 @@ RotaryGradient FrequencyGradient(const RotaryGradientArgs& args) {
   const int64_t all = batch * tokens;
   const int64_t count =
       std::min<int64_t>(internal::ThreadsFor(value.NumElements() * kElementNs), all);
-  // A sum a part, added up in order: the bits do not depend on which thread was first.
+  // A sum per part, added up in order: the bits do not depend on which thread was first.
   std::vector<double> memory(static_cast<std::size_t>(count) * 2 * pairs, 0.0);
   std::vector<Part> parts;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {

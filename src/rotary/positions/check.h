@@ -7,7 +7,7 @@
 
 namespace ropewalk::internal {
 
-// Throws Error, naming the argument, unless `positions` give one position an axis to each of
+// Throws Error, naming the argument, unless `positions` give one position per axis to each of
 // batch * tokens tokens (at least one) and the table, if there is one, holds them all. Lists in
 // memory of a GPU are not read: their sizes are checked, and the kernels do the rest.
 void CheckPositions(const Positions& positions, int64_t axes, int64_t batch, int64_t tokens,

@@ -1,4 +1,4 @@
-// Walks tokens of a batch in order and says where each stands.
+// Walks tokens of a batch in order and gives the position of each.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Where a token stands, for kernels: what PositionCursor says, of any token at once. The lists may
+// The position of a token, for kernels: what PositionCursor has, of any token. The lists may
 // lie in device memory, where nobody has checked their values: whatever they hold, nothing outside
 // them is read.
 #pragma once
@@ -15,12 +15,12 @@ struct DevicePositions {
   const void* data;
   int64_t start;
   int64_t size;    // of the list, all axes together
-  int64_t stride;  // between the axes of Each: its entries an axis; 0: all axes stand alike
-  int64_t tokens;  // a sequence
+  int64_t stride;  // between the axes of Each: its entries per axis; 0: all axes are alike
+  int64_t tokens;  // of a sequence
   bool shared;     // Each: one list for all sequences of the batch
 };
 
-// `tokens` a sequence; CheckPositions has passed.
+// `tokens` per sequence; CheckPositions has passed.
 inline DevicePositions ForDevice(const Positions& positions, int64_t tokens) {
   const int64_t axis_size = positions.size() / positions.axes();
   return {.kind = positions.kind(),

@@ -3,7 +3,7 @@
 //
 // A row is a token's group of heads, or such rows of several tokens. Of keys in floats each lane of
 // a row has a unit (unit_device.h): it computes the unit's cosines and sines, once for as many
-// tokens as move alike, and goes through the heads. Keys in Q8_0 are turned by warps: they decode a
+// tokens as move alike, and goes through the heads. Warps rotate keys in Q8_0: they decode a
 // few heads into shared memory, rotate them there and encode them.
 #pragma once
 
@@ -28,7 +28,7 @@ struct RerotateDeviceParams {
   int64_t all;         // tokens of the batch
   int64_t tokens;      // of a sequence
   int64_t heads;
-  int64_t groups;  // of heads, a token
+  int64_t groups;  // of heads, per token
   int64_t pairs;
   int64_t first_dim;
   MoveLists moves;
@@ -74,7 +74,7 @@ ROPEWALK_HD inline bool KeyStays(const RerotateDeviceParams& p, int64_t index) {
   return !p.changes_method && Stays(p.moves, p.axes, index);
 }
 
-// cos and sin of the turn of one pair, as RowsOf (rerotate.cc) has them.
+// cos and sin of the rotation of one pair, as RowsOf (rerotate.cc) has them.
 ROPEWALK_HD inline void MovedCosSin(const RerotateDeviceParams& p, int64_t index, int64_t pair,
                                     float* c, float* s) {
   const Move move = MoveOf(p.moves, index, p.axes == 1 ? 0 : p.axis[pair]);

@@ -19,7 +19,7 @@ struct MoveLists {
   const int64_t* to;
   const int64_t* from;
   int64_t stride;  // between axes: entries of one
-  int64_t tokens;  // a sequence
+  int64_t tokens;  // of a sequence
 };
 
 inline MoveLists ListsOf(const Moves& moves, int64_t batch, int64_t tokens) {

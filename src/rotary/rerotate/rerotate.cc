@@ -28,7 +28,7 @@ std::vector<Uint128> TurnsOf(const Frequencies& f) {
   return turns;
 }
 
-// Row r of the result turns by what token tokens[r] moves.
+// Row r of the result rotates by what token tokens[r] moves.
 AlignedBuffer<float> RowsOf(const RerotateArgs& args, const internal::MoveLists& moves,
                             const std::vector<int64_t>& tokens) {
   const std::vector<Uint128> to = TurnsOf(*args.frequencies);
@@ -64,7 +64,7 @@ void Rerotate(const RerotateArgs& args) {
   const int64_t all = shape.all();
   const int64_t axes = args.frequencies->axes;
   const internal::MoveLists moves = internal::ListsOf(args.moves, shape.batch, shape.tokens);
-  // A row a run of tokens that move alike.
+  // A row per run of tokens that move alike.
   std::vector<int64_t> row_of(static_cast<std::size_t>(all));
   std::vector<int64_t> first_of_row;
   std::vector<uint8_t> stays;

@@ -1,5 +1,5 @@
-// What is done with a row of the table, once a token, and then with each head: a body a layout.
-// Compiled once a SIMD target. y1 = x1 c - x2 s, y2 = x2 c + x1 s.
+// What is done with a row of the table, once per token, and then with each head: a body per
+// layout, compiled once per SIMD target. y1 = x1 c - x2 s, y2 = x2 c + x1 s.
 //
 // A token's cos and sin are first rearranged for the layout and element type (Prepare), once for
 // all its heads; then a head is a straight loop without shuffles of the table:
@@ -256,4 +256,4 @@ struct InterleavedWordsBody {
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // include guard a target
+#endif  // include guard per target

@@ -1,4 +1,4 @@
-// How the rotation loads and stores elements of each type, compiled once a SIMD target: Load and
+// How the rotation loads and stores elements of each type, compiled once per SIMD target: Load and
 // Store take them in order; LoadWords and StoreWords take bf16 as 32-bit words, an even and an odd
 // element in each, so that words are never unpacked in order.
 #if defined(ROPEWALK_ROTATE_CODECS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -198,4 +198,4 @@ HWY_INLINE void StoreWords(D /*d*/, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* p
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // include guard a target
+#endif  // include guard per target

@@ -1,4 +1,4 @@
-// The kernels of lanes_device.h, for the one CUDA file a type.
+// The kernels of lanes_device.h, for the one CUDA file per type.
 #pragma once
 
 #include "src/rotary/rotate/lanes_device.h"

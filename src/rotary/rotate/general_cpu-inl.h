@@ -348,4 +348,4 @@ inline int64_t RotateGeneralTargetBody() { return HWY_TARGET; }
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // include guard a target
+#endif  // include guard per target

@@ -101,4 +101,4 @@ void CopyRest(const RotateParams& p, const RotateOperand& operand, const T* in, 
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // include guard a target
+#endif  // include guard per target

@@ -10,8 +10,8 @@
 
 namespace ropewalk::internal {
 
-// Where the row of a thread lies: its tensor, its heads, where it reads and writes, where its token
-// stands. Index: an integer that holds the number of rows.
+// Where the row of a thread lies: its tensor, its heads, where it reads and writes, its token's
+// position. Index: an integer that holds the number of rows.
 template <class T, class Angles, class Index>
 struct DeviceRow {
   ROPEWALK_HD DeviceRow(const RotateDeviceParams& params, int64_t row, bool reports) : p(params) {
@@ -64,7 +64,7 @@ struct DeviceRow {
     out = block * o->out_strides[0] + slot * o->out_strides[1] + first_head * o->out_strides[2];
   }
 
-  // Of the axis that turns the pair; -1 where there is no angle for it.
+  // Of the axis that rotates the pair; -1 where there is no angle for it.
   ROPEWALK_HD int64_t PositionOf(int64_t pair) const {
     if (p.axes == 1) return position[0];
     const int a = p.axis[pair];
@@ -111,7 +111,7 @@ ROPEWALK_HD double DecayOf(const Row&, const TurnAngles& angles, int64_t pair) {
   return angles.log_decay[pair];
 }
 
-// Vectors of the table where all pairs of the unit stand at one position.
+// Vectors of the table where all pairs of the unit have one position.
 template <int kPairs>
 ROPEWALK_HD void LoadRow(const float* row, int64_t pairs, float* c, float* s) {
   constexpr int kWidth = kPairs % 4 == 0 ? 4 : kPairs % 2 == 0 ? 2 : 1;

@@ -1,4 +1,4 @@
-// Do the elements of two strided views touch? Needed because a rotation reads two elements and
+// Whether two strided views share elements. Needed because a rotation reads two elements and
 // writes both, in parallel over tokens.
 #pragma once
 

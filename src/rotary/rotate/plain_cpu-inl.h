@@ -80,4 +80,4 @@ inline int64_t RotatePlainTargetBody() { return HWY_TARGET; }
 }  // namespace ropewalk::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // include guard a target
+#endif  // include guard per target

@@ -120,6 +120,10 @@ TEST_F(RotateBadInput, Overlap) {
   ExpectRefused("share memory", [](RotateArgs& a) { a.q.strides[1] = 0; });
   ExpectRefused("share memory", [](RotateArgs& a) { a.q.strides[0] = kDim; });
   ExpectRefused("q and k are written", [&](RotateArgs& a) { a.k = X(0); });
+  ExpectRefused("q_out overlaps k", [&](RotateArgs& a) {  // q in place, before k is read
+    a.k = X(0);
+    a.k_out = Y();
+  });
   ExpectRefused("q_out overlaps k", [&](RotateArgs& a) {
     a.k = Y();
     a.q_out = Y();
