@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <fstream>
@@ -162,6 +163,40 @@ TEST(Passkey, ExactMeansEveryTokenHasTheHighestLogit) {
   EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 1);
   tokenizer.answer[1] = tokenizer.answer[1] == 0 ? 1 : 0;  // half right is wrong
   EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 0);
+}
+
+// Prompts share the filler in front of the needle, and each has the bits that it has alone.
+TEST(Passkey, ASharedPrefixChangesNoBit) {
+  const PositionPlan plan =
+      WithScaling(Tiny().files.config.plan, FindMethod("dynamic").make(20), test::kTinyTrained);
+  PasskeyOptions options;
+  options.trials = 2;
+  options.depths = {0.9, 0.5, 0};
+  const int64_t length = 1400;
+  int64_t longest_tick = 0, done = 0;
+  RunOptions run;
+  run.progress = [&](int64_t tokens, int64_t all) {
+    EXPECT_EQ(all, 6 * (length - 1));
+    longest_tick = std::max(longest_tick, tokens - done);
+    done = tokens;
+    return true;
+  };
+  const PasskeyResult result =
+      MeasurePasskey(*Tiny().engine, plan, ByteTokenizer(), {}, length, options, run);
+  EXPECT_EQ(done, 6 * (length - 1));
+  EXPECT_GE(longest_tick, 1024);  // two chunks that were there already
+  const std::vector<int32_t> filler = ByteTokenizer().Encode(BuiltinPasskey().default_filler);
+  for (const PasskeyTrial& trial : result.trials) {
+    const PasskeyPrompt prompt =
+        MakePasskeyPrompt(ByteTokenizer(), filler, 0, length, trial.depth, trial.key, {});
+    ScoreRequest request{.ids = prompt.ids};
+    for (int64_t p = prompt.answer_begin; p < length; ++p) request.positions.push_back(p);
+    const Scores alone =
+        Tiny().engine->Score({.plan = &plan, .final_length = length}, std::span(&request, 1));
+    float nll = 0;
+    for (const TokenScore& score : alone.tokens[0]) nll -= score.log_prob;
+    EXPECT_EQ(trial.key_nll, nll) << trial.depth;
+  }
 }
 
 // A cell hides the passkey in the same words whatever its text is, unless it is told to use it.
