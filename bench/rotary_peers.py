@@ -18,7 +18,7 @@ Everyone's result is compared with ropewalk's before anything is timed. Times ar
 which each takes its turn, with one call before the clock starts. Inputs and results lie in huge pages,
 ggml's too, so that luck with small ones decides nothing; PyTorch makes its results itself. ropewalk and
 ggml are called through ctypes, whose own cost is in the line ("call_us"). Prints a table and writes one JSON line a size.
---smoke: one token, one round, to see that it runs.
+--smoke: one token, one round and nothing compiled, to see that it runs.
 """
 
 import argparse
@@ -177,7 +177,7 @@ def expect_close(name, got, wanted, limit):
         sys.exit(f"rotary_peers: {name} differs from ropewalk by {worst} (limit {limit})")
 
 
-def calls_of(ropewalk, kernel, tokens, threads):
+def calls_of(ropewalk, kernel, tokens, threads, smoke):
     """name -> call, every result compared; and what to release."""
     rng = np.random.default_rng(3)
     pairs = [(array(tokens, HEADS, DIM), array(tokens, KV_HEADS, DIM)) for _ in range(4)]
@@ -194,7 +194,7 @@ def calls_of(ropewalk, kernel, tokens, threads):
         add_memcpy(calls, (q, k), other)
     calls["ropewalk_in_place"] = ropewalk.caller(*mine)
     expect_close("ropewalk_in_place", mine, wanted, 0)
-    add_torch(calls, q, k, wanted, threads)
+    add_torch(calls, q, k, wanted, threads, smoke)
     # ggml multiplies angles up in float32: a radian of 4096 is off by up to 64 roundings.
     limit = 1e-5 + tokens * 64 * 2.0 ** -24 * 2
     for name, in_place in (("ggml", False), ("ggml_in_place", True)):
@@ -217,7 +217,7 @@ def add_memcpy(calls, sources, targets):
     calls["memcpy"] = call
 
 
-def add_torch(calls, q, k, wanted, threads):
+def add_torch(calls, q, k, wanted, threads, smoke):
     try:
         import torch
     except ImportError as error:
@@ -225,8 +225,11 @@ def add_torch(calls, q, k, wanted, threads):
     torch.set_num_threads(threads)
     formula = torch_formula()
     inputs = (torch.from_numpy(q), torch.from_numpy(k), *torch_tables(q.shape[0]))
-    torch._dynamo.reset()
-    for name, rope in (("torch_eager", formula), ("torch_compile", torch.compile(formula, dynamic=False))):
+    ropes = {"torch_eager": formula}
+    if not smoke:
+        torch._dynamo.reset()
+        ropes["torch_compile"] = torch.compile(formula, dynamic=False)
+    for name, rope in ropes.items():
         def call(rope=rope):
             with torch.inference_mode():
                 return rope(*inputs)
@@ -274,7 +277,7 @@ def main():
     for tokens in TOKENS[:1] if args.smoke else TOKENS:
         for threads in THREADS[:1] if args.smoke else THREADS:
             ropewalk.set_threads(threads)
-            calls, frees = calls_of(ropewalk, kernel, tokens, threads)
+            calls, frees = calls_of(ropewalk, kernel, tokens, threads, args.smoke)
             medians = measure(calls, args.rounds)
             empty = measure({"call": ropewalk.lib.ropewalk_version}, args.rounds)["call"]
             for free in frees:
