@@ -52,8 +52,9 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kRopeParameters,
      EngineKind::kTransformers,
      {EngineVersion{{5}}},
-     "writes the base and the scaling as rope_parameters; before, rope_theta and rope_scaling, "
-     "which it still reads",
+     "reads rope_parameters, which hold the base too, and still rope_theta and rope_scaling; "
+     "before, it "
+     "read these alone and ignored the other in silence",
      "5.0.0"},
     {Fact::kYarnLengthFromConfig,
      EngineKind::kTransformers,
