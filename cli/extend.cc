@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/engines.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
@@ -50,7 +51,8 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
 
 // No configuration file has a place for a distance map or a temperature that training did not have.
 [[noreturn]] void RefuseUnwritable(const ModelFiles& files, const PositionPlan& plan,
-                                   const PositionMethod& method, double factor) {
+                                   const PositionMethod& method, double factor,
+                                   const std::vector<EngineChoice>& engines) {
   const auto rotation =
       std::find_if(plan.layers.begin(), plan.layers.end(),
                    [](const LayerPlan& layer) { return layer.rotation.has_value(); });
@@ -61,8 +63,8 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
     target.rotary_dim = rotation->rotation->rotary_dim;
   }
   std::string who;
-  for (const EngineSetting& e : SettingsFor(method, factor, target)) {
-    if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.engine, e.setting, e.note);
+  for (const EngineSetting& e : Narrow(SettingsFor(method, factor, target), engines)) {
+    if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.Title(), e.setting, e.note);
   }
   throw Error(ErrorCode::kUnsupported,
               fmt::format("{} cannot say {}: it is what attention does with positions, and files "
@@ -92,7 +94,9 @@ Request Settle(const Options& options, const ModelFiles& files) {
     const PositionMethod method = PositionMethod::Parse(methods[0].name);
     request.scaling = method.ScalingFor(factor);
     request.plan = method.Apply(files.config.plan, factor, trained);
-    if (!method.only_scales()) RefuseUnwritable(files, request.plan, method, factor);
+    if (!method.only_scales()) {
+      RefuseUnwritable(files, request.plan, method, factor, EnginesOf(options.engines));
+    }
   }
   const RotarySpec& spec = internal::OnlyRotation(request.plan);
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
@@ -133,11 +137,14 @@ Request Settle(const Options& options, const ModelFiles& files) {
 
 void Print(const Options& options, const Request& request, const internal::Converted& written,
            const internal::PlanProof& proof) {
-  auto settings = SettingsFor(request.scaling, request.target);
+  auto settings = Narrow(SettingsFor(request.scaling, request.target), EnginesOf(options.engines));
   for (EngineSetting& s : settings) {
-    if (s.engine != "llama.cpp" || s.expressible || !options.output.ends_with(".gguf")) continue;
-    s = {s.engine, true, fmt::format("-c {}", request.target.target_length),
-         "The file that was written says it, which no flag can."};
+    if (s.kind != EngineKind::kLlamaCpp || s.expressible || !options.output.ends_with(".gguf")) {
+      continue;
+    }
+    s.expressible = true;
+    s.setting = fmt::format("-c {}", request.target.target_length);
+    s.note = "The file that was written says it, which no flag can.";
   }
   const bool rounded = proof.asked != proof.read;
   if (options.json) {
@@ -149,13 +156,7 @@ void Print(const Options& options, const Request& request, const internal::Conve
                                    {"plan_hash_asked", proof.asked},
                                    {"largest_difference", proof.largest_difference},
                                    {"notes", written.notes},
-                                   {"settings", nlohmann::ordered_json::array()}};
-    for (const EngineSetting& s : settings) {
-      json["settings"].push_back({{"engine", s.engine},
-                                  {"expressible", s.expressible},
-                                  {"setting", s.setting},
-                                  {"note", s.note}});
-    }
+                                   {"settings", SettingsJson(settings)}};
     fmt::print("{}\n", JsonText(json));
     return;
   }
@@ -170,7 +171,7 @@ void Print(const Options& options, const Request& request, const internal::Conve
   for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
   fmt::print("\nThe same by hand, for engines that take it as flags or keys:\n");
   for (const EngineSetting& s : settings) {
-    fmt::print("\n{}\n", s.engine);
+    fmt::print("\n{}\n", s.Title());
     if (!s.setting.empty()) fmt::print("{}\n", s.setting);
     if (!s.note.empty()) fmt::print("  {}\n", s.note);
   }
@@ -254,7 +255,7 @@ void AddExtendCommand(CLI::App& app) {
       "extend", "Writes the model with a position setting in it; the weights are not touched");
   AddOptions(*command, c->options,
              {Opt::kModel, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors, Opt::kLengths,
-              Opt::kTrained, Opt::kAllowUnknown, Opt::kJson});
+              Opt::kTrained, Opt::kEngines, Opt::kAllowUnknown, Opt::kJson});
   command
       ->add_option("-o,--output", c->options.output,
                    "What to write: a folder for a folder, a .gguf file for a GGUF file; must not "

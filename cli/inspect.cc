@@ -243,8 +243,8 @@ void AddInspectCommand(CLI::App& app) {
       "What a model does with positions: pairs, limits, errors, what engines make of it, warnings");
   AddOptions(*command, *options,
              {Opt::kModel, Opt::kLengths, Opt::kTrained, Opt::kRopeScaling, Opt::kDialect,
-              Opt::kMethods, Opt::kFactors, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kHtml,
-              Opt::kDiff, Opt::kAllowUnknown, Opt::kThreads, Opt::kJson});
+              Opt::kEngines, Opt::kMethods, Opt::kFactors, Opt::kText, Opt::kIds, Opt::kSpecial,
+              Opt::kHtml, Opt::kDiff, Opt::kAllowUnknown, Opt::kThreads, Opt::kJson});
   command->get_option("MODEL")->required(false);
   command->footer(
       "Works on a lone config.json, and without weights or tokenizer, unless --text asks how much "

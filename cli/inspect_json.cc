@@ -122,6 +122,7 @@ Json PageJson(const InspectPage& page) {
     warnings.push_back({{"id", f.id},
                         {"trap", f.trap},
                         {"engine", f.engine},
+                        {"versions", f.versions},
                         {"text", f.text},
                         {"value", f.measured ? Number(f.value) : Json(nullptr)},
                         {"unit", f.unit},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/engines.h"
 #include "cli/input.h"
 #include "ropewalk/base/error.h"
 
@@ -69,7 +70,7 @@ InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool boun
   for (const int64_t position : FarPositions(page)) {
     out.float32.push_back(Float32AngleError(spec, out.rotation.frequencies, position));
   }
-  out.engines = CompareEngines(spec, page.length, out.reach - 1);
+  out.engines = Narrow(CompareEngines(spec, page.length, out.reach - 1), page.choices);
   return out;
 }
 
@@ -116,6 +117,7 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
                      bool bounds) {
   InspectPage page;
   page.name = name;
+  page.choices = EnginesOf(options.engines);
   page.plan = PlanOf(options, plan);
   page.trained_length = page.plan.trained_length;
   if (options.lengths.size() > 1)
@@ -132,7 +134,7 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
     page.biases.push_back(BiasOf(page, i));
   }
   if (!page.rotations.empty()) page.decay = DecayOf(options, page);
-  page.findings = Warnings(page.plan, page.resolved);
+  page.findings = Narrow(Warnings(page.plan, page.resolved), page.choices);
   return page;
 }
 

@@ -60,6 +60,7 @@ struct InspectPage {
   std::vector<InspectRotation> rotations;
   std::vector<InspectBias> biases;
   std::vector<InspectDecay> decay;  // of the first rotation
+  std::vector<EngineChoice> choices;  // --engine: whose views and findings are shown
   std::vector<Finding> findings;
   bool whole_file = true;           // false: the file has keys that no code of its family reads
   std::optional<FrequencyUse> use;  // with --text or --ids

@@ -212,6 +212,7 @@ std::string Wrapped(const std::string& text, std::size_t indent) {
 }
 
 void AddEngines(const InspectPage& page, const InspectRotation& r, std::string& out) {
+  if (r.engines.empty()) return;
   out += fmt::format("\nWhat engines do with it (at {} tokens)\n", page.length);
   for (const EngineView& v : r.engines) {
     const std::string line = EngineLine(v, r.reach - 1, page.whole_file);

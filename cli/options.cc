@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "cli/engines.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk::cli {
@@ -206,6 +207,9 @@ void AddOne(CLI::App& c, Options& o, Opt which) {
           "--dialect", o.dialect,
           "Whose formulas: native, paper, hf, vllm, llamacpp, megatron, yarn_repo; without "
           "it the method's own (native)");
+      return;
+    case Opt::kEngines:
+      AddEngineOption(c, o.engines);
       return;
     case Opt::kPieces:
       c.add_flag("--pieces", o.pieces, "Show each id with the piece of text it stands for");

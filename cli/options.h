@@ -21,7 +21,7 @@ struct UsageError : std::runtime_error {
 struct Options {
   std::string model, text, ids, output, per_token, prompt;
   std::string html, dialect;
-  std::vector<std::string> methods, rope_scaling, lengths, diff, search;
+  std::vector<std::string> methods, rope_scaling, lengths, diff, search, engines;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
   std::string passkey_filler = "builtin";
@@ -73,6 +73,7 @@ enum class Opt {
   kHtml,
   kDiff,
   kDialect,
+  kEngines,
   kPieces,
   kDecode
 };

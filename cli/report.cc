@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "cli/engines.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
@@ -66,17 +67,10 @@ Json CostJson(const std::optional<internal::PairedDifference>& cost) {
           {"outside_noise", cost->outside_noise}};
 }
 
-Json SettingsJson(const Recommendation& r, const std::vector<Cell>& cells) {
-  Json out = Json::array();
-  const Cell* cell = internal::FindCell(cells, r.method, r.factor, r.length);
-  if (cell == nullptr || cell->rotary_dim < 2) return out;
-  for (const EngineSetting& s : SettingsFor(*cell, r.length)) {
-    out.push_back({{"engine", s.engine},
-                   {"expressible", s.expressible},
-                   {"setting", s.setting},
-                   {"note", s.note}});
-  }
-  return out;
+Json SettingsOf(const Recommendation& r, const SweepReport& sweep) {
+  const Cell* cell = internal::FindCell(sweep.results.cells, r.method, r.factor, r.length);
+  if (cell == nullptr || cell->rotary_dim < 2) return Json::array();
+  return SettingsJson(Narrow(SettingsFor(*cell, r.length), sweep.engines));
 }
 
 Json SweepJson(const SweepReport& sweep) {
@@ -97,7 +91,7 @@ Json SweepJson(const SweepReport& sweep) {
                                       {"trained_length_cost", r.trained_length_cost},
                                       {"longest_usable", r.longest_usable},
                                       {"text", r.text},
-                                      {"settings", SettingsJson(r, cells)}});
+                                      {"settings", SettingsOf(r, sweep)}});
   }
   out["rule"] = sweep.rule;
   const bool passkey = internal::FindYardstick(cells).passkey_measured;
@@ -191,13 +185,15 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   return report;
 }
 
-std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders) {
+std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders,
+                                    const std::vector<EngineChoice>& engines) {
   std::vector<SweepReport> sweeps;
   std::map<std::string, int> names;
   for (const std::string& folder : folders) ++names[FolderName(folder)];
   for (const std::string& folder : folders) {
     const std::string name = FolderName(folder);
     sweeps.push_back(MakeSweepReport(names[name] > 1 ? folder : name, ReadResults(folder)));
+    sweeps.back().engines = engines;
     if (sweeps.back().results.cells.empty()) {
       throw Error(ErrorCode::kInvalidFile,
                   fmt::format("{} holds no finished cell yet; run its sweep first", folder));
@@ -255,8 +251,9 @@ void RefuseForeign(const std::string& path) {
                   "or choose another place with -o");
 }
 
-std::string WriteReport(const std::vector<std::string>& folders, const std::string& out) {
-  const std::vector<SweepReport> sweeps = LoadSweeps(folders);
+std::string WriteReport(const std::vector<std::string>& folders, const std::string& out,
+                        const std::vector<EngineChoice>& engines) {
+  const std::vector<SweepReport> sweeps = LoadSweeps(folders, engines);
   std::string path = out;
   if (path.empty()) {
     path = folders.size() == 1 ? (fs::path(folders[0]) / "report.html").string() : "report.html";
@@ -269,6 +266,7 @@ void AddReportCommand(CLI::App& app) {
   struct ReportOptions {
     std::vector<std::string> folders;
     std::string out;
+    std::vector<std::string> engines;
     bool csv = false, markdown = false, json = false;
   };
   auto options = std::make_shared<ReportOptions>();
@@ -278,17 +276,19 @@ void AddReportCommand(CLI::App& app) {
   command->add_option("-o,--output", options->out,
                       "Where to write (default: DIR/report.html, for several DIRs ./report.html; "
                       "with --csv, --markdown and --json standard output)");
+  AddEngineOption(*command, options->engines);
   auto* csv = command->add_flag("--csv", options->csv, "One line a cell as CSV");
   auto* markdown = command->add_flag("--markdown", options->markdown, "Tables as Markdown");
   auto* json = command->add_flag("--json", options->json, "All of it as JSON");
   csv->excludes(markdown)->excludes(json);
   markdown->excludes(json);
   command->callback([options] {
+    const std::vector<EngineChoice> engines = EnginesOf(options->engines);
     if (!options->csv && !options->markdown && !options->json) {
-      std::cout << WriteReport(options->folders, options->out) << "\n";
+      std::cout << WriteReport(options->folders, options->out, engines) << "\n";
       return;
     }
-    const std::vector<SweepReport> sweeps = LoadSweeps(options->folders);
+    const std::vector<SweepReport> sweeps = LoadSweeps(options->folders, engines);
     const std::string text = options->csv ? Csv(sweeps)
                              : options->markdown
                                  ? Markdown(sweeps)

@@ -22,7 +22,7 @@ add_custom_command(
   DEPENDS ${report_files} ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
   COMMENT "Embedding the report's template" VERBATIM)
 
-add_library(ropewalk_report STATIC report.cc report_html.cc report_compare.cc report_text.cc
+add_library(ropewalk_report STATIC engines.cc report.cc report_html.cc report_compare.cc report_text.cc
                                    ${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc)
 ropewalk_flags(ropewalk_report)
 target_include_directories(ropewalk_report PUBLIC ${PROJECT_SOURCE_DIR})

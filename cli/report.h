@@ -19,11 +19,13 @@ struct SweepReport {
   SweepResults results;
   std::vector<Recommendation> recommendations;
   std::vector<internal::Reach> reaches;
-  std::string rule;          // what "usable" means, with this sweep's numbers
-  std::string passkey_note;  // why passkey decides nothing; empty where it counts
+  std::string rule;                        // what "usable" means, with this sweep's numbers
+  std::string passkey_note;                // why passkey decides nothing; empty where it counts
+  std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
-std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders);
+std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders,
+                                    const std::vector<EngineChoice>& engines = {});
 
 // Methods by lengths. Beyond the trained length a cell has the factor that matches its length (the
 // smallest that reaches it); up to the trained length, the largest factor: the worst that switching
@@ -54,7 +56,8 @@ void RefuseForeign(const std::string& path);
 
 // Renders folders that hold a results.jsonl into one HTML file and returns its path. `out` empty:
 // DIR/report.html for one folder, ./report.html for several. Throws Error.
-std::string WriteReport(const std::vector<std::string>& folders, const std::string& out);
+std::string WriteReport(const std::vector<std::string>& folders, const std::string& out,
+                        const std::vector<EngineChoice>& engines = {});
 
 void AddReportCommand(CLI::App& app);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/engines.h"
 #include "cli/estimate.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
@@ -290,8 +291,8 @@ void Run(const Options& options, const CLI::App& command) {
     Message("ropewalk: what is finished stays; the same command goes on from there");
     throw;
   }
-  const std::vector<SweepReport> reports = LoadSweeps({options.output});
-  const std::string report = WriteReport({options.output}, "");
+  const std::vector<SweepReport> reports = LoadSweeps({options.output}, EnginesOf(options.engines));
+  const std::string report = WriteReport({options.output}, "", EnginesOf(options.engines));
   if (options.json) {
     fmt::print("{}\n", JsonText(ReportJson(reports)));
     Message("ropewalk: report " + report);
@@ -314,7 +315,7 @@ void AddSweepCommand(CLI::App& app) {
               Opt::kPasskeyTrials, Opt::kPasskeyFiller, Opt::kDepths,  Opt::kNoPasskey,
               Opt::kAngles,        Opt::kCompute,       Opt::kBos,     Opt::kSpecial,
               Opt::kThreads,       Opt::kAllowUnknown,  Opt::kJson,    Opt::kDryRun,
-              Opt::kSearch,        Opt::kBudget,        Opt::kYes});
+              Opt::kSearch,        Opt::kBudget,        Opt::kYes,     Opt::kEngines});
   command->footer(
       "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "
       "as the text goes.\nEach method is measured once at each length: beyond the trained length "

@@ -53,7 +53,8 @@ function settings(list) {
   const tabs = el("div", {class: "tabs", role: "tablist"});
   const panel = el("div", {role: "tabpanel"});
   list.forEach((s, i) => {
-    const tab = el("button", {type: "button", role: "tab", onclick: () => show(i)}, s.engine);
+    const tab = el("button", {type: "button", role: "tab", onclick: () => show(i)},
+      s.versions ? `${s.engine} ${s.versions}` : s.engine);
     tabs.append(tab);
   });
   function show(chosen) {

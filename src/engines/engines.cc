@@ -55,4 +55,17 @@ std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, i
   return views;
 }
 
+std::vector<EngineView> Narrow(std::vector<EngineView> views,
+                               const std::vector<EngineChoice>& choices) {
+  std::erase_if(views, [&](const EngineView& view) {
+    const EngineKind kind = view.engine == Dialect::kHuggingFace ? EngineKind::kTransformers
+                            : view.engine == Dialect::kVllm      ? EngineKind::kVllm
+                                                                 : EngineKind::kLlamaCpp;
+    return !choices.empty() &&
+           std::none_of(choices.begin(), choices.end(),
+                        [&](const EngineChoice& c) { return c.engine == kind; });
+  });
+  return views;
+}
+
 }  // namespace ropewalk

@@ -4,11 +4,10 @@
 #include <numbers>
 
 #include "src/engines/angles.h"
+#include "src/engines/divisors.h"
 
 namespace ropewalk {
 namespace {
-
-using internal::operator/;  // NOLINT(misc-unused-using-decls): the linter misses operators
 
 // |angle - position * frequency|, the product exact.
 double Distance(float angle, DoubleDouble frequency, int64_t position) {
@@ -51,19 +50,6 @@ float CorrectionPair(const RotarySpec& spec, double rotations) {
          (2 * std::log(static_cast<float>(spec.base)));
 }
 
-// Divisors plain / scaled, rounded to float32 as the file stores them.
-std::vector<float> DivisorsOf(const RotarySpec& spec, const Frequencies& frequencies) {
-  RotarySpec plain = spec;
-  plain.scaling = NoScaling{};
-  plain.dialect = Dialect::kNative;
-  const Frequencies base = Resolve(plain, 1);
-  std::vector<float> divisors;
-  for (std::size_t i = 0; i < base.inv_freq.size(); ++i) {
-    divisors.push_back(static_cast<float>((base.inv_freq[i] / frequencies.inv_freq[i]).hi));
-  }
-  return divisors;
-}
-
 struct GgmlOf {
   const RotarySpec& spec;
   const Frequencies& frequencies;
@@ -74,7 +60,7 @@ struct GgmlOf {
     return step;
   }
   std::optional<GgmlStep> operator()(const YarnScaling& s) const {
-    if (!s.truncate) return std::nullopt;  // ggml always rounds the ends
+    if (!s.truncate) return std::nullopt;  // Fact::kYarnAlwaysTruncates
     GgmlStep step;
     step.yarn = true;
     step.freq_scale = 1 / static_cast<float>(s.factor);
@@ -94,7 +80,9 @@ struct GgmlOf {
  private:
   std::optional<GgmlStep> Divided() const {
     GgmlStep step;
-    step.divisors = DivisorsOf(spec, frequencies);
+    // Rounded to float32 as the file stores them.
+    const auto divisors = internal::DivisorsOf(spec, frequencies, internal::kZeroInGguf);
+    step.divisors.assign(divisors.begin(), divisors.end());
     return step;
   }
 };

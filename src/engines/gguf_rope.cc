@@ -8,6 +8,8 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "src/config/gguf/keys.h"
+#include "src/engines/divisors.h"
+#include "src/engines/facts.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -18,29 +20,18 @@ namespace {
 
 constexpr char kFolders[] = "a Hugging Face folder can";
 
-// What llama.cpp's converters write for a pair that does not turn; readers take it for exactly
-// that.
-constexpr double kStandsStill = 1e30;
-
 double Rounded(double value) { return static_cast<float>(value); }
 
-// llama.cpp gives up on a file of these architectures whose heads turn in part ("llama" with an
-// error, the others by aborting).
 void CheckWholeHead(const std::string& architecture, const RotarySpec& spec) {
-  static constexpr std::string_view kWhole[] = {"llama", "qwen2", "qwen3", "smollm3"};
-  if (spec.rotary_dim == spec.head_dim ||
-      std::find(std::begin(kWhole), std::end(kWhole), architecture) == std::end(kWhole)) {
-    return;
-  }
+  if (spec.rotary_dim == spec.head_dim || !LlamaCppWantsWholeHeads(architecture)) return;
   Refuse(
       fmt::format("partial rotary, {} of {} dimensions; llama.cpp turns whole heads of the "
                   "architecture {} alone; {}",
                   spec.rotary_dim, spec.head_dim, architecture, kFolders));
 }
 
-// llama.cpp loads these tensors for "llama" and gives up on a qwen file that has them.
 void CheckTakesTensors(const std::string& architecture, const std::string& method) {
-  if (architecture == "llama") return;
+  if (LlamaCppLoadsDivisors(architecture)) return;
   Refuse(
       fmt::format("{} needs divisors of the frequencies, and llama.cpp loads their tensor for "
                   "the architecture llama, not for {}; {}",
@@ -104,10 +95,8 @@ class Writer {
   }
   void Write(const YarnScaling& s) {
     if (!s.truncate) {
-      Refuse(
-          fmt::format("llama.cpp always truncates the ends of YaRN's ramp, this setting does "
-                      "not; {}",
-                      kFolders));
+      Refuse(fmt::format("{}, this setting does not; {}", Sentence(Fact::kYarnAlwaysTruncates),
+                         kFolders));
     }
     const bool reads_betas = LlamaCppReadsBetas(architecture_);
     if (!reads_betas && (s.beta_fast != 32 || s.beta_slow != 1)) {
@@ -168,21 +157,17 @@ class Writer {
                       method));
     }
     CheckTakesTensors(architecture_, method);
-    RotarySpec plain = spec_;
-    plain.scaling = NoScaling{};
-    const Frequencies without = Resolve(plain, spec_.trained_length);
     const Frequencies with = Resolve(spec_, spec_.trained_length);
     if (with.amplitude != 1 || with.softmax_multiplier != 1) {
       Refuse(fmt::format("{} has an amplitude, and rope_freqs.weight holds none", method));
     }
-    std::vector<double> divisors;
-    bool others_unchanged = true, some_still = false;
-    for (std::size_t i = 0; i < with.inv_freq.size(); ++i) {
-      const bool still = with.inv_freq[i].hi == 0;
-      divisors.push_back(still ? kStandsStill : without.inv_freq[i].hi / with.inv_freq[i].hi);
-      some_still |= still;
-      others_unchanged &= still || divisors.back() == 1;
-    }
+    const std::vector<double> divisors = DivisorsOf(spec_, with, kZeroInGguf);
+    const auto alike = [&](double divisor) {
+      return std::count(divisors.begin(), divisors.end(), divisor);
+    };
+    const bool some_still = alike(kZeroInGguf) > 0;
+    const bool others_unchanged =
+        alike(kZeroInGguf) + alike(1) == static_cast<int64_t>(divisors.size());
     if (some_still && !others_unchanged) {
       Refuse(fmt::format("{} lets some pairs stand still and changes others", method));
     }
@@ -196,7 +181,7 @@ class Writer {
     std::vector<float> values(divisors.begin(), divisors.end());
     const auto pairs = static_cast<int64_t>(values.size());
     std::vector<double> rounded(values.begin(), values.end());
-    const auto still = std::count(divisors.begin(), divisors.end(), kStandsStill);
+    const auto still = std::count(divisors.begin(), divisors.end(), kZeroInGguf);
     out_.notes.push_back(
         fmt::format("{} written: a divisor for each of {} pairs{}", name, pairs,
                     still > 0 ? fmt::format("; {} of them are 1e30, so that these pairs stand "

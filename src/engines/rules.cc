@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/engines/facts.h"
 
 namespace ropewalk {
 namespace internal {
@@ -108,6 +109,12 @@ Result PlanTemperature(const Scene& s) {
   return std::nullopt;
 }
 
+Result DualChunkKey(const Scene& s) {
+  if (!s.plan.has_dual_chunk_key) return std::nullopt;
+  return Words(fmt::format("The file says dual_chunk_attention_config. Only vLLM {} {}.",
+                           Versions(Fact::kDualChunk), Row(Fact::kDualChunk).text));
+}
+
 Result UnseenAngles(const Scene& s) {
   const int64_t trained = s.TrainedLength();
   if (trained < 1 || s.last < trained) return std::nullopt;
@@ -171,38 +178,62 @@ struct Rule {
   RuleInfo info;
   bool once;  // of the plan as a whole, not of each rotation
   Result (*apply)(const Scene&);
+  std::vector<EngineKind> kinds = {};       // where it is about these alone
+  std::optional<Fact> fact = std::nullopt;  // whose versions are its
 };
 
 const std::vector<Rule>& Table() {
+  constexpr EngineKind kHf = EngineKind::kTransformers, kVllm = EngineKind::kVllm,
+                       kLlama = EngineKind::kLlamaCpp;
   static const std::vector<Rule> table = {
       {{"no-trained-length", "", "the model"}, true, NoTrainedLength},
-      {{"past-configured", "T17", "vLLM"}, true, PastConfigured},
+      {{"past-configured", "T17", "vLLM"}, true, PastConfigured, {kVllm}},
       {{"unseen-angles", "", "the model"}, false, UnseenAngles},
       {{"base-bound", "", "the model"}, false, BaseBoundRule},
-      {{"yarn-truncate", "T1", "llama.cpp"}, false, YarnTruncate},
-      {{"yarn-truncate-nested", "T2", "Hugging Face"}, false, YarnTruncateNested},
-      {{"yarn-attention-factor", "T7", "vLLM, llama.cpp"}, false, YarnAttentionFactor},
-      {{"yarn-attn-factor", "T7", "Hugging Face"}, false, YarnAttnFactor},
-      {{"yarn-mscale-alone", "T6", "Hugging Face, vLLM"}, false, YarnMscaleAlone},
+      {{"yarn-truncate", "T1", "llama.cpp"}, false, YarnTruncate, {kLlama}},
+      {{"yarn-truncate-nested", "T2", "Hugging Face"},
+       false,
+       YarnTruncateNested,
+       {kHf},
+       Fact::kYarnTruncateAtTopLevel},
+      {{"yarn-attention-factor", "T7", "vLLM, llama.cpp"},
+       false,
+       YarnAttentionFactor,
+       {kVllm, kLlama}},
+      {{"yarn-attn-factor", "T7", "Hugging Face"}, false, YarnAttnFactor, {kHf}},
+      {{"yarn-mscale-alone", "T6", "Hugging Face, vLLM"}, false, YarnMscaleAlone, {kHf, kVllm}},
       {{"yarn-softmax", "", "every engine"}, false, YarnSoftmax},
-      {{"yarn-mrope", "T19", "vLLM"}, false, YarnMrope},
-      {{"yarn-max-positions", "T8", "Hugging Face, old"}, false, YarnOldHuggingFace},
+      {{"yarn-mrope", "T19", "vLLM"}, false, YarnMrope, {kVllm}},
+      {{"yarn-max-positions", "T8", "Hugging Face, old"},
+       false,
+       YarnOldHuggingFace,
+       {kHf},
+       Fact::kYarnLengthFromConfig},
       {{"yarn-partial", "T32", "Megatron"}, false, YarnMegatronPartial},
       {{"yarn-paper", "T3", "the paper"}, false, YarnPaper},
-      {{"dynamic-cache", "T11", "Hugging Face"}, false, DynamicCache},
-      {{"dynamic-state", "T9", "Hugging Face"}, false, DynamicState},
-      {{"dynamic-static", "T10", "vLLM"}, false, DynamicVllm},
+      {{"dual-chunk", "", "vLLM"}, true, DualChunkKey, {kVllm}},
+      {{"dynamic-cache", "T11", "Hugging Face"}, false, DynamicCache, {kHf}},
+      {{"dynamic-state", "T9", "Hugging Face"},
+       false,
+       DynamicState,
+       {kHf},
+       Fact::kDynamicKeepsLongest},
+      {{"dynamic-static", "T10", "vLLM"}, false, DynamicVllm, {kVllm}},
       {{"longrope-switch", "T25", "every engine"}, false, LongRopeSwitch},
       {{"longrope-integer", "T24", "CTranslate2"}, false, LongRopeInteger},
-      {{"longrope-layer-types", "T26", "Hugging Face"}, true, LongRopeLayerTypes},
+      {{"longrope-layer-types", "T26", "Hugging Face"},
+       true,
+       LongRopeLayerTypes,
+       {kHf},
+       Fact::kLongRopePerTypeFails},
       {{"llama3-tensor", "T22", "llama.cpp, CTranslate2"}, false, Llama3Tensor},
-      {{"llama3-converter", "T23", "llama.cpp"}, false, Llama3Converter},
+      {{"llama3-converter", "T23", "llama.cpp"}, false, Llama3Converter, {kLlama}},
       {{"proportional-partial", "T34", "every engine"}, false, Proportional},
-      {{"mrope-tail", "T18", "llama.cpp"}, false, MropeTail},
+      {{"mrope-tail", "T18", "llama.cpp"}, false, MropeTail, {kLlama}},
       {{"xpos-centre", "T27", "every engine"}, false, XposCentre},
       {{"query-temperature", "T31", "every engine"}, true, PlanTemperature},
-      {{"shift-amplitude", "T12", "llama.cpp"}, false, AmplitudeShift},
-      {{"shift-nope", "T12b", "llama.cpp"}, true, PlanNope},
+      {{"shift-amplitude", "T12", "llama.cpp"}, false, AmplitudeShift, {kLlama}},
+      {{"shift-nope", "T12b", "llama.cpp"}, true, PlanNope, {kLlama}},
       {{"float32-angles", "T15", "every engine"}, false, Float32},
   };
   return table;
@@ -243,9 +274,25 @@ std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& reso
       found->trap = rule.info.trap;
       found->engine = rule.info.engine;
       found->rotation = rule.once ? -1 : static_cast<int>(r);
+      found->kinds = rule.kinds;
+      if (rule.fact) {
+        const internal::FactRow& row = internal::Row(*rule.fact);
+        found->range = row.versions;
+        found->versions = Text(row.engine, row.versions);
+      }
       findings.push_back(std::move(*found));
     }
   }
+  return findings;
+}
+
+std::vector<Finding> Narrow(std::vector<Finding> findings,
+                            const std::vector<EngineChoice>& choices) {
+  std::erase_if(findings, [&](const Finding& f) {
+    return !f.kinds.empty() && std::none_of(f.kinds.begin(), f.kinds.end(), [&](EngineKind kind) {
+      return AnyMeets(choices, kind, f.range);
+    });
+  });
   return findings;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/engines/facts.h"
 #include "src/engines/rules.h"
 
 namespace ropewalk::internal {
@@ -15,6 +16,12 @@ std::string AsWritten(double value) {
   const auto narrow = static_cast<float>(value);
   return static_cast<double>(narrow) == value ? fmt::format("{}", narrow)
                                               : fmt::format("{}", value);
+}
+
+// "transformers since 5.0.0, before 5.13.0 never goes back ..."
+std::string SinceWhen(Fact fact) {
+  const FactRow& row = Row(fact);
+  return fmt::format("{} {} {}", Title(row.engine), Versions(fact), row.text);
 }
 
 double Magnitude(double s, double m) { return s <= 1 ? 1 : 0.1 * m * std::log(s) + 1; }
@@ -36,10 +43,11 @@ Result YarnTruncate(const Scene& s) {
   if (yarn == nullptr || yarn->truncate) return std::nullopt;
   YarnScaling rounded = *yarn;
   rounded.truncate = true;
-  return Radians(s.Against(s.With(rounded)), s.last,
-                 "The file says \"truncate\": false, but GGUF has no key for it and ggml always "
-                 "rounds the ends of YaRN's ramp outwards, so pairs on the ramp turn at another "
-                 "speed.");
+  return Radians(
+      s.Against(s.With(rounded)), s.last,
+      fmt::format("The file says \"truncate\": false, but GGUF has no key for it and {}, "
+                  "so pairs on the ramp turn at another speed.",
+                  Sentence(Fact::kYarnAlwaysTruncates)));
 }
 
 Result YarnTruncateNested(const Scene& s) {
@@ -47,10 +55,11 @@ Result YarnTruncateNested(const Scene& s) {
   if (yarn == nullptr || yarn->truncate || s.resolved.rotations.size() < 2) return std::nullopt;
   YarnScaling rounded = *yarn;
   rounded.truncate = true;
-  return Radians(s.Against(s.With(rounded)), s.last,
-                 "Layers differ in their rotation. transformers 5 reads \"truncate\" at the top "
-                 "level of rope_parameters alone, so inside a dictionary per layer type it is "
-                 "ignored and the ramp is rounded.");
+  return Radians(
+      s.Against(s.With(rounded)), s.last,
+      fmt::format("Layers differ in their rotation. {}, so inside a dictionary per layer "
+                  "type it is ignored and the ramp is rounded.",
+                  SinceWhen(Fact::kYarnTruncateAtTopLevel)));
 }
 
 Result YarnAttentionFactor(const Scene& s) {
@@ -60,10 +69,10 @@ Result YarnAttentionFactor(const Scene& s) {
   if (std::abs(usual / *yarn->attention_factor - 1) < 1e-6) return std::nullopt;
   return Measured(
       usual / *yarn->attention_factor, "x",
-      fmt::format("The file sets attention_factor {}. vLLM versions with a fixed list of YaRN "
-                  "keys drop it and use 0.1 ln factor + 1 = {:.10g}; llama.cpp overwrites it with "
-                  "the same. Scores change by the square.",
-                  AsWritten(*yarn->attention_factor), usual));
+      fmt::format("The file sets attention_factor {}. {}; {}. That is {:.10g} here, and scores "
+                  "change by the square.",
+                  AsWritten(*yarn->attention_factor), Sentence(Fact::kYarnDropsAttentionFactor),
+                  Sentence(Fact::kYarnOwnAmplitude), usual));
 }
 
 Result YarnAttnFactor(const Scene& s) {
@@ -95,9 +104,9 @@ Result YarnSoftmax(const Scene& s) {
   const double multiplier = s.rotation.frequencies.softmax_multiplier;
   if (multiplier == 1) return std::nullopt;
   return Measured(multiplier, "x",
-                  "YaRN's temperature stands in the softmax scale here, not on cos and sin. An "
-                  "engine that knows only an amplitude loses it (transformers' deepseek_v2 did "
-                  "until July 2026).");
+                  fmt::format("YaRN's temperature stands in the softmax scale here, not on cos and "
+                              "sin. An engine that knows only an amplitude loses it ({}).",
+                              SinceWhen(Fact::kDeepSeekV2LosesSoftmax)));
 }
 
 Result YarnPaper(const Scene& s) {
@@ -129,9 +138,7 @@ Result YarnOldHuggingFace(const Scene& s) {
       s.plan.stated_length > 0 ? s.plan.stated_length : s.plan.configured_length;
   if (yarn == nullptr || configured <= s.spec().trained_length) return std::nullopt;
   return Radians(s.Against(s.With(*yarn, s.length, configured)), s.last,
-                 fmt::format("Older transformers take "
-                             "max_position_embeddings ({}) for the trained length ({}) in YaRN's "
-                             "ramp.",
+                 fmt::format("{}: {} instead of {}.", SinceWhen(Fact::kYarnLengthFromConfig),
                              configured, s.spec().trained_length));
 }
 
@@ -171,8 +178,7 @@ Result DynamicState(const Scene& s) {
     return std::nullopt;
   }
   return Radians(s.Against(s.With(NoScaling{})), s.last,
-                 "transformers 5 before June 2026 never goes back: after one long prompt, short "
-                 "prompts keep the long prompt's base.");
+                 SinceWhen(Fact::kDynamicKeepsLongest) + ".");
 }
 
 Result DynamicVllm(const Scene& s) {
@@ -181,10 +187,8 @@ Result DynamicVllm(const Scene& s) {
   const int64_t trained = s.spec().trained_length;
   const int64_t pinned = std::llround(dynamic->factor * static_cast<double>(trained));
   return Radians(s.Against(s.With(*dynamic, pinned, trained)), s.last,
-                 fmt::format("In vLLM \"dynamic\" is static: the frequencies of {} tokens (factor "
-                             "times trained length; newer versions: of the served length) for "
-                             "every prompt, short ones too.",
-                             pinned));
+                 fmt::format("{}. The former is {} tokens here.",
+                             Sentence(Fact::kDynamicAtTrainedLength), pinned));
 }
 
 Result LongRopeSwitch(const Scene& s) {
@@ -223,9 +227,7 @@ Result LongRopeLayerTypes(const Scene& s) {
                                      return std::holds_alternative<LongRopeScaling>(r.spec.scaling);
                                    });
   if (count == 0 || s.resolved.rotations.size() < 2) return std::nullopt;
-  return Words(
-      "LongRoPE stands in a dictionary per layer type. transformers 5 fails there on the second "
-      "sequence beyond the trained length (as read in its source).");
+  return Words(SinceWhen(Fact::kLongRopePerTypeFails) + " (as read in its source).");
 }
 
 }  // namespace ropewalk::internal

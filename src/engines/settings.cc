@@ -9,12 +9,17 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/config/config.h"
+#include "src/engines/per_version.h"
 #include "src/engines/settings_recipes.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::Fact;
+using internal::Has;
 using internal::Recipe;
+using internal::Told;
+using internal::Way;
 using Json = nlohmann::ordered_json;
 
 std::string Pretty(const Json& json) {
@@ -41,40 +46,81 @@ Json NewForm(const Json& rope, double base) {  // rope_parameters
   return out;
 }
 
-std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
-  const double base = r.base.value_or(t.base);
-  const int64_t served = ServedLength(r.rope, t);
-  const Json vllm_rope = r.vllm_rope.is_null() ? r.rope : r.vllm_rope;
-  Json old_form, new_form, vllm_old, vllm_new;
-  if (r.raise_positions) {
-    for (Json* j : {&old_form, &new_form, &vllm_old, &vllm_new}) {
-      (*j)["max_position_embeddings"] = served;
-    }
-  }
-  if (r.base || t.base_changed) old_form["rope_theta"] = vllm_old["rope_theta"] = base;
-  old_form["rope_scaling"] = r.rope;
-  vllm_old["rope_scaling"] = vllm_rope;
-  new_form["rope_parameters"] = NewForm(r.rope, base);
-  vllm_new["rope_parameters"] = NewForm(vllm_rope, base);
+// What is said of the rope dictionary in config.json, in one of its two schemas.
+struct HfForms {
+  Json older, newer;
+};
 
-  const auto vllm = [&](const Json& overrides) {
-    return fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, overrides.dump());
-  };
-  std::vector<EngineSetting> out;
-  out.push_back({"Hugging Face transformers 5", true, Pretty(new_form),
-                 Join("Replace these keys in config.json.", r.hf_note)});
-  out.push_back({"Hugging Face transformers 4", true, Pretty(old_form),
-                 Join("Replace these keys in config.json.", r.hf_note)});
-  out.push_back({"vLLM (on transformers 5)", true, vllm(vllm_new),
-                 Join("Append to the command: vllm serve MODEL.", r.vllm_note)});
-  out.push_back({"vLLM (on transformers 4)", true, vllm(vllm_old),
-                 Join("Append to the command: vllm serve MODEL.", r.vllm_note)});
-  if (r.llama_flags.empty()) {
-    out.push_back({"llama.cpp", false, "", r.llama_note});
-  } else {
-    out.push_back({"llama.cpp", true, fmt::format("-c {} {}", t.target_length, r.llama_flags),
-                   Join("Append to the command: llama-server -m MODEL.gguf.", r.llama_note)});
+HfForms FormsOf(const Json& rope, const Recipe& r, const SettingsTarget& t) {
+  const double base = r.base.value_or(t.base);
+  HfForms out;
+  if (r.raise_positions) {
+    out.older["max_position_embeddings"] = out.newer["max_position_embeddings"] =
+        ServedLength(r.rope, t);
   }
+  if (r.base || t.base_changed) out.older["rope_theta"] = base;
+  out.older["rope_scaling"] = rope;
+  out.newer["rope_parameters"] = NewForm(rope, base);
+  return out;
+}
+
+// Why a version of transformers cannot read the dictionary; empty: it can.
+std::string HfObjection(const Json& rope, const Has& has) {
+  const auto is = [&](const char* key, const Json& value) {
+    return rope.is_object() && rope.value(key, Json()) == value;
+  };
+  if (is("rope_type", "proportional") && !has(Fact::kProportional)) {
+    return "It has no rope_type for proportional scaling.";
+  }
+  if (is("rope_type", "yarn") && is("truncate", false) && !has(Fact::kYarnReadsTruncate)) {
+    return "It always rounds the ends of YaRN's ramp (truncate), this setting does not.";
+  }
+  return "";
+}
+
+// llama-server ends at the file's context_length, whatever -c says.
+std::string LlamaCppSetting(const Recipe& r, const SettingsTarget& t, const Has& has) {
+  std::string flags = fmt::format("-c {} {}", t.target_length, r.llama_flags);
+  const bool raised = r.llama_yarn && has(Fact::kYarnRaisesContextLength);
+  if (t.target_length > t.trained_length && !raised) {
+    flags += fmt::format(" --override-kv ARCH.context_length=int:{}", t.target_length);
+  }
+  return flags;
+}
+
+constexpr char kArchitecture[] = "ARCH is the file's general.architecture.";
+
+std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
+  const HfForms hf = FormsOf(r.rope, r, t);
+  const HfForms vllm = FormsOf(r.vllm_rope.is_null() ? r.rope : r.vllm_rope, r, t);
+  std::vector<EngineSetting> out;
+  const auto add_hf = [&](const Way& way, const Json& form) {
+    const auto tell = [&](const Has& has) -> Told {
+      const std::string objection = HfObjection(r.rope, has);
+      if (!objection.empty()) return {"", objection};
+      return {Pretty(form), Join("Replace these keys in config.json.", r.hf_note)};
+    };
+    internal::AddPerVersion(way, tell, out);
+  };
+  const auto add_vllm = [&](const Way& way, const Json& form) {
+    const auto tell = [&](const Has&) -> Told {
+      return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, form.dump()),
+              Join("Append to the command: vllm serve MODEL.", r.vllm_note)};
+    };
+    internal::AddPerVersion(way, tell, out);
+  };
+  add_hf(internal::kTransformers5, hf.newer);
+  add_hf(internal::kTransformers4, hf.older);
+  add_vllm(internal::kVllmOn5, vllm.newer);
+  add_vllm(internal::kVllmOn4, vllm.older);
+  const auto tell_llama = [&](const Has& has) -> Told {
+    if (r.llama_flags.empty()) return {"", r.llama_note};
+    std::string setting = LlamaCppSetting(r, t, has);
+    std::string note = Join("Append to the command: llama-server -m MODEL.gguf.", r.llama_note);
+    if (setting.find("ARCH") != std::string::npos) note = Join(note, kArchitecture);
+    return {std::move(setting), std::move(note)};
+  };
+  internal::AddPerVersion(internal::kLlamaCpp, tell_llama, out);
   return out;
 }
 
@@ -125,10 +171,11 @@ std::vector<EngineSetting> SettingsAsShipped(int64_t target_length) {
   const std::string note = "The model's files say it already; only the length is set.";
   const std::string json = Json{{"max_position_embeddings", target_length}}.dump(2);
   const std::string vllm = fmt::format("--max-model-len {}", target_length);
-  return {{"Hugging Face transformers 5", true, json, note},
-          {"Hugging Face transformers 4", true, json, note},
-          {"vLLM", true, vllm, note},
-          {"llama.cpp", true, fmt::format("-c {}", target_length), note}};
+  const std::string llama = fmt::format("-c {}", target_length);
+  return {internal::InEveryVersion(internal::kTransformers5, {json, note}),
+          internal::InEveryVersion(internal::kTransformers4, {json, note}),
+          internal::InEveryVersion(internal::kVllm, {vllm, note}),
+          internal::InEveryVersion(internal::kLlamaCpp, {llama, note})};
 }
 
 std::vector<EngineSetting> SettingsForDictionary(const std::string& dictionary_text, double factor,
@@ -156,6 +203,7 @@ std::vector<EngineSetting> SettingsForDictionary(const std::string& dictionary_t
   try {
     const Recipe same = internal::RecipeOf(ScalingOf(dictionary, factor, t), t);
     r.llama_flags = LlamaFlags(same, t);
+    r.llama_yarn = same.llama_yarn;
     r.llama_note = same.llama_note;
   } catch (const Error& e) {
     r.llama_note = std::string("No flags are known for it: ") + e.what();

@@ -6,10 +6,14 @@
 
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
+#include "src/engines/per_version.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::Fact;
+using internal::Has;
+using internal::Told;
 using Json = nlohmann::ordered_json;
 
 // What the engine would have to have.
@@ -22,8 +26,11 @@ std::string Missing(const PositionMethod& method, double factor, const SettingsT
   return fmt::format("{}", fmt::join(words, " and no "));
 }
 
-EngineSetting VllmDualChunk(const std::string& engine, const DualChunk& m,
-                            const SettingsTarget& t) {
+Told VllmDualChunk(const DualChunk& m, const SettingsTarget& t, const Has& has) {
+  if (!has(Fact::kDualChunk)) {
+    return {"", fmt::format("Only vLLM {} {}.", Versions(Fact::kDualChunk),
+                            Row(Fact::kDualChunk).text)};
+  }
   const Json overrides = {{"max_position_embeddings", t.target_length},
                           {"dual_chunk_attention_config",
                            {{"chunk_size", m.limit}, {"local_size", m.limit - m.chunk}}}};
@@ -36,34 +43,34 @@ EngineSetting VllmDualChunk(const std::string& engine, const DualChunk& m,
         "rule.",
         m.chunk);
   }
-  return {engine, true,
-          fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, overrides.dump()),
+  return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, overrides.dump()),
           note};
 }
 
-EngineSetting LlamaCppSelfExtend(const SelfExtend& m, const SettingsTarget& t) {
-  const int64_t window = (m.window + m.group - 1) / m.group * m.group;
-  return {"llama.cpp", true,
-          fmt::format("-c {} --grp-attn-n {} --grp-attn-w {}", t.target_length, m.group, window),
-          "Not for llama-server, which dropped these flags in October 2024 (pull request 9860). It "
-          "moves blocks of its cache as it fills, so distances come near those that were measured "
-          "here and are not the same."};
+// The patch multiplies queries by log-n too.
+std::string ReRopePatch(const Rerope& m, const SettingsTarget& t) {
+  return fmt::format(" vLLM {} {}: VLLM_USE_REROPE=1 REROPE_WINDOW={} TRAINING_LENGTH={}.",
+                     Versions(Fact::kReRopePatch), Row(Fact::kReRopePatch).text, m.window,
+                     t.trained_length);
 }
 
-EngineSetting LlamaCpp(const std::optional<DistanceMap>& map, bool alone, const SettingsTarget& t,
-                       const std::string& missing) {
-  if (alone && std::holds_alternative<SelfExtend>(*map)) {
-    return LlamaCppSelfExtend(std::get<SelfExtend>(*map), t);
-  }
-  std::string note = fmt::format("It has no {}.", missing);
-  if (map && std::holds_alternative<AttentionSinks>(*map)) {
-    const auto& m = std::get<AttentionSinks>(*map);
-    note += fmt::format(
-        " -c {} --keep {} --context-shift comes near: when the cache is full it drops half of what "
-        "lies between, not one token at a time.",
-        m.sinks + m.window, m.sinks);
-  }
-  return {"llama.cpp", false, "", note};
+Told LlamaCppSelfExtend(const SelfExtend& m, const SettingsTarget& t, const Has& has) {
+  const int64_t window = (m.window + m.group - 1) / m.group * m.group;
+  return {fmt::format("-c {} --grp-attn-n {} --grp-attn-w {}", t.target_length, m.group, window),
+          (has(Fact::kSelfExtendInServer)
+               ? "Append to the command: llama-server -m MODEL.gguf."
+               : fmt::format("Not for llama-server, which had these flags {} alone.",
+                             Versions(Fact::kSelfExtendInServer))) +
+              " It moves blocks of its cache as it fills, so distances come near those that were "
+              "measured here and are not the same."};
+}
+
+// Flags that come near attention sinks.
+std::string NearSinks(const AttentionSinks& m) {
+  return fmt::format(
+      " -c {} --keep {} --context-shift comes near: when the cache is full it drops half of what "
+      "lies between, not one token at a time.",
+      m.sinks + m.window, m.sinks);
 }
 
 }  // namespace
@@ -77,20 +84,31 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
   // Nothing but the map: no other frequencies, no temperature.
   const bool alone = map && std::holds_alternative<NoScaling>(scaling) &&
                      !method.TemperatureFor(target.trained_length);
-  std::string hf = fmt::format("It has no {}.", missing);
+  const std::string lacks = fmt::format("It has no {}.", missing);
+  std::string hf = lacks, vllm = lacks, llama = lacks;
   if (method.TemperatureFor(target.trained_length)) {
     hf += " Qwen 1's own code has log-n (use_logn_attn) and no other model's.";
   }
-  std::vector<EngineSetting> out = {{"Hugging Face transformers 5", false, "", hf},
-                                    {"Hugging Face transformers 4", false, "", hf}};
-  for (const char* engine : {"vLLM (on transformers 5)", "vLLM (on transformers 4)"}) {
-    if (alone && std::holds_alternative<DualChunk>(*map)) {
-      out.push_back(VllmDualChunk(engine, std::get<DualChunk>(*map), target));
-    } else {
-      out.push_back({engine, false, "", fmt::format("It has no {}.", missing)});
-    }
+  const bool scaled = !std::holds_alternative<NoScaling>(scaling);
+  if (map && std::holds_alternative<Rerope>(*map) && !scaled) {
+    vllm += ReRopePatch(std::get<Rerope>(*map), target);
   }
-  out.push_back(LlamaCpp(map, alone, target, missing));
+  if (map && std::holds_alternative<AttentionSinks>(*map)) {
+    llama += NearSinks(std::get<AttentionSinks>(*map));
+  }
+  const auto tell_vllm = [&](const Has& has) -> Told {
+    if (!alone || !std::holds_alternative<DualChunk>(*map)) return {"", vllm};
+    return VllmDualChunk(std::get<DualChunk>(*map), target, has);
+  };
+  const auto tell_llama = [&](const Has& has) -> Told {
+    if (!alone || !std::holds_alternative<SelfExtend>(*map)) return {"", llama};
+    return LlamaCppSelfExtend(std::get<SelfExtend>(*map), target, has);
+  };
+  std::vector<EngineSetting> out = {internal::InEveryVersion(internal::kTransformers5, {"", hf}),
+                                    internal::InEveryVersion(internal::kTransformers4, {"", hf})};
+  internal::AddPerVersion(internal::kVllmOn5, tell_vllm, out);
+  internal::AddPerVersion(internal::kVllmOn4, tell_vllm, out);
+  internal::AddPerVersion(internal::kLlamaCpp, tell_llama, out);
   return out;
 }
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ropewalk/rotary/frequencies.h"
+#include "src/engines/divisors.h"
+#include "src/engines/facts.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -16,23 +17,14 @@ constexpr char kNeedsTensor[] =
     "No flag can say it: llama.cpp takes such frequencies only from the tensor rope_freqs.weight "
     "inside the GGUF file. ";
 
-// Divisors f_i / f'_i of a scaling that no engine knows by name.
+// Of a scaling that no engine knows by name.
 std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = target.rotary_dim;
   spec.base = target.base;
   spec.trained_length = target.trained_length;
-  const Frequencies plain = Resolve(spec, target.target_length);
   spec.scaling = scaling;
-  const Frequencies scaled = Resolve(spec, target.target_length);
-  // Divides an angle of 2^31 radians to 2: for pairs that stand still.
-  constexpr double kStill = 1e9;
-  std::vector<double> divisors;
-  for (size_t i = 0; i < plain.inv_freq.size(); ++i) {
-    const double f = scaled.inv_freq[i].hi;
-    divisors.push_back(f == 0 ? kStill : plain.inv_freq[i].hi / f);
-  }
-  return divisors;
+  return DivisorsOf(spec, Resolve(spec, target.target_length), kZeroInDictionaries);
 }
 
 // Hugging Face's longrope with the same list twice is a static list of divisors; an
@@ -144,7 +136,7 @@ Recipe Make(const NtkMixedScaling& s, const SettingsTarget& t) {
 Recipe Make(const HopeScaling& s, const SettingsTarget& t) {
   Recipe r = FromDivisors(Divisors(s, t), t, "HoPE");
   for (std::string* note : {&r.hf_note, &r.vllm_note}) {
-    *note += " A divisor of 1e9 stands for a pair that does not turn.";
+    *note += fmt::format(" A divisor of {:g} stands for the frequency zero.", kZeroInDictionaries);
   }
   return r;
 }
@@ -154,7 +146,7 @@ Recipe Make(const ProportionalScaling& s, const SettingsTarget& t) {
   r.rope = {{"rope_type", "proportional"}, {"partial_rotary_factor", s.fraction}};
   if (s.factor != 1) r.rope["factor"] = s.factor;
   r.vllm_rope = nullptr;
-  r.hf_note = "Needs transformers 5.";
+  r.hf_note = "";
   r.vllm_note = "Needs a version with Gemma 4.";
   return r;
 }
@@ -217,6 +209,7 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
             {"original_max_position_embeddings", t.trained_length}};
   r.llama_flags = fmt::format("--rope-scaling yarn --rope-scale {} --yarn-orig-ctx {}", s.factor,
                               t.trained_length);
+  r.llama_yarn = true;
   if (s.beta_fast != 32 || s.beta_slow != 1) {
     r.rope["beta_fast"] = s.beta_fast;
     r.rope["beta_slow"] = s.beta_slow;
@@ -231,18 +224,16 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
   if (s.attention_factor || s.attn_factor || s.mscale || s.mscale_all_dim) {
     r.llama_flags.clear();
     r.llama_note =
-        "llama.cpp computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other "
-        "that a flag gives; ropewalk extend writes this one into a GGUF file.";
+        Sentence(Fact::kYarnOwnAmplitude) + "; ropewalk extend writes this one into a GGUF file.";
     r.vllm_note = "Some versions drop attention_factor; check the one in use.";
   } else if (!s.truncate) {
     r.llama_flags.clear();
-    r.llama_note =
-        "llama.cpp always rounds the ends of YaRN's ramp (truncate), this setting does not.";
+    r.llama_note = Sentence(Fact::kYarnAlwaysTruncates) + ", this setting does not.";
   }
   r.hf_note = fmt::format(
-      "max_position_embeddings must be exactly factor times {}: some 4.x versions take their ratio "
+      "max_position_embeddings must be exactly factor times {}: transformers {} takes their ratio "
       "for the factor.",
-      t.trained_length);
+      t.trained_length, Versions(Fact::kYarnFactorFromLengths));
   return r;
 }
 

@@ -17,6 +17,7 @@ struct Recipe {
   std::string hf_note, vllm_note;
   nlohmann::ordered_json vllm_rope = nullptr;  // where vLLM's dictionary differs
   std::string llama_flags;                     // empty: llama.cpp cannot
+  bool llama_yarn = false;                     // they are YaRN's
   std::string llama_note;
 };
 

@@ -184,6 +184,11 @@ class Cli(support.CliCase):
         self.assertTrue(engines["hf"]["same"])
         self.assertFalse(engines["llamacpp"]["same"])
         self.assertIn("yarn-truncate", {w["id"] for w in scaled["positions"]["warnings"]})
+        vllm = self.json("inspect", MODEL, "--json", "--length", 1024, "--rope-scaling", yarn,
+                         "--engine", "vllm=0.11.0")["positions"]
+        self.assertEqual([e["engine"] for e in vllm["rotations"][0]["engines"]], ["vllm"])
+        self.assertNotIn("yarn-truncate", {w["id"] for w in vllm["warnings"]})
+        self.assertIn("past-configured", {w["id"] for w in vllm["warnings"]})
         as_llamacpp = self.json("inspect", MODEL, "--json", "--length", 1024, "--rope-scaling", yarn,
                                 "--dialect", "llamacpp")
         self.assertNotEqual(as_llamacpp["plan_hash"], scaled["plan_hash"])

@@ -135,23 +135,49 @@ class Report(support.CliCase):
         for i, (dictionary, flags) in enumerate((
                 (YARN, f"--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx {TRAINED}"),
                 ('{"rope_type": "default", "rope_theta": 200000.0}',
-                 "--rope-scaling none --rope-freq-base 200000"),
+                 "--rope-scaling none --rope-freq-base 200000 --override-kv ARCH.context_length=int:1024"),
                 ('{"rope_type": "yarn", "factor": 4, "rope_theta": 20000.0}',
                  f"--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx {TRAINED} --rope-freq-base 20000"))):
-            extended = self.json("extend", MODEL, "--rope-scaling", dictionary, "-o", self.folder / f"model{i}",
-                                 "--json")
+            extended = self.json("extend", MODEL, "--rope-scaling", dictionary, "--length", "1024",
+                                 "-o", self.folder / f"model{i}", "--json")
             self.works(*self.sweep(f"sweep{i}", "--lengths", "256,1024", "--methods", "none", "--rope-scaling",
                                    dictionary, "--no-passkey"))
             advice = self.json("report", self.folder / f"sweep{i}", "--json")["sweeps"][0]["recommendations"][0]
             self.assertRegex(advice["method"], r"^(yarn|default)\(")  # all of them beat none at 1024
-            ours, theirs = ({s["engine"]: s for s in settings}["llama.cpp"]
+            ours, theirs = (next(s for s in settings if s["engine"] == "llama.cpp")  # the newest
                             for settings in (advice["settings"], extended["settings"]))
             self.assertEqual(ours["setting"], f"-c 1024 {flags}")
-            self.assertEqual(theirs["setting"], f"-c {extended['served_length']} {flags}")
-            self.assertEqual(ours["note"], theirs["note"])
+            self.assertEqual(ours, theirs)
             # Its own base is in the files that extend wrote.
             config = json.loads((self.folder / f"model{i}/config.json").read_text())
             self.assertEqual(config["rope_theta"], json.loads(dictionary).get("rope_theta", 10000.0))
+
+    def test_engine_narrows_settings_to_the_version_one_has(self):
+        self.works(*self.sweep("a", "--lengths", "256,1024", "--methods", "none,yarn", "--no-passkey"))
+
+        def of(*engines):
+            options = [word for engine in engines for word in ("--engine", engine)]
+            advice = self.json("report", self.folder / "a", "--json", *options)["sweeps"][0]["recommendations"][0]
+            self.assertEqual(advice["method"], "yarn")
+            return advice["settings"]
+
+        self.assertEqual([s["versions"] for s in of() if s["engine"] == "llama.cpp"],
+                         ["since 2026-08-30", "before 2026-08-30"])
+        old, = of("llama.cpp=2026-08-29")
+        self.assertIn("--override-kv", old["setting"])
+        self.assertEqual((old["since"], old["before"]), (None, "2026-08-30"))
+        new, = of("llama.cpp=2026-08-30")
+        self.assertNotIn("--override-kv", new["setting"])
+        self.assertEqual({s["engine"] for s in of("vllm=0.10.2", "transformers=5.0.0")},
+                         {"vLLM (on transformers 4)", "Hugging Face transformers 5"})
+        for engine, says in (("sglang", "transformers, vllm and llama.cpp are"),
+                             ("vllm=new", "expected a release, such as 0.11.0")):
+            self.fails(2, "report", self.folder / "a", "--engine", engine, says=says)
+        # extend says the same of a method that no file can hold.
+        for engine, says in (("vllm=0.10.2", "since 0.9.0, before 0.11.0 has it as"),
+                             ("vllm=0.11.0", "No engine that is known here has it")):
+            self.fails(1, "extend", MODEL, "--method", "dual-chunk", "--factor", "4", "--engine", engine,
+                       "-o", self.folder / "dual", says=says)
 
     # ---- several sweeps
 

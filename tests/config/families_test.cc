@@ -81,7 +81,8 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
               Contains(HasSubstr("beta_fast has no effect beside alpha")));
   const ModelConfig dual = Parse(R"({"model_type": "qwen2", SIZES "max_position_embeddings": 64,
       "dual_chunk_attention_config": {"chunk_size": 32}})");
-  EXPECT_THAT(dual.plan.notes, Contains(HasSubstr("vLLM attends by chunks")));
+  EXPECT_THAT(dual.plan.notes, Contains(HasSubstr("vLLM attend by chunks")));
+  EXPECT_TRUE(dual.plan.has_dual_chunk_key);
   EXPECT_EQ(Find("qwen 1").plan.trained_length, 8192);
   EXPECT_EQ(Find("qwen 1").plan.configured_length, 32768);
 }

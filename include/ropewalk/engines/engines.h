@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/engines/versions.h"
 #include "ropewalk/plan/plan.h"
 
 namespace ropewalk {
@@ -27,6 +28,10 @@ struct EngineView {
   Frequencies frequencies = {};
   bool Same() const;  // as native, but for rounding to float32 (2e-7, relative)
 };
+// Those of the chosen engines.
+std::vector<EngineView> Narrow(std::vector<EngineView> views,
+                               const std::vector<EngineChoice>& choices);
+
 // hf, vllm, llamacpp. `position` is where angles are compared, `length` what Resolve gets.
 std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, int64_t position);
 
@@ -42,6 +47,11 @@ struct Finding {
   std::string unit;      // "rad", "x", "pairs", "share", "tokens"
   int64_t position = 0;  // 0: everywhere
   int rotation = -1;     // index into ResolvedPlan::rotations, -1: the plan as a whole
+  // What it is about, where that is one or two of the engines that have a kind; and of which
+  // versions, "since 5.0.0, before 5.13.0" (empty: all).
+  std::vector<EngineKind> kinds = {};
+  VersionRange range = {};
+  std::string versions = {};
 };
 struct RuleInfo {
   const char* id;
@@ -52,6 +62,9 @@ const std::vector<RuleInfo>& Rules();
 
 // Every rule that applies, in the table's order. `plan` must be what `resolved` came from.
 std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& resolved);
+// Without those that are about other engines, or other versions, than the chosen ones.
+std::vector<Finding> Narrow(std::vector<Finding> findings,
+                            const std::vector<EngineChoice>& choices);
 
 // How far float32 arithmetic is from the exact angle at one position: the largest |difference| over
 // pairs, radians, and the pair.

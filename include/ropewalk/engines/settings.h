@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ropewalk/engines/versions.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/rotary/spec.h"
 
@@ -16,7 +18,17 @@ struct EngineSetting {
   bool expressible = true;  // false: `note` gives the reason and `setting` is empty
   std::string setting;      // JSON for config.json, or command-line flags
   std::string note;         // where it goes and what to watch
+  // For which of its versions, and in words where these are fewer than `engine` names: "before
+  // 2026-08-30", else empty. Without a kind it is said of all engines.
+  std::optional<EngineKind> kind = std::nullopt;
+  VersionRange range = {};
+  std::string versions = {};
+  std::string Title() const;  // "llama.cpp before 2026-08-30"
 };
+
+// Those for one of the chosen engines and versions; all of them where none is chosen.
+std::vector<EngineSetting> Narrow(std::vector<EngineSetting> settings,
+                                  const std::vector<EngineChoice>& choices);
 
 struct SettingsTarget {
   int64_t trained_length = 0;  // tokens, before extension
@@ -26,13 +38,14 @@ struct SettingsTarget {
   bool base_changed = false;  // the model's files have another base: the setting says this one
 };
 
-// Hugging Face (two forms), vLLM and llama.cpp, in this order. Throws Error for a scaling that does
-// not resolve (see Resolve in rotary/frequencies.h).
+// Hugging Face (two forms), vLLM and llama.cpp, in this order; one for each range of versions in
+// which it differs, the newest first. Throws Error for a scaling that does not resolve (see Resolve
+// in rotary/frequencies.h).
 std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTarget& target);
 
 // The same for a method by its words. A distance map or a temperature is what attention does with
-// positions, and no engine but vLLM (dual chunk, for Qwen) and llama.cpp (Self-Extend, nearly) has
-// any.
+// positions, and no engine but vLLM before 0.11 (dual chunk, for Qwen) and llama.cpp (Self-Extend,
+// nearly) has any.
 std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double factor,
                                        const SettingsTarget& target);
 

@@ -131,9 +131,10 @@ VendorRope ReadVendorRope(const HfSource& source, ModelConfig& c) {
   }
   if (family.Takes("dual_chunk_attention_config") &&
       source.top.Has("dual_chunk_attention_config")) {
+    c.plan.has_dual_chunk_key = true;
     c.plan.notes.push_back(
-        "dual_chunk_attention_config: transformers ignores it and so does this plan; vLLM attends "
-        "by chunks of positions where it is given");
+        "dual_chunk_attention_config: transformers ignores it and so does this plan; a few "
+        "versions of vLLM attend by chunks of positions where it is given");
   }
   return out;
 }

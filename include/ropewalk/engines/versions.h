@@ -1,0 +1,56 @@
+// Releases of the engines that people serve models with: what an engine does holds for some of
+// them.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ropewalk {
+
+enum class EngineKind : uint8_t { kTransformers, kVllm, kLlamaCpp };
+const char* Name(EngineKind engine);  // "transformers", "vllm", "llama.cpp"
+
+// A release, 0.10.2; of llama.cpp, which has a release per commit, the date of its build,
+// 2026-08-30.
+struct EngineVersion {
+  std::array<int, 4> parts = {};
+  friend constexpr auto operator<=>(const EngineVersion&, const EngineVersion&) = default;
+};
+
+// since <= version < before; where one is absent there is no such end.
+struct VersionRange {
+  std::optional<EngineVersion> since = std::nullopt, before = std::nullopt;
+  constexpr bool Contains(const EngineVersion& version) const {
+    return !(since && version < *since) && !(before && version >= *before);
+  }
+  friend constexpr bool operator==(const VersionRange&, const VersionRange&) = default;
+};
+
+// The engine that someone has; without a version any release of it.
+struct EngineChoice {
+  EngineKind engine = EngineKind::kTransformers;
+  std::optional<EngineVersion> version = std::nullopt;
+  bool Meets(EngineKind other, const VersionRange& versions) const {
+    return engine == other && (!version || versions.Contains(*version));
+  }
+};
+
+// "vllm" or "vllm=0.10.2"; a date for llama.cpp. What follows the numbers of a release ("rc1",
+// ".post1", "+cu128") is not looked at. Error(kInvalidArgument) says which engines there are, or
+// what a version looks like.
+EngineChoice ParseEngineChoice(const std::string& text);
+
+// "0.10.2", "2026-08-30".
+std::string Text(EngineKind engine, const EngineVersion& version);
+// "since 0.9.0, before 0.11.0"; "0.9.2" for that release alone; empty for all.
+std::string Text(EngineKind engine, const VersionRange& versions);
+
+// True where nothing was chosen or one of the choices is among these versions of `engine`.
+bool AnyMeets(const std::vector<EngineChoice>& choices, EngineKind engine,
+              const VersionRange& versions);
+
+}  // namespace ropewalk

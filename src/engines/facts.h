@@ -1,0 +1,194 @@
+// What engines do with positions: one row per fact and range of versions, and nowhere else. What
+// formula a method has in which engine is RotarySpec::dialect's to say; here is what files, flags
+// and loaders make of it. docs/engines.md shows these rows, and a test holds the two together.
+#pragma once
+
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ropewalk/engines/versions.h"
+
+namespace ropewalk::internal {
+
+enum class Fact : uint8_t {
+  // Hugging Face transformers
+  kRopeParameters,
+  kYarnLengthFromConfig,
+  kYarnFactorFromLengths,
+  kYarnReadsTruncate,
+  kYarnTruncateAtTopLevel,
+  kProportional,
+  kDynamicKeepsLongest,
+  kLongRopePerTypeFails,
+  kDeepSeekV2LosesSoftmax,
+  // vLLM
+  kOnTransformers5,
+  kDualChunk,
+  kReRopePatch,
+  kYarnDropsAttentionFactor,
+  kDynamicAtTrainedLength,
+  // llama.cpp
+  kYarnAlwaysTruncates,
+  kYarnOwnAmplitude,
+  kSelfExtendInServer,
+  kServerEndsAtContextLength,
+  kYarnRaisesContextLength,
+  kWholeHeads,
+  kDivisorsForLlama,
+};
+
+struct FactRow {
+  Fact fact;
+  EngineKind engine;
+  VersionRange versions;
+  const char* text;    // after the engine's name
+  const char* source;  // a release that was read, a pull request
+};
+
+// Releases of transformers were read at each boundary, as PyPI has them; "#1" is a pull request.
+inline constexpr FactRow kFacts[] = {
+    {Fact::kRopeParameters,
+     EngineKind::kTransformers,
+     {EngineVersion{{5}}},
+     "reads rope_parameters, which hold the base too, and still rope_theta and rope_scaling; "
+     "before, it "
+     "read these alone and ignored the other in silence",
+     "5.0.0"},
+    {Fact::kYarnLengthFromConfig,
+     EngineKind::kTransformers,
+     {{}, EngineVersion{{4, 51}}},
+     "takes max_position_embeddings for the trained length in YaRN's ramp",
+     "4.50.3, 4.51.0"},
+    {Fact::kYarnFactorFromLengths,
+     EngineKind::kTransformers,
+     {EngineVersion{{4, 51}}, EngineVersion{{4, 56}}},
+     "takes max_position_embeddings / original_max_position_embeddings for YaRN's factor",
+     "4.51.0, 4.55.4, 4.56.0"},
+    {Fact::kYarnReadsTruncate,
+     EngineKind::kTransformers,
+     {EngineVersion{{4, 55}}},
+     "reads YaRN's truncate; before, the ends of the ramp are always rounded",
+     "4.54.1, 4.55.0"},
+    {Fact::kYarnTruncateAtTopLevel,
+     EngineKind::kTransformers,
+     {EngineVersion{{5}}},
+     "reads truncate at the top level of rope_parameters alone",
+     "5.0.0, 5.23.0"},
+    {Fact::kProportional,
+     EngineKind::kTransformers,
+     {EngineVersion{{5, 5}}},
+     "has the rope_type proportional",
+     "5.4.0, 5.5.0"},
+    {Fact::kDynamicKeepsLongest,
+     EngineKind::kTransformers,
+     {EngineVersion{{5}}, EngineVersion{{5, 13}}},
+     "never goes back with dynamic NTK: after one long prompt, short prompts keep its base",
+     "#46624; 5.12.1, 5.13.0"},
+    {Fact::kLongRopePerTypeFails,
+     EngineKind::kTransformers,
+     {EngineVersion{{5}}, EngineVersion{{5, 21}}},
+     "fails with LongRoPE in a dictionary per layer type, on the second sequence beyond the "
+     "trained length",
+     "5.0.0, 5.20.0, 5.21.0"},
+    {Fact::kDeepSeekV2LosesSoftmax,
+     EngineKind::kTransformers,
+     {{}, EngineVersion{{5, 15}}},
+     "loses YaRN's factor on the scores of deepseek_v2",
+     "#47435; 5.14.1, 5.15.0"},
+
+    // Before, its requirements say transformers < 5.
+    {Fact::kOnTransformers5,
+     EngineKind::kVllm,
+     {EngineVersion{{0, 19, 1}}},
+     "runs on transformers 5",
+     "#30566"},
+    // Added by #11844; went with the backends of its first engine (V0). The key is still parsed.
+    {Fact::kDualChunk,
+     EngineKind::kVllm,
+     {EngineVersion{{0, 9}}, EngineVersion{{0, 11}}},
+     "has dual chunk attention; later it reads dual_chunk_attention_config and ignores it",
+     "#11844, #25351, #49296"},
+    {Fact::kReRopePatch,
+     EngineKind::kVllm,
+     {EngineVersion{{0, 9, 2}}, EngineVersion{{0, 9, 3}}},
+     "has ReRoPE with log-n by a patch of others, ModelEngine-Group/unified-cache-management",
+     "unified-cache-management #497"},
+    {Fact::kReRopePatch,
+     EngineKind::kVllm,
+     {EngineVersion{{0, 11}}, EngineVersion{{0, 11, 1}}},
+     "has ReRoPE with log-n by a patch of others, ModelEngine-Group/unified-cache-management",
+     "unified-cache-management #686"},
+    {Fact::kYarnDropsAttentionFactor,
+     EngineKind::kVllm,
+     {},
+     "drops YaRN's attention_factor in versions with a fixed list of keys and uses 0.1 ln factor "
+     "+ 1",
+     "#46280, #48351, #56446"},
+    {Fact::kDynamicAtTrainedLength,
+     EngineKind::kVllm,
+     {},
+     "computes dynamic NTK once, for factor times the trained length (until #41277) or the served "
+     "length, and uses it for short prompts too",
+     "#41236, #41277"},
+
+    {Fact::kYarnAlwaysTruncates,
+     EngineKind::kLlamaCpp,
+     {},
+     "always truncates the ends of YaRN's ramp",
+     "ggml_rope_yarn_corr_dims"},
+    {Fact::kYarnOwnAmplitude,
+     EngineKind::kLlamaCpp,
+     {},
+     "computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other that a flag "
+     "gives",
+     "src/llama-context.cpp; #17945"},
+    {Fact::kSelfExtendInServer,
+     EngineKind::kLlamaCpp,
+     {{}, EngineVersion{{2024, 10, 12}}},
+     "has --grp-attn-n and --grp-attn-w in llama-server; later in other programs alone",
+     "#9860"},
+    {Fact::kServerEndsAtContextLength,
+     EngineKind::kLlamaCpp,
+     {},
+     "serves no more tokens than the file's context_length (llama-server)",
+     "#17459, #22140"},
+    {Fact::kYarnRaisesContextLength,
+     EngineKind::kLlamaCpp,
+     {EngineVersion{{2026, 8, 30}}},
+     "raises context_length by YaRN's flags",
+     "#28030"},
+    {Fact::kWholeHeads,
+     EngineKind::kLlamaCpp,
+     {},
+     "rotates whole heads of the architectures llama, qwen2, qwen3 and smollm3 alone",
+     "src/models/"},
+    {Fact::kDivisorsForLlama,
+     EngineKind::kLlamaCpp,
+     {},
+     "loads the tensors of divisors for the architecture llama, not for qwen2 and qwen3",
+     "src/llama-model.cpp"},
+};
+
+// The first row of a fact.
+constexpr const FactRow& Row(Fact fact) {
+  const FactRow* row = std::begin(kFacts);
+  while (row->fact != fact) ++row;
+  return *row;
+}
+
+// "llama.cpp always truncates ..."; the name of the engine as people write it.
+const char* Title(EngineKind engine);
+std::string Sentence(Fact fact);
+// The versions of a fact in words, of all its rows: "0.9.2 and 0.11.0"; empty: all.
+std::string Versions(Fact fact);
+bool Holds(Fact fact, const EngineVersion& version);
+
+// llama.cpp gives up on a file of these architectures whose heads rotate in part ("llama" with an
+// error, the others by aborting): Fact::kWholeHeads.
+bool LlamaCppWantsWholeHeads(std::string_view architecture);
+// Fact::kDivisorsForLlama.
+bool LlamaCppLoadsDivisors(std::string_view architecture);
+
+}  // namespace ropewalk::internal

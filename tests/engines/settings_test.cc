@@ -1,0 +1,221 @@
+// Settings to paste: read back through the configuration reader they give the same frequencies.
+#include "ropewalk/engines/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ropewalk/base/error.h"
+#include "ropewalk/config/config.h"
+#include "ropewalk/plan/method.h"
+#include "ropewalk/rotary/frequencies.h"
+
+namespace ropewalk {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr SettingsTarget kTarget{4096, 16384, 10000, 128};
+
+RotarySpec Spec(const Scaling& scaling) {
+  RotarySpec spec(PairLayout::kHalf);
+  spec.head_dim = spec.rotary_dim = kTarget.rotary_dim;
+  spec.base = kTarget.base;
+  spec.trained_length = kTarget.trained_length;
+  spec.scaling = scaling;
+  return spec;
+}
+
+// The newest one.
+EngineSetting Engine(const std::vector<EngineSetting>& all, const std::string& name) {
+  for (const EngineSetting& s : all) {
+    if (s.engine == name) return s;
+  }
+  ADD_FAILURE() << "no setting for " << name;
+  return all.front();
+}
+
+// What the reader of Hugging Face configurations makes of a pasted setting.
+Frequencies ReadBack(const std::string& setting, const std::string& key) {
+  const Json pasted = Json::parse(setting);
+  PositionPlan plan;
+  plan.trained_length = kTarget.trained_length;
+  plan.layers.resize(1);
+  plan.layers[0].rotation = Spec(NoScaling{});
+  if (pasted.contains("rope_theta")) plan.layers[0].rotation->base = pasted["rope_theta"];
+  if (!pasted.at(key).is_null()) {
+    plan = ParseRopeDictionary(pasted.at(key).dump(), key, plan);
+  }
+  return Resolve(*plan.layers[0].rotation, kTarget.target_length);
+}
+
+void ExpectSame(const Frequencies& got, const Frequencies& want) {
+  EXPECT_NEAR(got.amplitude, want.amplitude, 1e-12);
+  ASSERT_EQ(got.inv_freq.size(), want.inv_freq.size());
+  for (size_t i = 0; i < want.inv_freq.size(); ++i) {
+    EXPECT_NEAR(got.inv_freq[i].hi / want.inv_freq[i].hi, 1, 1e-12) << "pair " << i;
+  }
+}
+
+class EveryMethod : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryMethod, HuggingFaceReadsBackTheSameFrequencies) {
+  const Scaling scaling = FindMethod(GetParam()).make(4);
+  const Frequencies want = Resolve(Spec(scaling), kTarget.target_length);
+  const auto settings = SettingsFor(scaling, kTarget);
+  ExpectSame(ReadBack(Engine(settings, "Hugging Face transformers 4").setting, "rope_scaling"),
+             want);
+  ExpectSame(ReadBack(Engine(settings, "Hugging Face transformers 5").setting, "rope_parameters"),
+             want);
+}
+
+TEST_P(EveryMethod, SaysSomethingAboutEveryEngine) {
+  for (const EngineSetting& s : SettingsFor(FindMethod(GetParam()).make(4), kTarget)) {
+    EXPECT_EQ(s.expressible, !s.setting.empty()) << s.engine;
+    if (!s.expressible) {
+      EXPECT_FALSE(s.note.empty()) << s.engine;
+    }
+    if (s.engine.find("vLLM") == 0) {
+      const size_t open = s.setting.find('\''), close = s.setting.rfind('\'');
+      ASSERT_LT(open, close);
+      EXPECT_EQ(s.setting.find('\'', open + 1), close);  // one argument to the shell
+      EXPECT_FALSE(Json::parse(s.setting.substr(open + 1, close - open - 1)).is_discarded());
+      EXPECT_THAT(s.setting, HasSubstr("--max-model-len 16384"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod,
+                         ::testing::Values("none", "linear", "ntk", "dynamic", "by-parts",
+                                           "by-parts-repo", "yarn", "llama3"));
+
+std::string LlamaCpp(const Scaling& s) {
+  const auto all = SettingsFor(s, kTarget);
+  return Engine(all, "llama.cpp").setting;
+}
+
+TEST(Settings, LlamaCppFlags) {
+  // llama-server ends at the file's context_length; YaRN's flags raise it.
+  const std::string raised = " --override-kv ARCH.context_length=int:16384";
+  EXPECT_EQ(LlamaCpp(NoScaling{}), "-c 16384 --rope-scaling none" + raised);
+  EXPECT_EQ(LlamaCpp(LinearScaling{4}), "-c 16384 --rope-scaling linear --rope-scale 4" + raised);
+  EXPECT_EQ(LlamaCpp(YarnScaling{.factor = 4}),
+            "-c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096");
+  EXPECT_EQ(LlamaCpp(YarnScaling{.factor = 4, .beta_fast = 16, .beta_slow = 2}),
+            "-c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096 --yarn-beta-fast 16 "
+            "--yarn-beta-slow 2");
+  const std::string ntk = LlamaCpp(NtkScaling{4});
+  EXPECT_THAT(ntk, HasSubstr("--rope-freq-base "));
+  EXPECT_NEAR(std::stod(ntk.substr(ntk.find("base ") + 5)), 10000 * std::pow(4, 128.0 / 126), 1e-6);
+}
+
+TEST(Settings, LlamaCppNamesWhatItCannot) {
+  for (const Scaling& s :
+       {Scaling(DynamicNtkScaling{4}), Scaling(ByPartsScaling{4}), Scaling(ByPartsRepoScaling{4}),
+        Scaling(Llama3Scaling{4}), Scaling(YarnScaling{.factor = 4, .truncate = false}),
+        Scaling(YarnScaling{.factor = 4, .attention_factor = 1})}) {
+    EXPECT_EQ(LlamaCpp(s), "") << Describe(s);
+  }
+  const auto llama3 = SettingsFor(Llama3Scaling{4}, kTarget);
+  EXPECT_THAT(Engine(llama3, "llama.cpp").note, HasSubstr("rope_freqs.weight"));
+}
+
+TEST(Settings, HuggingFaceGoldens) {
+  const auto yarn = SettingsFor(YarnScaling{.factor = 4}, kTarget);
+  EXPECT_EQ(Engine(yarn, "Hugging Face transformers 4").setting,
+            "{\n  \"max_position_embeddings\": 16384,\n  \"rope_scaling\": {\n"
+            "    \"rope_type\": \"yarn\",\n    \"factor\": 4.0,\n"
+            "    \"original_max_position_embeddings\": 4096\n  }\n}");
+  EXPECT_EQ(Engine(yarn, "vLLM (on transformers 5)").setting,
+            "--max-model-len 16384 --hf-overrides '{\"max_position_embeddings\":16384,"
+            "\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":10000.0,\"factor\":4.0,"
+            "\"original_max_position_embeddings\":4096}}'");
+  const auto by_parts = SettingsFor(ByPartsScaling{4, 1, 32}, kTarget);
+  const Json rope =
+      Json::parse(Engine(by_parts, "Hugging Face transformers 5").setting).at("rope_parameters");
+  EXPECT_EQ(rope.at("rope_type"), "llama3");
+  EXPECT_EQ(rope.at("low_freq_factor"), 1.0);
+  EXPECT_EQ(rope.at("high_freq_factor"), 32.0);
+}
+
+// Dynamic NTK takes max_position_embeddings for the trained length, so raising it would break it.
+TEST(Settings, DynamicLeavesThePositionsAlone) {
+  for (const EngineSetting& s : SettingsFor(DynamicNtkScaling{4}, kTarget)) {
+    EXPECT_EQ(s.setting.find("max_position_embeddings"), std::string::npos) << s.engine;
+  }
+  const auto all = SettingsFor(DynamicNtkScaling{4}, kTarget);
+  EXPECT_THAT(Engine(all, "vLLM (on transformers 5)").note, HasSubstr("static"));
+}
+
+// Some versions take max_position_embeddings / original for YaRN's factor.
+TEST(Settings, YarnServesWhatItsFactorSays) {
+  const auto all = SettingsFor(YarnScaling{.factor = 8}, kTarget);
+  const Json pasted = Json::parse(Engine(all, "Hugging Face transformers 4").setting);
+  EXPECT_EQ(pasted.at("max_position_embeddings"), 32768);
+}
+
+// A dictionary has the flags of the scaling that it comes to, with what it says beside it.
+TEST(Settings, FlagsOfDictionaries) {
+  const auto llama = [&](const char* dictionary) {
+    return Engine(SettingsForDictionary(dictionary, 4, {256, 1024, 10000, 32}), "llama.cpp");
+  };
+  const std::string raised = " --override-kv ARCH.context_length=int:1024";
+  EXPECT_EQ(llama(R"({"rope_type": "yarn", "factor": 4})").setting,
+            "-c 1024 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 256");
+  EXPECT_EQ(
+      llama(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 300})").setting,
+      "-c 1024 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 300");
+  EXPECT_EQ(llama(R"({"rope_type": "linear", "factor": 4, "rope_theta": 5e5})").setting,
+            "-c 1024 --rope-scaling linear --rope-scale 4 --rope-freq-base 500000" + raised);
+  EXPECT_EQ(llama(R"({"rope_theta": 5e5})").setting,
+            "-c 1024 --rope-scaling none --rope-freq-base 500000" + raised);
+  EXPECT_EQ(llama(R"({"rope_type": "linear", "factor": 4, "partial_rotary_factor": 0.5})").setting,
+            "-c 1024 --rope-scaling linear --rope-scale 4" + raised);
+  // A fixed alpha is NTK, whose base is worked out from the dictionary's own.
+  EXPECT_THAT(llama(R"({"rope_type": "dynamic", "alpha": 2, "rope_theta": 1e4})").setting,
+              HasSubstr("--rope-scaling none --rope-freq-base 20"));
+  EXPECT_THAT(llama(R"({"rope_type": "yarn", "factor": 4, "truncate": false})").note,
+              HasSubstr("always truncates"));
+  EXPECT_THAT(llama(R"({"rope_type": "llama3", "factor": 4, "low_freq_factor": 1,
+                        "high_freq_factor": 4})")
+                  .note,
+              HasSubstr("rope_freqs.weight"));
+  EXPECT_THAT(llama(R"({"rope_type": "nonsense"})").note, HasSubstr("nonsense"));
+}
+
+// Maps and temperatures: two engines have one each, the others say what they lack.
+TEST(Settings, MapsAndTemperatures) {
+  const auto of = [](const char* method) {
+    return SettingsFor(PositionMethod::Parse(method), 4, kTarget);
+  };
+  for (const char* method : {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks",
+                             "log-n", "ntk+log-n", "yarn+self-extend", "dual-chunk+log-n"}) {
+    for (const EngineSetting& s : of(method)) {
+      EXPECT_EQ(s.expressible, !s.setting.empty()) << method << ", " << s.Title();
+      EXPECT_NE(s.note, "");
+      const bool says =
+          (method == std::string("dual-chunk") && s.versions == "since 0.9.0, before 0.11.0") ||
+          (method == std::string("self-extend") && s.engine == "llama.cpp");
+      EXPECT_EQ(s.expressible, says) << method << ", " << s.Title();
+    }
+  }
+  // Blocks of whole groups.
+  EXPECT_EQ(Engine(of("self-extend:window=1000,group=6"), "llama.cpp").setting,
+            "-c 16384 --grp-attn-n 6 --grp-attn-w 1002");
+  EXPECT_THAT(Engine(of("sinks"), "llama.cpp").note, HasSubstr("-c 4096 --keep 4"));
+  EXPECT_THAT(Engine(of("ntk+log-n"), "Hugging Face transformers 5").note,
+              HasSubstr("no log-n(length 4096)"));
+  EXPECT_THAT(Engine(of("rerope+log-n"), "llama.cpp").note,
+              HasSubstr("no rerope(window 2048) and no log-n(length 4096)"));
+}
+
+TEST(Settings, BadTargets) {
+  EXPECT_THROW((void)SettingsFor(LinearScaling{4}, {0, 1024, 10000, 32}), Error);
+  EXPECT_THROW((void)SettingsFor(LinearScaling{4}, {256, 1024, 10000, 0}), Error);
+}
+
+}  // namespace
+}  // namespace ropewalk
