@@ -75,7 +75,7 @@ double ForwardFlops(const ModelConfig& config, const PositionPlan& plan, double 
   const double hidden = static_cast<double>(config.hidden);
   const double weights =
       hidden * (2 * queries + 2 * keys +
-                (config.block.gated ? 3 : 2) * static_cast<double>(config.feed_forward));
+                (config.layer.mlp.gated ? 3 : 2) * static_cast<double>(config.feed_forward));
   double flops = 0;
   for (const LayerPlan& layer : plan.layers) {
     double seen = tokens / 2;  // keys a query sees, on average

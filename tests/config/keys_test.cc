@@ -127,7 +127,7 @@ TEST(ConfigKeys, NoneCountsInSilence) {
   int ignored = 0, refused = 0, applied = 0;
   for (const internal::Family& f : internal::Families()) {
     const bool encoder = f.encoder != internal::EncoderKind::kNone;
-    if (!f.Has(internal::kRuns) && !encoder) continue;
+    if (!f.Runs() && !encoder) continue;
     const std::string plain = HashOf(With(f.name, {}));
     for (const auto& [key, patch] : patches) {
       SCOPED_TRACE(std::string(f.name) + " " + key);
@@ -145,7 +145,7 @@ TEST(ConfigKeys, NoneCountsInSilence) {
       } else {
         ++ignored;
         EXPECT_EQ(HashOf(c), plain);
-        EXPECT_EQ(c.head_dim, f.Has(internal::kRuns) || encoder ? With(f.name, {}).head_dim : 0);
+        EXPECT_EQ(c.head_dim, f.Runs() || encoder ? With(f.name, {}).head_dim : 0);
         EXPECT_THAT(c.not_honoured, Contains(HasSubstr(std::string(key) + " = ")));
       }
     }

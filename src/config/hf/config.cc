@@ -70,8 +70,8 @@ ModelConfig ReadFlat(const HfSource& given) {
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
   internal::ReadHfSizes(source, c);
-  if (family.Has(internal::kRuns)) {
-    family.block != nullptr ? internal::ReadHfBlock(source, c) : internal::ReadHfWeights(source, c);
+  if (family.Runs()) {
+    internal::ReadHfBlock(source, c);
     if (source.top.Has("quantization_config")) {
       c.not_runnable =
           source.top.where() +
