@@ -23,6 +23,25 @@ constexpr TensorName kLlama[] = {
     {Id::kUp, "mlp.up_proj"},
     {Id::kDown, "mlp.down_proj"},
 };
+// Gemma 2 and 3; two of the words mean other norms than LLaMA's.
+constexpr TensorName kGemma2[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQ, "self_attn.q_proj"},
+    {Id::kK, "self_attn.k_proj"},
+    {Id::kV, "self_attn.v_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kQNorm, "self_attn.q_norm"},
+    {Id::kKNorm, "self_attn.k_norm"},
+    {Id::kPostAttentionNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "pre_feedforward_layernorm"},
+    {Id::kGate, "mlp.gate_proj"},
+    {Id::kUp, "mlp.up_proj"},
+    {Id::kDown, "mlp.down_proj"},
+    {Id::kPostMlpNorm, "post_feedforward_layernorm"},
+};
 constexpr TensorName kGguf[] = {
     {Id::kEmbedding, "token_embd"},
     {Id::kFinalNorm, "output_norm"},
@@ -222,6 +241,10 @@ using Qkv = TensorNames::Qkv;
 
 constexpr TensorNames kLlamaNames = {
     .layers = "model.layers.", .names = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kGemmaNames = {
+    .layers = "model.layers.", .names = kLlama, .harmless = kFrequencies, .norm_offset = 1};
+constexpr TensorNames kGemma2Names = {
+    .layers = "model.layers.", .names = kGemma2, .harmless = kFrequencies, .norm_offset = 1};
 constexpr TensorNames kGgufNames = {
     .layers = "blk.",
     .names = kGguf,

@@ -70,8 +70,8 @@ struct TensorNames {
   bool IsTransposed(TensorId id) const;
 };
 
-extern const TensorNames kLlamaNames, kGgufNames, kGpt2Names, kGptNeoxNames, kGptjNames,
-    kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames, kBertNames,
-    kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
+    kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
+    kMptNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

@@ -89,6 +89,8 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
 TEST(Families, OnlyTheDecodersOwnRun) {
   const std::set<std::string> run = {"smollm3",
                                      "qwen 2.5 with yarn",
+                                     "gemma",
+                                     "gemma 3, transformers 5",
                                      "gpt-j",
                                      "gpt-j, whole heads",
                                      "pythia",

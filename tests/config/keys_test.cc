@@ -300,21 +300,25 @@ TEST_F(GgufKeysTest, NumbersByLayer) {
 TEST_F(GgufKeysTest, FamiliesThatRunFromAFolderOnly) {
   const auto none = [](GgufWriter&) {};
   for (const char* arch : {"gpt2", "gptneox", "falcon", "bloom", "mpt", "phi2", "stablelm"}) {
-    EXPECT_THAT(Parse(arch, none).not_runnable,
-                AllOf(HasSubstr("(GGUF files that run are those of llama, qwen2, qwen3, smollm3)"),
-                      HasSubstr("; the same model runs as a Hugging Face folder")))
+    EXPECT_THAT(
+        Parse(arch, none).not_runnable,
+        AllOf(HasSubstr("(GGUF files that run are those of llama, qwen2, qwen3, smollm3, gemma, "
+                        "gemma2, gemma3)"),
+              HasSubstr("; the same model runs as a Hugging Face folder")))
         << arch;
   }
   for (const char* arch : {"bert", "t5"}) {
     EXPECT_THAT(Parse(arch, none).not_runnable,
                 HasSubstr("; ropewalk embed runs the same model as a Hugging Face folder"));
   }
-  EXPECT_THAT(Parse("gemma", none).not_runnable,
-              AllOf(HasSubstr("llama, qwen2, qwen3, smollm3"), HasSubstr("nor does the decoder")));
-  EXPECT_THAT(ErrorOf([&] { Parse("whisper", none); }),
-              AllOf(HasSubstr("\"whisper\" is not supported"),
-                    HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3 run"),
-                    HasSubstr("are read: llama, ")));
+  EXPECT_THAT(Parse("olmo2", none).not_runnable,
+              AllOf(HasSubstr("llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3"),
+                    HasSubstr("nor does the decoder")));
+  EXPECT_THAT(
+      ErrorOf([&] { Parse("whisper", none); }),
+      AllOf(HasSubstr("\"whisper\" is not supported"),
+            HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 run"),
+            HasSubstr("are read: llama, ")));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // How the layers of a family are built, out of its configuration. Defaults are those of
 // transformers 4.57.
+#include "src/config/block.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <iterator>
 
 #include "ropewalk/base/error.h"
-#include "src/config/block.h"
 #include "src/config/hf/alibi.h"
 #include "src/config/hf/config.h"
 #include "src/config/hf/vendor.h"
@@ -141,6 +142,41 @@ constexpr Block kLlamaBlock = LlamaLike(kAttentionBias, kAttentionBias, {"mlp_bi
 constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
 constexpr Block kQwen3Block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));
+
+// Gemma (Gemma Team 2024, arXiv 2403.08295). transformers reads hidden_act of the first one.
+constexpr Block kGemmaBlock = [] {
+  Block block = LlamaLike(kAttentionBias, kAttentionBias, {}, "");
+  block.names = &kGemmaNames;
+  block.activation_key = "hidden_act";
+  block.activation = "gelu_pytorch_tanh";
+  block.layer.mlp.activation = Activation::kGeluTanh;
+  block.tied_head = {"tie_word_embeddings", true};
+  block.scaled_embedding = true;
+  return block;
+}();
+
+// Gemma 2 (arXiv 2408.00118): norms before and behind, soft caps, a scale of its own.
+constexpr Block kGemma2Block = [] {
+  Block block = kGemmaBlock;
+  block.names = &kGemma2Names;
+  block.layer.post_attention = block.layer.post_mlp = kRmsNorm;
+  block.activation_key = "hidden_activation";
+  block.score_cap = {"attn_logit_softcapping", 50};
+  block.logit_cap = {"final_logit_softcapping", 30};
+  block.score_divisor = {"query_pre_attn_scalar", 256};
+  block.wide_layers = 46;
+  return block;
+}();
+
+// Gemma 3 (arXiv 2503.19786): norms of q and k in the place of the scores' cap, which transformers
+// does not compute there.
+constexpr Block kGemma3Block = [] {
+  Block block = QkNormed(kGemma2Block);
+  block.score_cap = {};
+  block.logit_cap = {"final_logit_softcapping", 0};
+  block.wide_layers = 62;
+  return block;
+}();
 
 constexpr Block kGpt2Block = {.names = &kGpt2Names,
                               .layer = PreNorm(kLayerNorm, false),
