@@ -8,6 +8,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/hf/vendor.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -182,7 +183,7 @@ PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string
   out.notes.insert(out.notes.end(), rope.ignored.begin(), rope.ignored.end());
   WithSource(source, [&] {
     for (std::size_t l = 0; l < out.layers.size(); ++l) {
-      if (!out.layers[l].rotation) continue;
+      if (!out.layers[l].rotation || internal::HasLocalBase(plan, plan.layers[l])) continue;
       RotarySpec& spec = *out.layers[l].rotation;
       if (rope.theta) spec.base = *rope.theta;
       if (rope.type == "proportional") {
