@@ -304,8 +304,8 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
   PositionPlan out = plan;
   if (trained_length > 0) out.trained_length = trained_length;
   for (LayerPlan& layer : out.layers) {
-    if (!layer.rotation || internal::HasLocalBase(plan, layer)) continue;
-    layer.rotation->scaling = scaling;
+    if (!layer.rotation) continue;
+    if (!internal::HasLocalBase(plan, layer)) layer.rotation->scaling = scaling;
     if (out.trained_length > 0) layer.rotation->trained_length = out.trained_length;
   }
   return out;
