@@ -1,5 +1,5 @@
-// How the layers of the families beyond LLaMA's are built, and which keys of a configuration say
-// it; one row a kind.
+// How the layers of the families that run are built, and which keys of a configuration say it; one
+// row a kind.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,39 @@ struct Flag {
   bool otherwise = false;     // where the key is absent
 };
 
+// A number that a configuration may state, by the same key in config.json and, behind the
+// architecture's name, in GGUF; null there means 0.
+struct Number {
+  const char* key = nullptr;  // null: no key, always `otherwise`
+  double otherwise = 0;       // where the key is absent
+};
+
+// Layers with a norm before attention and another before the MLP.
+constexpr LayerSpec PreNorm(NormSpec norm, bool gated) {
+  LayerSpec layer;
+  layer.pre_attention = layer.pre_mlp = norm;
+  layer.mlp.gated = gated;
+  return layer;
+}
+
 struct Block {
   const TensorNames* names;
-  BlockStyle style;                             // without what the keys below decide
+  LayerSpec layer = {};         // without what the keys below decide
+  bool embedding_norm = false;  // of the layers' kind, behind the embedding
+  bool head_bias = false;
   const char* activation_key = "hidden_act";    // null: no key
   const char* activation = "gelu_new";          // where the key is absent
   const char* norm_eps_key = "layer_norm_eps";  // null: PyTorch's 1e-5, no key
+  double norm_eps = 1e-5;                       // where the key is absent
   Flag qkv_bias = {}, out_bias = {}, mlp_bias = {};
   Flag tied_head = {"tie_word_embeddings", false};
-  Flag parallel = {};  // attention and feed-forward side by side
+  Number score_cap = {}, logit_cap = {};
+  // Scores are divided by its root. llama.cpp divides them by that of hidden / heads where the
+  // model has `wide_layers` layers (it has no key), else by that of head_dim.
+  Number score_divisor = {};
+  int64_t wide_layers = 0;
+  bool scaled_embedding = false;  // times the root of hidden
+  Flag parallel = {};             // attention and feed-forward side by side
   bool one_norm_if_parallel = false;
   const TensorNames* two_norms = nullptr;  // names where both have their own (Falcon 40B on)
   int64_t learned_first_row = -1;          // row of position 0 in the table of positions; -1: none
@@ -34,10 +58,13 @@ struct Block {
   // ALiBi as Falcon has it: slopes rounded to bfloat16, added before scores are scaled.
   bool falcon_alibi = false;
   std::span<const Flag> only = {};  // flags whose other value the decoder does not compute
+  const char* no_bias = "";         // keys of biases that the family has not
+  bool gguf = false;                // run from GGUF files as well
   void (*rest)(const HfSource& source, ModelConfig& c) = nullptr;  // what no row above can say
 };
 
-extern const Block kGpt2Block, kGptNeoxBlock, kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock,
+extern const Block kLlamaBlock, kMistralBlock, kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block,
+    kGemma3Block, kGpt2Block, kGptNeoxBlock, kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock,
     kOptBlock, kBloomBlock, kMptBlock;
 
 }  // namespace ropewalk::internal

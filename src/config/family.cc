@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/config/block.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -84,7 +85,7 @@ std::string GgufFamilyNames() {
   return Join([](const Family& f) { return f.gguf; });
 }
 std::string RunnableFamilyNames() {
-  return Join([](const Family& f) { return f.Has(kRuns) ? f.name : nullptr; });
+  return Join([](const Family& f) { return f.Runs() ? f.name : nullptr; });
 }
 
 std::string EncoderFamilyNames() {
@@ -92,14 +93,14 @@ std::string EncoderFamilyNames() {
 }
 
 std::string NotRunnable(const Family& family) {
-  if (family.Has(kRuns)) return "";
+  if (family.Runs()) return "";
   return fmt::format(
       "the positions of a {} model are read but its decoder is not built in; models that run are "
       "{}",
       family.name, RunnableFamilyNames());
 }
 
-bool RunsFromGguf(const Family& family) { return family.Has(kRuns) && family.block == nullptr; }
+bool RunsFromGguf(const Family& family) { return family.Runs() && family.block->gguf; }
 
 std::string RunnableGgufNames() {
   return Join([](const Family& f) { return RunsFromGguf(f) ? f.gguf : nullptr; });
@@ -115,8 +116,12 @@ std::string NotRunnableFromGguf(const Family& family) {
   if (family.encoder != EncoderKind::kNone) {
     return what + "; ropewalk embed runs the same model as a Hugging Face folder";
   }
-  return what + (family.Has(kRuns) ? "; the same model runs as a Hugging Face folder"
-                                   : "; nor does the decoder run it as a Hugging Face folder");
+  return what + (family.Runs() ? "; the same model runs as a Hugging Face folder"
+                               : "; nor does the decoder run it as a Hugging Face folder");
+}
+
+bool HasQkvBiasAlways(const Family& family) {
+  return family.block->qkv_bias.key == nullptr && family.block->qkv_bias.otherwise;
 }
 
 void CheckSizes(const ModelConfig& c, const std::string& where) {

@@ -24,21 +24,16 @@ enum class GgufRope : uint8_t {
 
 // What a family does beyond the common rules; bits of Family::rules.
 enum Rule : uint32_t {
-  kRuns = 1,              // the decoder computes it
-  kKvHeadsFromHeads = 2,  // absent num_key_value_heads means as many as heads
-  kQkvBias = 4,           // always, no key
-  kAttentionBiasKey = 8,  // `attention_bias` gives q, k, v and o a bias
-  kMlpBiasKey = 16,       // `mlp_bias` gives the feed-forward layers one
-  kQkNorm = 32,           // q and k are normalised before they rotate
-  kGgufPermuted = 64,     // the decoder undoes GGUF's permutation of q and k
-  kMla = 128,             // a head is [qk_nope_head_dim | qk_rope_head_dim], the second rotates
-  kSoftmaxMscale = 256,   // YaRN multiplies scores by g(mscale_all_dim)^2 as well
-  kLocalBase = 512,       // sliding layers: rope_local_base_freq, never scaled (Gemma 3)
-  kLocalUnscaled = 1024,  // sliding layers: rope_theta, but rope_scaling is for full layers only
-  kOnlySlidingRotate = 2048,  // full layers of a model that has sliding ones do not rotate
-  kScaledByDefault = 4096,    // transformers scales where the file says nothing: refused
-  kMultiQuery = 8192,         // one key head for all where `multi_query` is absent
-  kElsewhere = 16384          // its code is not in transformers 4.57: each of SharedKeys() counts
+  kLengthByDefault = 1,     // runs without max_position_embeddings: the default counts
+  kGgufPermuted = 2,        // the decoder undoes GGUF's permutation of q and k
+  kMla = 4,                 // a head is [qk_nope_head_dim | qk_rope_head_dim], the second rotates
+  kSoftmaxMscale = 8,       // YaRN multiplies scores by g(mscale_all_dim)^2 as well
+  kLocalBase = 16,          // sliding layers: rope_local_base_freq, never scaled (Gemma 3)
+  kLocalUnscaled = 32,      // sliding layers: rope_theta, but rope_scaling is for full layers only
+  kOnlySlidingRotate = 64,  // full layers of a model that has sliding ones do not rotate
+  kScaledByDefault = 128,   // transformers scales where the file says nothing: refused
+  kMultiQuery = 256,        // one key head for all where `multi_query` is absent
+  kElsewhere = 512          // its code is not in transformers 4.57: each of SharedKeys() counts
 };
 
 struct Block;
@@ -80,14 +75,11 @@ struct Family {
   const char* gguf = nullptr;  // general.architecture; null: read from a GGUF by nobody here
   GgufRope gguf_rope = GgufRope::kNeox;
   uint32_t rules = 0;
-  // How its layers are built, for families that run and are not LLaMA's kind; null: as LLaMA's.
-  const Block* block = nullptr;
+  const Block* block = nullptr;  // how its layers are built; null: the decoder does not run it
   EncoderKind encoder = EncoderKind::kNone;
 
-  bool Has(Rule rule) const {
-    const uint32_t implied = block != nullptr ? kRuns | kKvHeadsFromHeads : 0;
-    return ((rules | implied) & rule) != 0;
-  }
+  bool Has(Rule rule) const { return (rules & rule) != 0; }
+  bool Runs() const { return block != nullptr; }
   bool Takes(std::string_view key) const;  // `keys` has it
   bool Reads(std::string_view key) const;  // of SharedKeys(): whether it counts here
 };
@@ -118,7 +110,6 @@ std::string EncoderFamilyNames();
 
 // Why the decoder does not run the family; empty when it does.
 std::string NotRunnable(const Family& family);
-// GGUF files are run for families of LLaMA's kind alone.
 bool RunsFromGguf(const Family& family);
 std::string RunnableGgufNames();  // "llama, qwen2, ...", names of general.architecture
 // Why a GGUF of the family does not run, and what does; empty when it does.
@@ -131,6 +122,9 @@ inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeadDim = 65536;
 inline constexpr int64_t kMaxAlibiHeads = 65536;  // as AlibiBias takes them
 inline constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
+
+// Of a family that runs: q, k and v have a bias without a key that says so.
+bool HasQkvBiasAlways(const Family& family);
 
 // Relations that hold between sizes; `where` is for messages.
 void CheckSizes(const ModelConfig& config, const std::string& where);

@@ -1,5 +1,7 @@
 #include "src/config/tensor_names.h"
 
+#include <algorithm>
+
 namespace ropewalk::internal {
 namespace {
 
@@ -9,88 +11,97 @@ constexpr TensorName kLlama[] = {
     {Id::kEmbedding, "model.embed_tokens"},
     {Id::kFinalNorm, "model.norm"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
     {Id::kQ, "self_attn.q_proj"},
     {Id::kK, "self_attn.k_proj"},
     {Id::kV, "self_attn.v_proj"},
     {Id::kO, "self_attn.o_proj"},
     {Id::kQNorm, "self_attn.q_norm"},
     {Id::kKNorm, "self_attn.k_norm"},
-    {Id::kFeedForwardNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
     {Id::kGate, "mlp.gate_proj"},
     {Id::kUp, "mlp.up_proj"},
     {Id::kDown, "mlp.down_proj"},
+};
+// Gemma 2 and 3; two of the words mean other norms than LLaMA's.
+constexpr TensorName kGemma2[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQ, "self_attn.q_proj"},
+    {Id::kK, "self_attn.k_proj"},
+    {Id::kV, "self_attn.v_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kQNorm, "self_attn.q_norm"},
+    {Id::kKNorm, "self_attn.k_norm"},
+    {Id::kPostAttentionNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "pre_feedforward_layernorm"},
+    {Id::kGate, "mlp.gate_proj"},
+    {Id::kUp, "mlp.up_proj"},
+    {Id::kDown, "mlp.down_proj"},
+    {Id::kPostMlpNorm, "post_feedforward_layernorm"},
 };
 constexpr TensorName kGguf[] = {
     {Id::kEmbedding, "token_embd"},
     {Id::kFinalNorm, "output_norm"},
     {Id::kHead, "output"},
-    {Id::kAttentionNorm, "attn_norm"},
+    {Id::kPreAttentionNorm, "attn_norm"},
     {Id::kQ, "attn_q"},
     {Id::kK, "attn_k"},
     {Id::kV, "attn_v"},
     {Id::kO, "attn_output"},
     {Id::kQNorm, "attn_q_norm"},
     {Id::kKNorm, "attn_k_norm"},
-    {Id::kFeedForwardNorm, "ffn_norm"},
+    {Id::kPostAttentionNorm, "post_attention_norm"},
+    {Id::kPreMlpNorm, "ffn_norm"},
     {Id::kGate, "ffn_gate"},
     {Id::kUp, "ffn_up"},
     {Id::kDown, "ffn_down"},
+    {Id::kPostMlpNorm, "post_ffw_norm"},
 };
 constexpr TensorName kGpt2[] = {
-    {Id::kEmbedding, "transformer.wte"},
-    {Id::kPositions, "transformer.wpe"},
-    {Id::kFinalNorm, "transformer.ln_f"},
-    {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "ln_1"},
-    {Id::kQkv, "attn.c_attn"},
-    {Id::kO, "attn.c_proj"},
-    {Id::kFeedForwardNorm, "ln_2"},
-    {Id::kUp, "mlp.c_fc"},
+    {Id::kEmbedding, "wte"},   {Id::kPositions, "wpe"},         {Id::kFinalNorm, "ln_f"},
+    {Id::kHead, "lm_head"},    {Id::kPreAttentionNorm, "ln_1"}, {Id::kQkv, "attn.c_attn"},
+    {Id::kO, "attn.c_proj"},   {Id::kPreMlpNorm, "ln_2"},       {Id::kUp, "mlp.c_fc"},
     {Id::kDown, "mlp.c_proj"},
 };
 constexpr TensorName kGptNeox[] = {
-    {Id::kEmbedding, "gpt_neox.embed_in"},
-    {Id::kFinalNorm, "gpt_neox.final_layer_norm"},
+    {Id::kEmbedding, "embed_in"},
+    {Id::kFinalNorm, "final_layer_norm"},
     {Id::kHead, "embed_out"},
-    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
     {Id::kQkv, "attention.query_key_value"},
     {Id::kO, "attention.dense"},
-    {Id::kFeedForwardNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
     {Id::kUp, "mlp.dense_h_to_4h"},
     {Id::kDown, "mlp.dense_4h_to_h"},
 };
 constexpr TensorName kGptj[] = {
-    {Id::kEmbedding, "transformer.wte"},
-    {Id::kFinalNorm, "transformer.ln_f"},
-    {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "ln_1"},
-    {Id::kQ, "attn.q_proj"},
-    {Id::kK, "attn.k_proj"},
-    {Id::kV, "attn.v_proj"},
-    {Id::kO, "attn.out_proj"},
-    {Id::kUp, "mlp.fc_in"},
+    {Id::kEmbedding, "wte"},         {Id::kFinalNorm, "ln_f"},  {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "ln_1"}, {Id::kQ, "attn.q_proj"},   {Id::kK, "attn.k_proj"},
+    {Id::kV, "attn.v_proj"},         {Id::kO, "attn.out_proj"}, {Id::kUp, "mlp.fc_in"},
     {Id::kDown, "mlp.fc_out"},
 };
 constexpr TensorName kFalcon[] = {
-    {Id::kEmbedding, "transformer.word_embeddings"},
-    {Id::kFinalNorm, "transformer.ln_f"},
+    {Id::kEmbedding, "word_embeddings"},
+    {Id::kFinalNorm, "ln_f"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
     {Id::kQkv, "self_attention.query_key_value"},
     {Id::kO, "self_attention.dense"},
-    {Id::kFeedForwardNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
     {Id::kUp, "mlp.dense_h_to_4h"},
     {Id::kDown, "mlp.dense_4h_to_h"},
 };
 constexpr TensorName kFalconTwoNorms[] = {
-    {Id::kEmbedding, "transformer.word_embeddings"},
-    {Id::kFinalNorm, "transformer.ln_f"},
+    {Id::kEmbedding, "word_embeddings"},
+    {Id::kFinalNorm, "ln_f"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "ln_attn"},
+    {Id::kPreAttentionNorm, "ln_attn"},
     {Id::kQkv, "self_attention.query_key_value"},
     {Id::kO, "self_attention.dense"},
-    {Id::kFeedForwardNorm, "ln_mlp"},
+    {Id::kPreMlpNorm, "ln_mlp"},
     {Id::kUp, "mlp.dense_h_to_4h"},
     {Id::kDown, "mlp.dense_4h_to_h"},
 };
@@ -98,7 +109,7 @@ constexpr TensorName kPhi[] = {
     {Id::kEmbedding, "model.embed_tokens"},
     {Id::kFinalNorm, "model.final_layernorm"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
     {Id::kQ, "self_attn.q_proj"},
     {Id::kK, "self_attn.k_proj"},
     {Id::kV, "self_attn.v_proj"},
@@ -107,71 +118,194 @@ constexpr TensorName kPhi[] = {
     {Id::kDown, "mlp.fc2"},
 };
 constexpr TensorName kOpt[] = {
-    {Id::kEmbedding, "model.decoder.embed_tokens"},
-    {Id::kPositions, "model.decoder.embed_positions"},
-    {Id::kFinalNorm, "model.decoder.final_layer_norm"},
+    {Id::kEmbedding, "decoder.embed_tokens"},
+    {Id::kPositions, "decoder.embed_positions"},
+    {Id::kFinalNorm, "decoder.final_layer_norm"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "self_attn_layer_norm"},
+    {Id::kPreAttentionNorm, "self_attn_layer_norm"},
     {Id::kQ, "self_attn.q_proj"},
     {Id::kK, "self_attn.k_proj"},
     {Id::kV, "self_attn.v_proj"},
     {Id::kO, "self_attn.out_proj"},
-    {Id::kFeedForwardNorm, "final_layer_norm"},
+    {Id::kPreMlpNorm, "final_layer_norm"},
     {Id::kUp, "fc1"},
     {Id::kDown, "fc2"},
 };
 
 constexpr TensorName kBloom[] = {
-    {Id::kEmbedding, "transformer.word_embeddings"},
-    {Id::kEmbeddingNorm, "transformer.word_embeddings_layernorm"},
-    {Id::kFinalNorm, "transformer.ln_f"},
+    {Id::kEmbedding, "word_embeddings"},
+    {Id::kEmbeddingNorm, "word_embeddings_layernorm"},
+    {Id::kFinalNorm, "ln_f"},
     {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "input_layernorm"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
     {Id::kQkv, "self_attention.query_key_value"},
     {Id::kO, "self_attention.dense"},
-    {Id::kFeedForwardNorm, "post_attention_layernorm"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
     {Id::kUp, "mlp.dense_h_to_4h"},
     {Id::kDown, "mlp.dense_4h_to_h"},
 };
 constexpr TensorName kMpt[] = {
-    {Id::kEmbedding, "transformer.wte"},
-    {Id::kFinalNorm, "transformer.norm_f"},
-    {Id::kHead, "lm_head"},
-    {Id::kAttentionNorm, "norm_1"},
-    {Id::kQkv, "attn.Wqkv"},
-    {Id::kO, "attn.out_proj"},
-    {Id::kFeedForwardNorm, "norm_2"},
-    {Id::kUp, "ffn.up_proj"},
-    {Id::kDown, "ffn.down_proj"},
+    {Id::kEmbedding, "wte"},           {Id::kFinalNorm, "norm_f"}, {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "norm_1"}, {Id::kQkv, "attn.Wqkv"},    {Id::kO, "attn.out_proj"},
+    {Id::kPreMlpNorm, "norm_2"},       {Id::kUp, "ffn.up_proj"},   {Id::kDown, "ffn.down_proj"},
 };
+
+// BERT's, RoBERTa's; DeBERTa's words for q, k and v and what its distances have.
+constexpr TensorName kBert[] = {
+    {Id::kEmbedding, "embeddings.word_embeddings"},
+    {Id::kPositions, "embeddings.position_embeddings"},
+    {Id::kTokenTypes, "embeddings.token_type_embeddings"},
+    {Id::kEmbeddingNorm, "embeddings.LayerNorm"},
+    {Id::kQ, "attention.self.query"},
+    {Id::kK, "attention.self.key"},
+    {Id::kV, "attention.self.value"},
+    {Id::kO, "attention.output.dense"},
+    {Id::kPostAttentionNorm, "attention.output.LayerNorm"},
+    {Id::kUp, "intermediate.dense"},
+    {Id::kDown, "output.dense"},
+    {Id::kPostMlpNorm, "output.LayerNorm"},
+};
+constexpr TensorName kDeberta[] = {
+    {Id::kEmbedding, "embeddings.word_embeddings"},
+    {Id::kPositions, "embeddings.position_embeddings"},
+    {Id::kTokenTypes, "embeddings.token_type_embeddings"},
+    {Id::kEmbeddingNorm, "embeddings.LayerNorm"},
+    {Id::kDistances, "encoder.rel_embeddings"},
+    {Id::kDistancesNorm, "encoder.LayerNorm"},
+    {Id::kQ, "attention.self.query_proj"},
+    {Id::kK, "attention.self.key_proj"},
+    {Id::kV, "attention.self.value_proj"},
+    {Id::kDistanceKey, "attention.self.pos_key_proj"},
+    {Id::kDistanceQuery, "attention.self.pos_query_proj"},
+    {Id::kO, "attention.output.dense"},
+    {Id::kPostAttentionNorm, "attention.output.LayerNorm"},
+    {Id::kUp, "intermediate.dense"},
+    {Id::kDown, "output.dense"},
+    {Id::kPostMlpNorm, "output.LayerNorm"},
+};
+constexpr TensorName kT5[] = {
+    {Id::kEmbedding, "shared"},
+    {Id::kFinalNorm, "encoder.final_layer_norm"},
+    {Id::kSharedBuckets, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"},
+    {Id::kPreAttentionNorm, "layer.0.layer_norm"},
+    {Id::kQ, "layer.0.SelfAttention.q"},
+    {Id::kK, "layer.0.SelfAttention.k"},
+    {Id::kV, "layer.0.SelfAttention.v"},
+    {Id::kO, "layer.0.SelfAttention.o"},
+    {Id::kBuckets, "layer.0.SelfAttention.relative_attention_bias"},
+    {Id::kPreMlpNorm, "layer.1.layer_norm"},
+    {Id::kGate, "layer.1.DenseReluDense.wi_0"},
+    {Id::kUp, "layer.1.DenseReluDense.wi"},
+    {Id::kGatedUp, "layer.1.DenseReluDense.wi_1"},
+    {Id::kDown, "layer.1.DenseReluDense.wo"},
+};
+constexpr TensorName kXlnet[] = {
+    {Id::kEmbedding, "word_embedding"},
+    {Id::kQ, "rel_attn.q", ""},
+    {Id::kK, "rel_attn.k", ""},
+    {Id::kV, "rel_attn.v", ""},
+    {Id::kO, "rel_attn.o", ""},
+    {Id::kDistanceProjection, "rel_attn.r", ""},
+    {Id::kContentBias, "rel_attn.r_w_bias", ""},
+    {Id::kPositionBias, "rel_attn.r_r_bias", ""},
+    {Id::kPostAttentionNorm, "rel_attn.layer_norm"},
+    {Id::kUp, "ff.layer_1"},
+    {Id::kDown, "ff.layer_2"},
+    {Id::kPostMlpNorm, "ff.layer_norm"},
+};
+
+// Conv1D stores its matrices [in, out]; so does XLNet, for what it multiplies by itself.
+constexpr TensorId kConv1d[] = {Id::kQkv, Id::kO, Id::kUp, Id::kDown};
+constexpr TensorId kXlnetTransposed[] = {Id::kQ, Id::kK, Id::kV, Id::kDistanceProjection};
 
 // The causal mask and, in old files, what a mask adds; the frequencies.
 constexpr const char* kMasks = ".attn.bias .attn.masked_bias rotary_emb.inv_freq";
+constexpr const char* kFrequencies = "rotary_emb.inv_freq";
+
+// Heads of the tasks that an encoder was trained for, its pooler, buffers, T5's decoder.
+constexpr const char* kBertHeads = "pooler. cls. classifier. qa_outputs. embeddings.position_ids";
+constexpr const char* kRobertaHeads =
+    "pooler. lm_head. classifier. qa_outputs. embeddings.position_ids";
+constexpr const char* kDebertaHeads =
+    "pooler. cls. lm_predictions. mask_predictions. classifier. qa_outputs. "
+    "embeddings.position_ids";
+constexpr const char* kXlnetHeads =
+    "mask_emb lm_loss. sequence_summary. logits_proj. classifier. qa_outputs. start_logits. "
+    "end_logits. answer_class.";
+// With one segment the segment bias adds the same to all scores of a query: softmax drops it.
+constexpr const char* kXlnetSegments = "rel_attn.r_s_bias rel_attn.seg_embed";
+
+using Qkv = TensorNames::Qkv;
 
 }  // namespace
 
-constexpr TensorNames kLlamaNames = {"", "model.layers.", kLlama, "rotary_emb.inv_freq"};
+constexpr TensorNames kLlamaNames = {
+    .layers = "model.layers.", .names = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kGemmaNames = {
+    .layers = "model.layers.", .names = kLlama, .harmless = kFrequencies, .norm_offset = 1};
+constexpr TensorNames kGemma2Names = {
+    .layers = "model.layers.", .names = kGemma2, .harmless = kFrequencies, .norm_offset = 1};
 constexpr TensorNames kGgufNames = {
-    "", "blk.", kGguf, "rope_freqs.weight rope_factors_long.weight rope_factors_short.weight"};
-constexpr TensorNames kGpt2Names = {"transformer.", "transformer.h.", kGpt2, kMasks};
+    .layers = "blk.",
+    .names = kGguf,
+    .harmless = "rope_freqs.weight rope_factors_long.weight rope_factors_short.weight"};
+constexpr TensorNames kGpt2Names = {.root = "transformer.",
+                                    .layers = "h.",
+                                    .names = kGpt2,
+                                    .harmless = kMasks,
+                                    .qkv = Qkv::kStacked,
+                                    .transposed = kConv1d};
 constexpr TensorNames kGptNeoxNames = {
-    "gpt_neox.", "gpt_neox.layers.", kGptNeox,
-    ".attention.bias .attention.masked_bias rotary_emb.inv_freq"};
-constexpr TensorNames kGptjNames = {"transformer.", "transformer.h.", kGptj, kMasks};
-constexpr TensorNames kFalconNames = {"transformer.", "transformer.h.", kFalcon,
-                                      "rotary_emb.inv_freq"};
-constexpr TensorNames kFalconTwoNormNames = {"transformer.", "transformer.h.", kFalconTwoNorms,
-                                             "rotary_emb.inv_freq"};
-constexpr TensorNames kPhiNames = {"", "model.layers.", kPhi, "rotary_emb.inv_freq"};
-constexpr TensorNames kOptNames = {"model.", "model.decoder.layers.", kOpt};
-constexpr TensorNames kBloomNames = {"transformer.", "transformer.h.", kBloom};
-constexpr TensorNames kMptNames = {"transformer.", "transformer.blocks.", kMpt};
+    .root = "gpt_neox.",
+    .layers = "layers.",
+    .names = kGptNeox,
+    .harmless = ".attention.bias .attention.masked_bias rotary_emb.inv_freq",
+    .qkv = Qkv::kGrouped};
+constexpr TensorNames kGptjNames = {
+    .root = "transformer.", .layers = "h.", .names = kGptj, .harmless = kMasks};
+constexpr TensorNames kFalconNames = {.root = "transformer.",
+                                      .layers = "h.",
+                                      .names = kFalcon,
+                                      .harmless = kFrequencies,
+                                      .qkv = Qkv::kGrouped};
+constexpr TensorNames kFalconTwoNormNames = {.root = "transformer.",
+                                             .layers = "h.",
+                                             .names = kFalconTwoNorms,
+                                             .harmless = kFrequencies,
+                                             .qkv = Qkv::kGrouped};
+constexpr TensorNames kPhiNames = {
+    .layers = "model.layers.", .names = kPhi, .harmless = kFrequencies};
+constexpr TensorNames kOptNames = {.root = "model.", .layers = "decoder.layers.", .names = kOpt};
+constexpr TensorNames kBloomNames = {
+    .root = "transformer.", .layers = "h.", .names = kBloom, .qkv = Qkv::kGrouped};
+constexpr TensorNames kMptNames = {
+    .root = "transformer.", .layers = "blocks.", .names = kMpt, .qkv = Qkv::kStacked};
 
-const char* TensorNames::Find(TensorId weight) const {
+constexpr TensorNames kBertNames = {
+    .root = "bert.", .layers = "encoder.layer.", .names = kBert, .beside = kBertHeads};
+constexpr TensorNames kRobertaNames = {
+    .root = "roberta.", .layers = "encoder.layer.", .names = kBert, .beside = kRobertaHeads};
+constexpr TensorNames kDebertaNames = {
+    .root = "deberta.", .layers = "encoder.layer.", .names = kDeberta, .beside = kDebertaHeads};
+constexpr TensorNames kT5Names = {
+    .layers = "encoder.block.", .names = kT5, .beside = "decoder. lm_head. encoder.embed_tokens."};
+constexpr TensorNames kXlnetNames = {.root = "transformer.",
+                                     .layers = "layer.",
+                                     .names = kXlnet,
+                                     .harmless = kXlnetSegments,
+                                     .beside = kXlnetHeads,
+                                     .transposed = kXlnetTransposed,
+                                     .heads_apart = true};
+
+const TensorName* TensorNames::Find(TensorId id) const {
   for (const TensorName& n : names) {
-    if (n.id == weight) return n.name;
+    if (n.id == id) return &n;
   }
   return nullptr;
+}
+
+bool TensorNames::IsTransposed(TensorId id) const {
+  return std::find(transposed.begin(), transposed.end(), id) != transposed.end();
 }
 
 }  // namespace ropewalk::internal

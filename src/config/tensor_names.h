@@ -7,56 +7,71 @@
 
 namespace ropewalk::internal {
 
-// Tensors of a decoder. A weight and its bias share a name; the file adds ".weight" or ".bias".
+// Tensors of a model. A weight and its bias share an id and a name; the file adds ".weight" or
+// ".bias".
 enum class TensorId : uint8_t {
   kEmbedding,
-  kPositions,  // learned, one row a position
+  kPositions,   // learned, one row a position
+  kTokenTypes,  // one row a segment of a text
   kEmbeddingNorm,
   kFinalNorm,
   kHead,
-  kAttentionNorm,
+  kSharedBuckets,  // T5's bias of all layers, [buckets, heads]
+  kDistances,      // DeBERTa's embedding of distances
+  kDistancesNorm,
+  kPreAttentionNorm,
   kQ,
   kK,
   kV,
-  kQkv,  // the three in one tensor
+  kQkv,          // the three in one tensor
+  kBuckets,      // of one layer
+  kDistanceKey,  // DeBERTa's own matrices for distances
+  kDistanceQuery,
+  kDistanceProjection,  // XLNet's r
+  kContentBias,         // XLNet's r_w_bias and r_r_bias
+  kPositionBias,
   kO,
   kQNorm,
   kKNorm,
-  kFeedForwardNorm,
+  kPostAttentionNorm,
+  kPreMlpNorm,
   kGate,
   kUp,
+  kGatedUp,  // where it has a name of its own
   kDown,
-  // Biases, of the weights above.
-  kEmbeddingNormBias,
-  kFinalNormBias,
-  kHeadBias,
-  kAttentionNormBias,
-  kQBias,
-  kKBias,
-  kVBias,
-  kQkvBias,
-  kOBias,
-  kFeedForwardNormBias,
-  kGateBias,
-  kUpBias,
-  kDownBias,
+  kPostMlpNorm,
 };
 
 struct TensorName {
-  TensorId id;  // of a weight
-  const char* name;
+  TensorId id;
+  const char* name;                // behind the root, and behind the number of a layer
+  const char* weight = ".weight";  // what the file adds to a weight's name
 };
 
+// What the tensors of a family are called and how they lie in the file.
 struct TensorNames {
-  const char* root;    // the word that a file may leave out before every name that has it; or ""
-  const char* layers;  // before the number of a layer
+  // Where the rows of q, k and v are.
+  enum class Qkv : uint8_t {
+    kSplit,    // three tensors
+    kStacked,  // one tensor: all of q, then all of k, then all of v
+    kGrouped   // one tensor: for each key head the query heads that share it, itself, its values
+  };
+  const char* root = "";  // before every name but the head's; a file may leave it out
+  const char* layers;     // before the number of a layer
   std::span<const TensorName> names;
   std::string_view harmless = "";  // ends of names of tensors that a model computes by itself
+  std::string_view beside = "";    // beginnings, behind the root, of what is no part of the model
+  Qkv qkv = Qkv::kSplit;
+  std::span<const TensorId> transposed = {};  // matrices that are stored [in, out]
+  bool heads_apart = false;  // the width of q, k and v is two dimensions: [heads, head_dim]
+  float norm_offset = 0;     // the file has the weights of norms less this (Gemma: 1)
 
-  const char* Find(TensorId weight) const;  // null: the family has no such tensor
+  const TensorName* Find(TensorId id) const;  // null: the family has no such tensor
+  bool IsTransposed(TensorId id) const;
 };
 
-extern const TensorNames kLlamaNames, kGgufNames, kGpt2Names, kGptNeoxNames, kGptjNames,
-    kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames;
+extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
+    kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
+    kMptNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

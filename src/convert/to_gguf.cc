@@ -47,14 +47,14 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
                     "reads",
                     l, slides ? "has a sliding window" : "does not rotate (NoPE)", family->gguf));
   }
-  if (c.out_bias && std::string_view(family->gguf) != "llama") {
+  if (c.layer.attention.out_bias && std::string_view(family->gguf) != "llama") {
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format("GGUF cannot say it: o_proj has a bias (attention_bias), which llama.cpp "
                     "does not take of the architecture {}",
                     family->gguf));
   }
-  if (family->Has(kQkvBias) && c.heads * c.head_dim != c.hidden) {
+  if (HasQkvBiasAlways(*family) && c.heads * c.head_dim != c.hidden) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("GGUF cannot say it: {} heads of {} for {} hidden elements; llama.cpp "
                             "takes hidden / heads for the head size of the architecture {}",
@@ -83,8 +83,7 @@ std::map<std::string, GgufValue> SizeKeys(const ModelConfig& c, const std::strin
 
 // Which rows of which tensor move.
 HeadRows RowsOf(TensorId id, const ModelConfig& c, const RotarySpec& spec, bool permuted) {
-  const bool q_or_k =
-      id == TensorId::kQ || id == TensorId::kK || id == TensorId::kQBias || id == TensorId::kKBias;
+  const bool q_or_k = id == TensorId::kQ || id == TensorId::kK;
   if (!permuted || !q_or_k) return {};
   return {c.head_dim, spec.rotary_dim, PairLayout::kInterleaved};
 }

@@ -68,8 +68,7 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
     }
     if (type != weight.type && !Holds(type, weight)) result.same_values = false;
     const TensorId id = from[i].id;
-    const bool moves = c.permuted_qk && (id == TensorId::kQ || id == TensorId::kK ||
-                                         id == TensorId::kQBias || id == TensorId::kKBias);
+    const bool moves = c.permuted_qk && (id == TensorId::kQ || id == TensorId::kK);
     const HeadRows rows =
         moves ? HeadRows{c.head_dim, spec.rotary_dim, PairLayout::kHalf} : HeadRows{};
     tensors.push_back(Rearranged(weight, to[i].name, rows, type));

@@ -10,6 +10,7 @@
 #include "src/config/gguf/keys.h"
 #include "src/engines/divisors.h"
 #include "src/engines/facts.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -54,7 +55,7 @@ class Writer {
     std::visit([this](const auto& s) { Write(s); }, spec_.scaling);
     out_.stored = plan_;
     for (LayerPlan& layer : out_.stored.layers) {
-      if (layer.rotation) layer.rotation = stored_;
+      if (layer.rotation && !HasLocalBase(plan_, layer)) layer.rotation = stored_;
     }
     return std::move(out_);
   }
@@ -204,7 +205,7 @@ class Writer {
 const RotarySpec& OnlyRotation(const PositionPlan& plan) {
   const RotarySpec* first = nullptr;
   for (const LayerPlan& layer : plan.layers) {
-    if (!layer.rotation) continue;
+    if (!layer.rotation || HasLocalBase(plan, layer)) continue;
     if (first == nullptr) first = &*layer.rotation;
     const RotarySpec& spec = *layer.rotation;
     if (spec.base != first->base || spec.rotary_dim != first->rotary_dim ||
@@ -212,7 +213,7 @@ const RotarySpec& OnlyRotation(const PositionPlan& plan) {
         spec.trained_length != first->trained_length ||
         Describe(spec.scaling) != Describe(first->scaling)) {
       throw Error(ErrorCode::kUnsupported,
-                  "the layers of this model rotate in more than one way (local and global bases); "
+                  "the layers of this model rotate in more than one way; "
                   "one setting for all of them would be wrong");
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "ropewalk/base/error.h"
+#include "src/config/block.h"
 #include "src/config/family.h"
 #include "src/engines/gguf_rope.h"
 #include "src/io/json.h"
@@ -113,15 +114,17 @@ Json ConfigJsonOf(const ModelConfig& c, const Json& token_ids, const char* torch
         ErrorCode::kUnsupported,
         fmt::format("no key of config.json says that a {} model has {}", c.architecture, what));
   };
-  if (family->Has(kAttentionBiasKey)) {
-    if (c.out_bias != c.qkv_bias) fail("a bias on some of q, k, v and o alone");
-    j["attention_bias"] = c.out_bias;
-  } else if (c.qkv_bias != family->Has(kQkvBias) || c.out_bias) {
+  const Block& block = *family->block;
+  const AttentionSpec& attention = c.layer.attention;
+  if (block.out_bias.key != nullptr) {
+    if (attention.out_bias != attention.qkv_bias) fail("a bias on some of q, k, v and o alone");
+    j[block.out_bias.key] = attention.out_bias;
+  } else if (attention.qkv_bias != block.qkv_bias.otherwise || attention.out_bias) {
     fail("these attention biases");
   }
-  if (family->Has(kMlpBiasKey)) {
-    j["mlp_bias"] = c.mlp_bias;
-  } else if (c.mlp_bias) {
+  if (block.mlp_bias.key != nullptr) {
+    j[block.mlp_bias.key] = c.layer.mlp.bias;
+  } else if (c.layer.mlp.bias) {
     fail("a bias in its feed-forward layers");
   }
   j.update(token_ids);

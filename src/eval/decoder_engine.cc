@@ -188,7 +188,7 @@ EngineFacts DecoderEngine::Facts() const {
   const auto keys = static_cast<double>(c.kv_heads * c.head_dim);
   const double weights =  // of one layer
       hidden *
-      (2 * queries + 2 * keys + (c.block.gated ? 3 : 2) * static_cast<double>(c.feed_forward));
+      (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * static_cast<double>(c.feed_forward));
   return {.name = "ropewalk decoder",
           .vocab = c.vocab,
           .compute = Name(decoder_.compute()),

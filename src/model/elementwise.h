@@ -28,13 +28,16 @@ void RmsNorm(const NormArgs& args);
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias.
 void LayerNorm(const NormArgs& args);
 
-// out [rows, n] = silu(gate) * up, with gate_up [rows, 2 * n] holding gate, then up (SwiGLU,
-// Shazeer 2020, arXiv 2002.05202). Dense, because oneDNN's fast kernels take no strided input.
-void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out);
-
 // out[i] = activation(x[i]). GELU is x times the normal distribution's probability of less than x
 // (Hendrycks & Gimpel 2016, arXiv 1606.08415), kGeluTanh its approximation there. out may be x.
-void Activate(BlockStyle::Activation activation, const float* x, int64_t rows, int64_t n,
-              float* out);
+void Activate(MlpSpec::Activation activation, const float* x, int64_t rows, int64_t n, float* out);
+
+// out [rows, n] = activation(gate) * up, with gate_up [rows, 2 * n] holding gate, then up (Shazeer
+// 2020, arXiv 2002.05202). Dense, because oneDNN's fast kernels take no strided input.
+void ActivateGate(MlpSpec::Activation activation, const float* gate_up, int64_t rows, int64_t n,
+                  float* out);
+
+// x[i] = cap tanh(x[i] / cap).
+void SoftCap(float cap, int64_t rows, int64_t n, float* x);
 
 }  // namespace ropewalk::internal

@@ -73,30 +73,8 @@ void LayerNormVector(const float* x, const float* HWY_RESTRICT weight,
   for (; i < n; ++i) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
 }
 
-// silu(g) * u = g * u / (1 + exp(-g)). -g is cut at 88: exp would overflow to inf there, where the
-// quotient is below 1e-36 * |u| either way.
-void SiluMulRow(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int64_t n,
-                float* HWY_RESTRICT out) {
-  const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto one = hn::Set(d, 1.0f);
-  const auto limit = hn::Set(d, 88.0f);
-  const auto body = [&](auto g, auto u) HWY_ATTR {
-    return hn::Div(hn::Mul(g, u), hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), limit))));
-  };
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(body(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
-  }
-  if (i < n) {
-    HWY_ALIGN float g[HWY_MAX_BYTES / sizeof(float)] = {}, u[HWY_MAX_BYTES / sizeof(float)] = {};
-    for (int64_t j = i; j < n; ++j) g[j - i] = gate[j], u[j - i] = up[j];
-    hn::Store(body(hn::Load(d, g), hn::Load(d, u)), d, g);
-    for (int64_t j = i; j < n; ++j) out[j] = g[j - i];
-  }
-}
-
-// x / (1 + exp(-g)): silu where g is x.
+// x / (1 + exp(-g)): silu where g is x. -g is cut at 88: exp would overflow to inf there, where the
+// quotient is below 1e-36 * |x| either way.
 template <class D, class V>
 HWY_INLINE V Logistic(D d, V x, V g) {
   const auto limit = hn::Set(d, 88.0f);
@@ -128,29 +106,62 @@ HWY_INLINE V GeluTanh(D d, V x) {
   return Logistic(d, x, hn::Mul(hn::Mul(hn::Set(d, 1.595769122f), x), inner));
 }
 
-void ActivateRow(BlockStyle::Activation activation, const float* x, int64_t n, float* out) {
-  using Activation = BlockStyle::Activation;
+// out[i] = f(x[i], y[i]); the tail goes through a vector as well.
+template <class F>
+HWY_INLINE void Each(const float* x, const float* y, int64_t n, float* out, F f) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto each = [&](auto f) HWY_ATTR {
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) hn::StoreU(f(hn::LoadU(d, x + i)), d, out + i);
-    if (i == n) return;
-    HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)] = {};
-    for (int64_t j = i; j < n; ++j) tail[j - i] = x[j];
-    hn::Store(f(hn::Load(d, tail)), d, tail);
-    for (int64_t j = i; j < n; ++j) out[j] = tail[j - i];
-  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, out + i);
+  }
+  if (i == n) return;
+  HWY_ALIGN float a[HWY_MAX_BYTES / sizeof(float)] = {}, b[HWY_MAX_BYTES / sizeof(float)] = {};
+  for (int64_t j = i; j < n; ++j) a[j - i] = x[j], b[j - i] = y[j];
+  hn::Store(f(hn::Load(d, a), hn::Load(d, b)), d, a);
+  for (int64_t j = i; j < n; ++j) out[j] = a[j - i];
+}
+
+void ActivateRow(MlpSpec::Activation activation, const float* x, int64_t n, float* out) {
+  using Activation = MlpSpec::Activation;
+  const hn::ScalableTag<float> d;
   switch (activation) {
     case Activation::kSilu:
-      return each([&](auto v) HWY_ATTR { return Logistic(d, v, v); });
+      return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return Logistic(d, v, v); });
     case Activation::kGelu:
-      return each([&](auto v) HWY_ATTR { return Gelu(d, v); });
+      return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return Gelu(d, v); });
     case Activation::kGeluTanh:
-      return each([&](auto v) HWY_ATTR { return GeluTanh(d, v); });
+      return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return GeluTanh(d, v); });
     case Activation::kRelu:
-      return each([&](auto v) HWY_ATTR { return hn::Max(v, hn::Zero(d)); });
+      return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return hn::Max(v, hn::Zero(d)); });
   }
+}
+
+void ActivateGateRow(MlpSpec::Activation activation, const float* gate, const float* up, int64_t n,
+                     float* out) {
+  using Activation = MlpSpec::Activation;
+  const hn::ScalableTag<float> d;
+  switch (activation) {
+    case Activation::kSilu:
+      return Each(gate, up, n, out,
+                  [&](auto g, auto u) HWY_ATTR { return Logistic(d, hn::Mul(g, u), g); });
+    case Activation::kGelu:
+      return Each(gate, up, n, out,
+                  [&](auto g, auto u) HWY_ATTR { return hn::Mul(Gelu(d, g), u); });
+    case Activation::kGeluTanh:
+      return Each(gate, up, n, out,
+                  [&](auto g, auto u) HWY_ATTR { return hn::Mul(GeluTanh(d, g), u); });
+    case Activation::kRelu:
+      return Each(gate, up, n, out,
+                  [&](auto g, auto u) HWY_ATTR { return hn::Mul(hn::Max(g, hn::Zero(d)), u); });
+  }
+}
+
+void SoftCapRow(float cap, int64_t n, float* x) {
+  const hn::ScalableTag<float> d;
+  const auto vcap = hn::Set(d, cap);
+  Each(x, x, n, x,
+       [&](auto v, auto) HWY_ATTR { return hn::Mul(vcap, hn::Tanh(d, hn::Div(v, vcap))); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -161,8 +172,9 @@ HWY_AFTER_NAMESPACE();
 namespace ropewalk::internal {
 HWY_EXPORT(RmsNormVector);
 HWY_EXPORT(LayerNormVector);
-HWY_EXPORT(SiluMulRow);
 HWY_EXPORT(ActivateRow);
+HWY_EXPORT(ActivateGateRow);
+HWY_EXPORT(SoftCapRow);
 
 void RmsNorm(const NormArgs& a) {
   const int threads = ThreadsFor(a.rows * a.groups * a.n / 4);  // 0.25 ns an element
@@ -187,8 +199,7 @@ void LayerNorm(const NormArgs& a) {
   }
 }
 
-void Activate(BlockStyle::Activation activation, const float* x, int64_t rows, int64_t n,
-              float* out) {
+void Activate(MlpSpec::Activation activation, const float* x, int64_t rows, int64_t n, float* out) {
   const int threads = ThreadsFor(rows * n);  // 1 ns an element
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
@@ -196,13 +207,20 @@ void Activate(BlockStyle::Activation activation, const float* x, int64_t rows, i
   }
 }
 
-void SiluMul(const float* gate_up, int64_t rows, int64_t n, float* out) {
+void ActivateGate(MlpSpec::Activation activation, const float* gate_up, int64_t rows, int64_t n,
+                  float* out) {
   const int threads = ThreadsFor(rows * n / 2);  // 0.5 ns an element
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
     const float* gate = gate_up + r * 2 * n;
-    HWY_DYNAMIC_DISPATCH(SiluMulRow)(gate, gate + n, n, out + r * n);
+    HWY_DYNAMIC_DISPATCH(ActivateGateRow)(activation, gate, gate + n, n, out + r * n);
   }
+}
+
+void SoftCap(float cap, int64_t rows, int64_t n, float* x) {
+  const int threads = ThreadsFor(rows * n);  // 1 ns an element
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t r = 0; r < rows; ++r) HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x + r * n);
 }
 
 }  // namespace ropewalk::internal

@@ -1,5 +1,5 @@
-// The encoder of BERT, T5, DeBERTa and XLNet: layers that differ in where they normalise and in
-// which form their score bias has.
+// The encoder of BERT, T5, DeBERTa and XLNet: the layers of block.h under a mask that hides
+// nothing, with the forms of their score biases.
 #include "ropewalk/model/encoder.h"
 
 #include <fmt/format.h>
@@ -9,19 +9,15 @@
 
 #include "ropewalk/absolute/learned.h"
 #include "ropewalk/base/error.h"
-#include "src/model/elementwise.h"
 #include "src/model/encoder_impl.h"
 
 namespace ropewalk {
 namespace {
 
-constexpr int64_t kChunkRows = 512;  // of the feed-forward layer, whose rows are the widest
-
-// [tokens, heads, head_dim] inside rows of `stride` elements.
-TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, int64_t stride) {
-  TensorView v = TensorView::Of(data, {tokens, heads, head_dim});
-  v.strides[0] = stride;
-  return v;
+// The keys and values of a text that is read whole.
+void Store(const internal::QkvViews& qkv, KvCache& cache) {
+  cache.Truncate(0);
+  cache.Append(qkv.k, qkv.v);
 }
 
 [[noreturn]] void Refuse(const std::string& message) {
@@ -29,19 +25,6 @@ TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, i
 }
 
 }  // namespace
-
-struct Encoder::Impl::Scratch {
-  Scratch(const Impl& m, int64_t tokens)
-      : normed(m.spec().post_norm ? 0 : tokens * m.config.hidden),
-        qkv(tokens * 3 * m.width()),
-        attended(tokens * m.width()),
-        up(std::min(tokens, kChunkRows) * m.config.feed_forward),
-        gate(m.config.block.gated ? up.size() : 0) {}
-  AlignedBuffer<float> normed;    // [tokens, hidden], where a block reads a norm's result
-  AlignedBuffer<float> qkv;       // [tokens, 3 * heads * head_dim]
-  AlignedBuffer<float> attended;  // [tokens, heads * head_dim]
-  AlignedBuffer<float> up, gate;  // [kChunkRows, feed_forward]
-};
 
 int64_t Encoder::Impl::max_tokens(EncoderStates which) const {
   if (hierarchical) return hierarchical->rows * hierarchical->rows;
@@ -132,21 +115,9 @@ void Encoder::Impl::Embed(std::span<const int32_t> ids, std::span<const int32_t>
     }
   }
   if (config.plan.learned) AddPositions(tokens, x);
-  if (embedding_norm.weight.size() > 0) Normalize(embedding_norm, x, tokens, x);
-}
-
-void Encoder::Impl::Normalize(const Norm& norm, const float* x, int64_t rows, float* out) const {
-  const internal::NormArgs args = {x,
-                                   config.hidden,
-                                   out,
-                                   config.hidden,
-                                   rows,
-                                   1,
-                                   config.hidden,
-                                   norm.weight.data(),
-                                   static_cast<float>(config.norm_eps),
-                                   norm.bias.data()};
-  norm.bias.size() > 0 ? internal::LayerNorm(args) : internal::RmsNorm(args);
+  if (config.embedding_norm.exists()) {
+    ApplyNorm(config.embedding_norm, embedding_norm, config, x, tokens, x);
+  }
 }
 
 std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t tokens) const {
@@ -162,69 +133,28 @@ std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t toke
   return forms;
 }
 
-void Encoder::Impl::Project(const Layer& layer, int64_t tokens, const float* x, Scratch& s) const {
-  if (!spec().post_norm) {
-    Normalize(layer.attention_norm, x, tokens, s.normed.data());
-    x = s.normed.data();
-  }
-  layer.qkv.Apply(x, tokens, config.hidden, s.qkv.data(), 3 * width());
-}
-
-void Encoder::Impl::Store(int64_t tokens, KvCache& cache, Scratch& s) const {
-  const int64_t stride = 3 * width(), heads = config.heads, dim = config.head_dim;
-  cache.Truncate(0);
-  cache.Append(Heads(s.qkv.data() + width(), tokens, heads, dim, stride),
-               Heads(s.qkv.data() + 2 * width(), tokens, heads, dim, stride));
-}
-
-void Encoder::Impl::AddAttention(const Layer& layer, const PreparedForm* form, const KvCache& cache,
-                                 int64_t tokens, float* x, Scratch& s) const {
-  const ModelConfig& c = config;
-  Attention({.q = Heads(s.qkv.data(), tokens, c.heads, c.head_dim, 3 * width()),
-             .out = Heads(s.attended.data(), tokens, c.heads, c.head_dim, width()),
+void Encoder::Impl::AttendAndFinish(std::size_t layer, const TensorView& q,
+                                    const PreparedForm* form, const KvCache& cache, float* x,
+                                    internal::LayerScratch& s) const {
+  const int64_t tokens = q.shape[0];
+  Attention({.q = q,
+             .out = AttendedView(config, tokens, s),
              .cache = &cache,
-             .scale = static_cast<float>(spec().score_scale),
+             .scale = internal::ScoreScale(config),
              .mask = AttentionMask::kBidirectional,
              .prepared = form});
-  layer.out.Apply(s.attended.data(), tokens, width(), x, c.hidden, /*accumulate=*/true);
-  if (spec().post_norm) Normalize(layer.attention_norm, x, tokens, x);
+  FinishLayer(config, layers[layer], tokens, tokens, x, s);
 }
 
-void Encoder::Impl::AddFeedForward(const Layer& layer, int64_t tokens, float* x, Scratch& s) const {
-  const ModelConfig& c = config;
-  for (int64_t first = 0; first < tokens; first += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, tokens - first);
-    float* chunk = x + first * c.hidden;
-    const float* input = chunk;
-    if (!spec().post_norm) {
-      Normalize(layer.feed_forward_norm, chunk, rows, s.normed.data());
-      input = s.normed.data();
-    }
-    layer.up.Apply(input, rows, c.hidden, s.up.data(), c.feed_forward);
-    if (c.block.gated) {
-      layer.gate.Apply(input, rows, c.hidden, s.gate.data(), c.feed_forward);
-      internal::Activate(c.block.activation, s.gate.data(), rows, c.feed_forward, s.gate.data());
-      for (int64_t i = 0; i < rows * c.feed_forward; ++i) s.up[i] *= s.gate[i];
-    } else {
-      internal::Activate(c.block.activation, s.up.data(), rows, c.feed_forward, s.up.data());
-    }
-    layer.down.Apply(s.up.data(), rows, c.feed_forward, chunk, c.hidden, /*accumulate=*/true);
-    if (spec().post_norm) Normalize(layer.feed_forward_norm, chunk, rows, chunk);
-  }
-}
-
-// x: the states below the last layer, which keys and values stay with.
 void Encoder::Impl::DecodeMasks(const PreparedForm* form, KvCache& cache, int64_t tokens, float* x,
-                                Scratch& s) const {
+                                internal::LayerScratch& s) const {
   constexpr int kSteps = 2;  // as the models were trained
-  const Layer& last = layers.back();
-  Project(last, tokens, x, s);
-  Store(tokens, cache, s);
+  const std::size_t last = layers.size() - 1;
+  Store(ProjectQkv(config, layers[last], tokens, x, s), cache);
   AddPositions(tokens, x);
   for (int step = 0; step < kSteps; ++step) {
-    Project(last, tokens, x, s);
-    AddAttention(last, form, cache, tokens, x, s);
-    AddFeedForward(last, tokens, x, s);
+    const internal::QkvViews qkv = ProjectQkv(config, layers[last], tokens, x, s);
+    AttendAndFinish(last, qkv.q, form, cache, x, s);
   }
 }
 
@@ -243,7 +173,7 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
   if (tokens == 0) return;
   if (hidden == nullptr) Refuse("hidden: expected room for the states, got null");
   const auto forms = m.FormsFor(tokens);
-  Impl::Scratch scratch(m, tokens);
+  internal::LayerScratch scratch(m.config, tokens);
   KvCache cache(m.config.heads, m.config.head_dim, tokens);
   float* x = hidden;  // [tokens, hidden], the residual stream
   m.Embed(ids, token_types, x);
@@ -253,12 +183,13 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
       m.DecodeMasks(form, cache, tokens, x, scratch);
       continue;
     }
-    m.Project(m.layers[l], tokens, x, scratch);
-    m.Store(tokens, cache, scratch);
-    m.AddAttention(m.layers[l], form, cache, tokens, x, scratch);
-    m.AddFeedForward(m.layers[l], tokens, x, scratch);
+    const internal::QkvViews qkv = ProjectQkv(m.config, m.layers[l], tokens, x, scratch);
+    Store(qkv, cache);
+    m.AttendAndFinish(l, qkv.q, form, cache, x, scratch);
   }
-  if (m.final_norm.weight.size() > 0) m.Normalize(m.final_norm, x, tokens, x);
+  if (m.config.final_norm.exists()) {
+    ApplyNorm(m.config.final_norm, m.final_norm, m.config, x, tokens, x);
+  }
 }
 
 }  // namespace ropewalk

@@ -1,59 +1,38 @@
 // Weights of an encoder from the files into its layers.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
 #include "src/model/encoder_impl.h"
-#include "src/model/encoder_tensors.h"
+#include "src/model/tensor_loader.h"
 
 namespace ropewalk {
 namespace {
 
-using Id = internal::EncoderTensor;
-using internal::EncoderTensors;
-
-// All of a tensor; empty for null.
-AlignedBuffer<float> ReadAll(const Weight* weight) {
-  if (weight == nullptr) return {};
-  AlignedBuffer<float> out(weight->rows() * weight->cols());
-  weight->ReadRows(0, weight->rows(), out.data());
-  return out;
-}
-
-std::vector<float> ReadVector(const Weight* weight) {
-  const AlignedBuffer<float> all = ReadAll(weight);
-  return {all.data(), all.data() + all.size()};
-}
-
-// [in, out] -> [out, in].
-AlignedBuffer<float> Transposed(const AlignedBuffer<float>& m, int64_t in, int64_t out) {
-  AlignedBuffer<float> t(m.size());
-  for (int64_t i = 0; i < in; ++i) {
-    for (int64_t o = 0; o < out; ++o) t[o * in + i] = m[i * out + o];
-  }
-  return t;
-}
+using Id = internal::TensorId;
+using internal::TensorLoader;
 
 }  // namespace
 
+// What an encoder has beside its layers: embeddings, and the forms of its bias.
 class Encoder::Impl::Loader {
  public:
   Loader(Impl& impl, const ModelFiles& files, ComputeType compute)
-      : m_(impl), c_(impl.config), e_(impl.spec()), tensors_(c_, files), compute_(compute) {}
+      : m_(impl),
+        c_(impl.config),
+        tensors_(impl.config, files, internal::Naming::kHuggingFace, compute) {}
 
   void Run() {
-    m_.words = *tensors_.Find(Id::kWords);
-    m_.token_types = ReadAll(tensors_.Find(Id::kTokenTypes));
-    m_.positions = ReadVector(tensors_.Find(Id::kPositions));
+    m_.words = *tensors_.Find(Id::kEmbedding);
+    m_.token_types = tensors_.ReadAll(Id::kTokenTypes);
+    m_.positions = tensors_.ReadVector(Id::kPositions);
     if (c_.plan.learned) {
       m_.positions.erase(m_.positions.begin(),
                          m_.positions.begin() + c_.plan.learned->first_row * c_.hidden);
     }
-    m_.embedding_norm = MakeNorm(Id::kEmbeddingNorm, -1);
-    m_.final_norm = MakeNorm(Id::kFinalNorm, -1);
-    for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(MakeLayer(l));
+    m_.embedding_norm = tensors_.MakeNorm(Id::kEmbeddingNorm, c_.embedding_norm);
+    m_.final_norm = tensors_.MakeNorm(Id::kFinalNorm, c_.final_norm);
+    for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(tensors_.MakeLayer(l));
     auto forms = std::make_shared<Forms>();
     if (const auto* t5 = internal::BiasOf<T5LayerBias>(c_)) LowerT5(*t5, *forms);
     if (const auto* deberta = internal::BiasOf<DebertaLayerBias>(c_)) {
@@ -64,49 +43,11 @@ class Encoder::Impl::Loader {
   }
 
  private:
-  Norm MakeNorm(Id id, int64_t layer) const {
-    return {ReadAll(tensors_.Find(id, layer)), ReadAll(tensors_.FindBias(id, layer))};
-  }
-
-  // [out, in] as nn.Linear has it; XLNet's q, k, v and r are [in, heads, head_dim].
-  AlignedBuffer<float> Matrix(Id id, int64_t layer) const {
-    AlignedBuffer<float> m = ReadAll(tensors_.Find(id, layer));
-    const bool turned = e_.tensors == EncoderSpec::Tensors::kXlnet &&
-                        (id == Id::kQ || id == Id::kK || id == Id::kV || id == Id::kRelative);
-    return turned ? Transposed(m, c_.hidden, m_.width()) : std::move(m);
-  }
-
-  // One product out of several matrices that read the same input.
-  Linear MakeLinear(std::initializer_list<Id> ids, int64_t layer, int64_t in) const {
-    std::vector<float> weight, bias;
-    for (const Id id : ids) {
-      const AlignedBuffer<float> m = Matrix(id, layer), b = ReadAll(tensors_.FindBias(id, layer));
-      weight.insert(weight.end(), m.data(), m.data() + m.size());
-      bias.insert(bias.end(), b.data(), b.data() + b.size());
-    }
-    const auto source = [&](int64_t first, int64_t rows, float* out) {
-      std::copy_n(weight.data() + first * in, rows * in, out);
-    };
-    return Linear(static_cast<int64_t>(weight.size()) / in, in, source,
-                  bias.empty() ? nullptr : bias.data(), compute_);
-  }
-
-  Layer MakeLayer(int64_t l) const {
-    Layer layer;
-    layer.attention_norm = MakeNorm(Id::kAttentionNorm, l);
-    layer.feed_forward_norm = MakeNorm(Id::kFeedForwardNorm, l);
-    layer.qkv = MakeLinear({Id::kQ, Id::kK, Id::kV}, l, c_.hidden);
-    layer.out = MakeLinear({Id::kO}, l, m_.width());
-    if (c_.block.gated) layer.gate = MakeLinear({Id::kGate}, l, c_.hidden);
-    layer.up = MakeLinear({Id::kUp}, l, c_.hidden);
-    layer.down = MakeLinear({Id::kDown}, l, c_.feed_forward);
-    return layer;
-  }
-
   void LowerT5(const T5LayerBias& t5, Forms& forms) const {
     T5Bias bias = t5.bias;
     for (int64_t l = 0; l < (t5.per_layer ? c_.layers : 1); ++l) {
-      bias.embedding = ReadVector(tensors_.Find(Id::kRelative, l));
+      bias.embedding = t5.per_layer ? tensors_.ReadVector(Id::kBuckets, l)
+                                    : tensors_.ReadVector(Id::kSharedBuckets);
       // Beyond last_distance the nearest column holds.
       forms.emplace_back(bias.Lower(c_.heads, bias.last_distance), c_.heads, c_.head_dim);
     }
@@ -114,22 +55,22 @@ class Encoder::Impl::Loader {
 
   void LowerDeberta(const DebertaLayerBias& deberta, Forms& forms) const {
     DebertaBias bias = deberta.bias;
-    AlignedBuffer<float> embedding = ReadAll(tensors_.Find(Id::kRelative));
+    bias.embedding = tensors_.ReadVector(Id::kDistances);
     if (deberta.normalized_embedding) {
-      m_.Normalize(MakeNorm(Id::kRelativeNorm, -1), embedding.data(), 2 * bias.Span(),
-                   embedding.data());
+      const NormSpec spec = {NormSpec::Kind::kLayer};
+      ApplyNorm(spec, tensors_.MakeNorm(Id::kDistancesNorm, spec), c_, bias.embedding.data(),
+                2 * bias.Span(), bias.embedding.data());
     }
-    bias.embedding.assign(embedding.data(), embedding.data() + embedding.size());
-    const Id key = deberta.shared_keys ? Id::kK : Id::kPositionKey;
-    const Id query = deberta.shared_keys ? Id::kQ : Id::kPositionQuery;
+    const Id key = deberta.shared_keys ? Id::kK : Id::kDistanceKey;
+    const Id query = deberta.shared_keys ? Id::kQ : Id::kDistanceQuery;
     for (int64_t l = 0; l < c_.layers; ++l) {
       if (deberta.content_to_position) {
-        bias.key_projection = ReadVector(tensors_.Find(key, l));
-        bias.key_projection_bias = ReadVector(tensors_.FindBias(key, l));
+        bias.key_projection = tensors_.ReadVector(key, l);
+        bias.key_projection_bias = tensors_.ReadVector(key, l, /*bias=*/true);
       }
       if (deberta.position_to_content) {
-        bias.query_projection = ReadVector(tensors_.Find(query, l));
-        bias.query_projection_bias = ReadVector(tensors_.FindBias(query, l));
+        bias.query_projection = tensors_.ReadVector(query, l);
+        bias.query_projection_bias = tensors_.ReadVector(query, l, /*bias=*/true);
       }
       // From max_position on the rows are the last ones.
       forms.emplace_back(bias.Lower(c_.heads, bias.max_position), c_.heads, c_.head_dim);
@@ -138,19 +79,16 @@ class Encoder::Impl::Loader {
 
   void ReadSinusoidal(TransformerXlBias bias) const {
     for (int64_t l = 0; l < c_.layers; ++l) {
-      const AlignedBuffer<float> r = Matrix(Id::kRelative, l);
-      bias.projection.assign(r.data(), r.data() + r.size());
-      bias.content_bias = ReadVector(tensors_.Find(Id::kContentBias, l));
-      bias.position_bias = ReadVector(tensors_.Find(Id::kPositionBias, l));
+      bias.projection = tensors_.ReadMatrix(Id::kDistanceProjection, l);
+      bias.content_bias = tensors_.ReadVector(Id::kContentBias, l);
+      bias.position_bias = tensors_.ReadVector(Id::kPositionBias, l);
       m_.sinusoidal.push_back(bias);
     }
   }
 
   Impl& m_;
   const ModelConfig& c_;
-  const EncoderSpec& e_;
-  EncoderTensors tensors_;
-  ComputeType compute_;
+  TensorLoader tensors_;
 };
 
 std::unique_ptr<Encoder> Encoder::Load(const ModelFiles& files, const EncoderOptions& options) {

@@ -19,80 +19,123 @@ enum class Dim : uint8_t {
   kQ,
   kKv,
   kQkv,
+  kHeads,
   kHeadDim,
   kFeedForward,
   kVocab,
-  kPositions
+  kPositions,
+  kTokenTypes,
+  kBuckets,
+  kDistances
 };
-using Style = BlockStyle;
 
-bool Always(const ModelConfig&) { return true; }
-bool Split(const ModelConfig& c) { return c.block.qkv == Style::Qkv::kSplit; }
-bool Fused(const ModelConfig& c) { return !Split(c); }
-bool SplitBias(const ModelConfig& c) { return Split(c) && c.qkv_bias; }
-bool FusedBias(const ModelConfig& c) { return Fused(c) && c.qkv_bias; }
-bool OutBias(const ModelConfig& c) { return c.out_bias; }
-bool MlpBias(const ModelConfig& c) { return c.mlp_bias; }
-bool Gated(const ModelConfig& c) { return c.block.gated; }
-bool GateBias(const ModelConfig& c) { return c.block.gated && c.mlp_bias; }
-bool QkNorm(const ModelConfig& c) { return c.qk_norm; }
-bool Untied(const ModelConfig& c) { return !c.tied_head; }
-bool HeadBias(const ModelConfig& c) { return c.block.head_bias; }
-bool Learned(const ModelConfig& c) { return c.plan.learned.has_value(); }
-bool NormBias(const ModelConfig& c) {
-  return c.block.norm == Style::Norm::kLayer && c.block.norm_bias;
+using Config = const ModelConfig&;
+
+// Which tensors there are follows from the names that the family has in Hugging Face files.
+const TensorNames& HfNamesOf(Config c) {
+  return c.tensor_names != nullptr ? *c.tensor_names : kLlamaNames;
 }
-bool EmbeddingNorm(const ModelConfig& c) { return c.block.embedding_norm; }
-bool EmbeddingNormBias(const ModelConfig& c) { return EmbeddingNorm(c) && NormBias(c); }
-bool SecondNorm(const ModelConfig& c) { return !c.block.one_norm; }
-bool SecondNormBias(const ModelConfig& c) { return SecondNorm(c) && NormBias(c); }
+
+bool Always(Config) { return true; }
+bool Fused(Config c) { return HfNamesOf(c).qkv != TensorNames::Qkv::kSplit; }
+bool Split(Config c) { return !Fused(c); }
+bool QkvBias(Config c) { return c.layer.attention.qkv_bias; }
+bool OutBias(Config c) { return c.layer.attention.out_bias; }
+bool MlpBias(Config c) { return c.layer.mlp.bias; }
+bool Gated(Config c) { return c.layer.mlp.gated; }
+bool QkNorm(Config c) { return c.layer.attention.qk_norm.exists(); }
+bool Untied(Config c) { return c.encoder == nullptr && !c.tied_head; }
+bool HeadBias(Config c) { return c.head_bias; }
+bool TokenTypes(Config c) { return c.encoder != nullptr && c.encoder->token_types > 0; }
+bool MaskDecoder(Config c) {
+  return c.encoder != nullptr && !c.plan.learned && c.encoder->mask_decoder_positions > 0;
+}
+bool Positions(Config c) { return c.plan.learned.has_value() || MaskDecoder(c); }
+bool SharedBuckets(Config c) {
+  const auto* t5 = BiasOf<T5LayerBias>(c);
+  return t5 != nullptr && !t5->per_layer;
+}
+bool Buckets(Config c) { return BiasOf<T5LayerBias>(c) != nullptr && !SharedBuckets(c); }
+bool Distances(Config c) { return BiasOf<DebertaLayerBias>(c) != nullptr; }
+bool DistancesNorm(Config c) {
+  return Distances(c) && BiasOf<DebertaLayerBias>(c)->normalized_embedding;
+}
+bool DistanceKey(Config c) {
+  const auto* deberta = BiasOf<DebertaLayerBias>(c);
+  return deberta != nullptr && !deberta->shared_keys && deberta->content_to_position;
+}
+bool DistanceQuery(Config c) {
+  const auto* deberta = BiasOf<DebertaLayerBias>(c);
+  return deberta != nullptr && !deberta->shared_keys && deberta->position_to_content;
+}
+bool TransformerXl(Config c) { return BiasOf<TransformerXlBias>(c) != nullptr; }
+
+// Whether a norm exists and has a bias.
+template <NormSpec ModelConfig::*norm>
+bool Has(Config c) {
+  return (c.*norm).exists();
+}
+template <NormSpec ModelConfig::*norm>
+bool HasBias(Config c) {
+  return (c.*norm).has_bias();
+}
+template <NormSpec LayerSpec::*norm>
+bool Has(Config c) {
+  return (c.layer.*norm).exists();
+}
+template <NormSpec LayerSpec::*norm>
+bool HasBias(Config c) {
+  return (c.layer.*norm).has_bias();
+}
 
 struct Row {
   TensorId id;
-  TensorId weight;  // itself, or what it is the bias of
   bool per_layer;
   Dim rows, cols;  // cols kNone: a vector of `rows`
-  bool (*exists)(const ModelConfig&);
-  bool transposable = false;  // stored [cols, rows] where the style is so
+  bool (*exists)(Config);
+  bool (*has_bias)(Config) = nullptr;
 };
 
 using Id = TensorId;
 constexpr Row kTable[] = {
-    {Id::kEmbedding, Id::kEmbedding, false, Dim::kVocab, Dim::kHidden, Always},
-    {Id::kPositions, Id::kPositions, false, Dim::kPositions, Dim::kHidden, Learned},
-    {Id::kEmbeddingNorm, Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone, EmbeddingNorm},
-    {Id::kEmbeddingNormBias, Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone,
-     EmbeddingNormBias},
-    {Id::kFinalNorm, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, Always},
-    {Id::kFinalNormBias, Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, NormBias},
-    {Id::kHead, Id::kHead, false, Dim::kVocab, Dim::kHidden, Untied},
-    {Id::kHeadBias, Id::kHead, false, Dim::kVocab, Dim::kNone, HeadBias},
-    {Id::kAttentionNorm, Id::kAttentionNorm, true, Dim::kHidden, Dim::kNone, Always},
-    {Id::kAttentionNormBias, Id::kAttentionNorm, true, Dim::kHidden, Dim::kNone, NormBias},
-    {Id::kQ, Id::kQ, true, Dim::kQ, Dim::kHidden, Split},
-    {Id::kK, Id::kK, true, Dim::kKv, Dim::kHidden, Split},
-    {Id::kV, Id::kV, true, Dim::kKv, Dim::kHidden, Split},
-    {Id::kQkv, Id::kQkv, true, Dim::kQkv, Dim::kHidden, Fused, true},
-    {Id::kO, Id::kO, true, Dim::kHidden, Dim::kQ, Always, true},
-    {Id::kQBias, Id::kQ, true, Dim::kQ, Dim::kNone, SplitBias},
-    {Id::kKBias, Id::kK, true, Dim::kKv, Dim::kNone, SplitBias},
-    {Id::kVBias, Id::kV, true, Dim::kKv, Dim::kNone, SplitBias},
-    {Id::kQkvBias, Id::kQkv, true, Dim::kQkv, Dim::kNone, FusedBias},
-    {Id::kOBias, Id::kO, true, Dim::kHidden, Dim::kNone, OutBias},
-    {Id::kQNorm, Id::kQNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
-    {Id::kKNorm, Id::kKNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
-    {Id::kFeedForwardNorm, Id::kFeedForwardNorm, true, Dim::kHidden, Dim::kNone, SecondNorm},
-    {Id::kFeedForwardNormBias, Id::kFeedForwardNorm, true, Dim::kHidden, Dim::kNone,
-     SecondNormBias},
-    {Id::kGate, Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gated},
-    {Id::kUp, Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Always, true},
-    {Id::kDown, Id::kDown, true, Dim::kHidden, Dim::kFeedForward, Always, true},
-    {Id::kGateBias, Id::kGate, true, Dim::kFeedForward, Dim::kNone, GateBias},
-    {Id::kUpBias, Id::kUp, true, Dim::kFeedForward, Dim::kNone, MlpBias},
-    {Id::kDownBias, Id::kDown, true, Dim::kHidden, Dim::kNone, MlpBias},
+    {Id::kEmbedding, false, Dim::kVocab, Dim::kHidden, Always},
+    {Id::kPositions, false, Dim::kPositions, Dim::kHidden, Positions},
+    {Id::kTokenTypes, false, Dim::kTokenTypes, Dim::kHidden, TokenTypes},
+    {Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone, Has<&ModelConfig::embedding_norm>,
+     HasBias<&ModelConfig::embedding_norm>},
+    {Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, Has<&ModelConfig::final_norm>,
+     HasBias<&ModelConfig::final_norm>},
+    {Id::kHead, false, Dim::kVocab, Dim::kHidden, Untied, HeadBias},
+    {Id::kSharedBuckets, false, Dim::kBuckets, Dim::kHeads, SharedBuckets},
+    {Id::kDistances, false, Dim::kDistances, Dim::kHidden, Distances},
+    {Id::kDistancesNorm, false, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
+    {Id::kPreAttentionNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_attention>,
+     HasBias<&LayerSpec::pre_attention>},
+    {Id::kQ, true, Dim::kQ, Dim::kHidden, Split, QkvBias},
+    {Id::kK, true, Dim::kKv, Dim::kHidden, Split, QkvBias},
+    {Id::kV, true, Dim::kKv, Dim::kHidden, Split, QkvBias},
+    {Id::kQkv, true, Dim::kQkv, Dim::kHidden, Fused, QkvBias},
+    {Id::kBuckets, true, Dim::kBuckets, Dim::kHeads, Buckets},
+    {Id::kDistanceKey, true, Dim::kQ, Dim::kHidden, DistanceKey, Always},
+    {Id::kDistanceQuery, true, Dim::kQ, Dim::kHidden, DistanceQuery, Always},
+    {Id::kDistanceProjection, true, Dim::kQ, Dim::kHidden, TransformerXl},
+    {Id::kContentBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
+    {Id::kPositionBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
+    {Id::kO, true, Dim::kHidden, Dim::kQ, Always, OutBias},
+    {Id::kQNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
+    {Id::kKNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
+    {Id::kPostAttentionNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_attention>,
+     HasBias<&LayerSpec::post_attention>},
+    {Id::kPreMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_mlp>,
+     HasBias<&LayerSpec::pre_mlp>},
+    {Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gated, MlpBias},
+    {Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Always, MlpBias},
+    {Id::kDown, true, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
+    {Id::kPostMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_mlp>,
+     HasBias<&LayerSpec::post_mlp>},
 };
 
-int64_t Size(const ModelConfig& c, Dim dim) {
+int64_t Size(Config c, Dim dim) {
   switch (dim) {
     case Dim::kNone:
       return 1;
@@ -104,6 +147,8 @@ int64_t Size(const ModelConfig& c, Dim dim) {
       return c.kv_heads * c.head_dim;
     case Dim::kQkv:
       return (c.heads + 2 * c.kv_heads) * c.head_dim;
+    case Dim::kHeads:
+      return c.heads;
     case Dim::kHeadDim:
       return c.head_dim;
     case Dim::kFeedForward:
@@ -111,53 +156,106 @@ int64_t Size(const ModelConfig& c, Dim dim) {
     case Dim::kVocab:
       return c.vocab;
     case Dim::kPositions:
-      return c.plan.learned ? c.plan.learned->first_row + c.plan.learned->positions : 0;
+      return c.plan.learned ? c.plan.learned->first_row + c.plan.learned->positions
+                            : c.encoder->mask_decoder_positions;
+    case Dim::kTokenTypes:
+      return c.encoder->token_types;
+    case Dim::kBuckets:
+      return BiasOf<T5LayerBias>(c)->bias.buckets;
+    case Dim::kDistances:
+      return 2 * BiasOf<DebertaLayerBias>(c)->bias.Span();
   }
   return 0;
 }
 
-const TensorNames& NamesOf(const ModelConfig& c, Naming naming) {
-  if (naming == Naming::kGguf) return kGgufNames;
-  return c.tensor_names != nullptr ? *c.tensor_names : kLlamaNames;
+std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names) {
+  if (row.cols == Dim::kNone) return {Size(c, row.rows)};
+  const bool transposed = names.IsTransposed(row.id);
+  std::vector<int64_t> shape = {Size(c, transposed ? row.cols : row.rows)};
+  const Dim last = transposed ? row.rows : row.cols;
+  if (names.heads_apart && last == Dim::kQ) {
+    shape.insert(shape.end(), {c.heads, c.head_dim});
+  } else {
+    shape.push_back(Size(c, last));
+  }
+  return shape;
 }
 
-std::string FullName(const Row& row, const ModelConfig& config, Naming naming, int64_t layer) {
+std::string FullName(const Row& row, Config config, Naming naming, int64_t layer, bool bias) {
   const TensorNames& names = NamesOf(config, naming);
-  const char* stem = names.Find(row.weight);
-  if (stem == nullptr) {
+  const TensorName* name = nullptr;
+  if (row.id == Id::kUp && config.layer.mlp.gated) name = names.Find(Id::kGatedUp);
+  if (name == nullptr) name = names.Find(row.id);
+  if (name == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("a '{}' model has tensors that have no name here; it cannot be written",
                             config.architecture));
   }
-  std::string name = row.per_layer ? fmt::format("{}{}.{}", names.layers, layer, stem) : stem;
-  if (config.bare_names && name.starts_with(names.root)) {
-    name.erase(0, std::string_view(names.root).size());
-  }
-  return name + (row.id == row.weight ? ".weight" : ".bias");
+  const bool below_root = !config.bare_names && row.id != Id::kHead;
+  return fmt::format("{}{}{}{}", below_root ? names.root : "",
+                     row.per_layer ? fmt::format("{}{}.", names.layers, layer) : std::string(),
+                     name->name, bias ? ".bias" : name->weight);
 }
 
-// Tensors that repeat what the configuration says, or that a tied head makes superfluous.
-bool Harmless(const ModelConfig& config, Naming naming, const std::string& name) {
+// TensorFlow's words for a norm, T5 saved without the shared table; else empty.
+std::string OtherSpelling(const std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+      {"LayerNorm.weight", "LayerNorm.gamma"},
+      {"LayerNorm.bias", "LayerNorm.beta"},
+      {"shared.weight", "encoder.embed_tokens.weight"}};
+  for (const auto& [end, other] : kSpellings) {
+    if (name.ends_with(end)) {
+      return name.substr(0, name.size() - end.size()) + std::string(other);
+    }
+  }
+  return "";
+}
+
+// Tensors that repeat what the configuration says, that a tied head makes superfluous, or that are
+// no part of what is computed.
+bool Harmless(Config config, Naming naming, const std::string& name) {
   if (naming == Naming::kHuggingFace && config.tied_head && name == "lm_head.weight") return true;
-  const std::vector<std::string> ends = Words(NamesOf(config, naming).harmless);
+  const TensorNames& names = NamesOf(config, naming);
+  const std::string_view root = config.bare_names ? "" : names.root;
+  const std::string bare = name.starts_with(root) ? name.substr(root.size()) : name;
+  const std::vector<std::string> ends = Words(names.harmless), beside = Words(names.beside);
   return std::any_of(ends.begin(), ends.end(),
-                     [&](const std::string& end) { return name.ends_with(end); });
+                     [&](const std::string& end) { return name.ends_with(end); }) ||
+         std::any_of(beside.begin(), beside.end(),
+                     [&](const std::string& part) { return bare.starts_with(part); });
 }
 
 }  // namespace
 
+const TensorNames& NamesOf(Config c, Naming naming) {
+  return naming == Naming::kGguf ? kGgufNames : HfNamesOf(c);
+}
+
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming) {
+  const TensorNames& names = NamesOf(config, naming);
   std::vector<ExpectedTensor> all;
   for (int64_t layer = -1; layer < config.layers; ++layer) {
     for (const Row& row : kTable) {
       if (row.per_layer != (layer >= 0) || !row.exists(config)) continue;
-      std::vector<int64_t> shape = {Size(config, row.rows)};
-      if (row.cols != Dim::kNone) shape.push_back(Size(config, row.cols));
-      if (row.transposable && config.block.transposed) std::swap(shape[0], shape[1]);
-      all.push_back({row.id, layer, FullName(row, config, naming, layer), std::move(shape)});
+      ExpectedTensor t = {row.id, false, layer, FullName(row, config, naming, layer, false),
+                          ShapeOf(row, config, names)};
+      t.optional = row.id == Id::kPositions && MaskDecoder(config);
+      all.push_back(t);
+      if (row.has_bias == nullptr || !row.has_bias(config)) continue;
+      all.push_back({row.id,
+                     true,
+                     layer,
+                     FullName(row, config, naming, layer, true),
+                     {Size(config, row.rows)}});
     }
   }
   return all;
+}
+
+const Weight* FindTensor(const std::map<std::string, Weight>& tensors, const std::string& name) {
+  auto it = tensors.find(name);
+  if (it == tensors.end()) it = tensors.find(OtherSpelling(name));
+  return it == tensors.end() ? nullptr : &it->second;
 }
 
 void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tensors, Naming naming,
@@ -172,26 +270,27 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
   config.bare_names = !root.empty() && std::none_of(tensors.begin(), tensors.end(), [&](auto& t) {
     return t.first.starts_with(root);
   });
-  std::set<std::string> known;
+  std::set<const Weight*> known;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
-    const auto it = tensors.find(t.name);
-    if (it == tensors.end()) {
+    const Weight* weight = FindTensor(tensors, t.name);
+    if (weight == nullptr && t.optional) continue;
+    if (weight == nullptr) {
       throw Error(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' is missing (expected shape [{}]); is a weight file "
                               "missing, or is this another architecture than '{}'?",
                               file, t.name, fmt::join(t.shape, ", "), config.architecture));
     }
-    if (it->second.shape != t.shape) {
+    if (weight->shape != t.shape) {
       throw Error(
           ErrorCode::kInvalidFile,
           fmt::format("{}: tensor '{}' has shape [{}], the configuration says [{}]; the "
                       "weights belong to another configuration",
-                      file, t.name, fmt::join(it->second.shape, ", "), fmt::join(t.shape, ", ")));
+                      file, t.name, fmt::join(weight->shape, ", "), fmt::join(t.shape, ", ")));
     }
-    known.insert(t.name);
+    known.insert(weight);
   }
   for (const auto& [name, weight] : tensors) {
-    if (known.contains(name)) continue;
+    if (known.contains(&weight)) continue;
     if (!Harmless(config, naming, name)) {
       throw Error(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' with shape [{}] has no place in a '{}' model; its "

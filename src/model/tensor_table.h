@@ -1,4 +1,4 @@
-// The one table of a decoder's tensors: their shapes, and when they exist. Their names are in
+// The one table of a model's tensors: their shapes, and when they exist. Their names are in
 // tensor_names.cc.
 #pragma once
 
@@ -17,11 +17,26 @@ enum class Naming : uint8_t { kHuggingFace, kGguf };
 // A tensor that the configuration calls for.
 struct ExpectedTensor {
   TensorId id;
+  bool bias = false;
   int64_t layer = -1;  // -1: not part of a layer
   std::string name;
   std::vector<int64_t> shape;
+  bool optional = false;  // a file without it is whole
 };
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming);
+
+const TensorNames& NamesOf(const ModelConfig& config, Naming naming);
+
+// By its name, or another spelling of it; null: there is none.
+const Weight* FindTensor(const std::map<std::string, Weight>& tensors, const std::string& name);
+
+// The bias that all layers have, where it is of this kind; else null.
+template <class Bias>
+const Bias* BiasOf(const ModelConfig& config) {
+  const std::vector<LayerPlan>& layers = config.plan.layers;
+  if (layers.empty() || !layers[0].bias) return nullptr;
+  return std::get_if<Bias>(&layers[0].bias->method);
+}
 
 // Every expected tensor exists with its shape, and no other does but the known harmless ones, which
 // are added to config.harmless_keys; sets config.bare_names. `file` is for messages. Nothing is

@@ -11,6 +11,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -304,7 +305,7 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
   if (trained_length > 0) out.trained_length = trained_length;
   for (LayerPlan& layer : out.layers) {
     if (!layer.rotation) continue;
-    layer.rotation->scaling = scaling;
+    if (!internal::HasLocalBase(plan, layer)) layer.rotation->scaling = scaling;
     if (out.trained_length > 0) layer.rotation->trained_length = out.trained_length;
   }
   return out;

@@ -203,6 +203,13 @@ std::unique_ptr<Tokenizer> ReadByteLevel(const Metadata& metadata) {
   return tokenizer;
 }
 
+std::string Escaped(std::string text) {
+  for (std::size_t at = 0; (at = text.find(' ', at)) != std::string::npos;) {
+    text.replace(at, 1, "\xE2\x96\x81");
+  }
+  return text;
+}
+
 SpmModel ReadSpmModel(const Metadata& metadata) {
   const auto& tokens = metadata.Tokens();
   const auto& types = metadata.List<int64_t>(kTypes, tokens.size());
@@ -226,7 +233,10 @@ SpmModel ReadSpmModel(const Metadata& metadata) {
       type = SpmType::kUnused;
     }
     model.byte_fallback |= type == SpmType::kByte;
-    model.pieces.push_back({tokens[i], static_cast<float>(scores[i]), type});
+    // llama.cpp's converter writes these as they stand in a text, the SentencePiece model with
+    // U+2581 for each space (Gemma's runs of spaces).
+    std::string piece = type == SpmType::kUserDefined ? Escaped(tokens[i]) : tokens[i];
+    model.pieces.push_back({std::move(piece), static_cast<float>(scores[i]), type});
   }
   return model;
 }

@@ -90,6 +90,8 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
 TEST(Families, OnlyTheDecodersOwnRun) {
   const std::set<std::string> run = {"smollm3",
                                      "qwen 2.5 with yarn",
+                                     "gemma",
+                                     "gemma 3, transformers 5",
                                      "gpt-j",
                                      "gpt-j, whole heads",
                                      "pythia",
@@ -168,8 +170,9 @@ TEST(Families, FalconDefaults) {
   EXPECT_EQ(c.kv_heads, 1);
   EXPECT_EQ(c.feed_forward, 256);
   EXPECT_TRUE(c.tied_head);
-  EXPECT_TRUE(c.block.parallel && c.block.one_norm);
-  EXPECT_FALSE(c.qkv_bias || c.out_bias || c.mlp_bias);
+  EXPECT_EQ(c.layer.residual, Residual::kParallel);
+  EXPECT_FALSE(c.layer.pre_mlp.exists());
+  EXPECT_FALSE(c.layer.attention.qkv_bias || c.layer.attention.out_bias || c.layer.mlp.bias);
 }
 
 // Llama 4 Scout: below one turn within 8192 tokens all is divided by 16, above nothing.

@@ -175,7 +175,7 @@ inline constexpr FamilyRow kFamilyRows[] = {
      "4 x half 64/64 base 999999 window 4096"},
     {"gemma", R"({"model_type": "gemma", "hidden_size": 2048, "num_attention_heads": 8,
                   "num_key_value_heads": 1, "num_hidden_layers": 2, "head_dim": 256,
-                  "max_position_embeddings": 8192, "rope_theta": 10000.0})",
+                  "intermediate_size": 16384, "vocab_size": 256000, "max_position_embeddings": 8192, "rope_theta": 10000.0})",
      "2 x half 256/256 base 10000"},
     {"gemma 3, multimodal, as published: sizes left out",
      R"({"model_type": "gemma3", "boi_token_index": 255999, "mm_tokens_per_image": 256,

@@ -103,8 +103,8 @@ TEST(HfConfig, ReadsPublishedFiles) {
     EXPECT_EQ(c.feed_forward, p.feed_forward);
     EXPECT_EQ(c.vocab, p.vocab);
     EXPECT_EQ(c.tied_head, p.tied);
-    EXPECT_EQ(c.qkv_bias, p.qkv_bias);
-    EXPECT_EQ(c.qk_norm, p.qk_norm);
+    EXPECT_EQ(c.layer.attention.qkv_bias, p.qkv_bias);
+    EXPECT_EQ(c.layer.attention.qk_norm.exists(), p.qk_norm);
     EXPECT_EQ(c.plan.trained_length, p.trained);
     EXPECT_EQ(c.plan.configured_length, p.configured);
     ASSERT_EQ(static_cast<int64_t>(c.plan.layers.size()), p.layers);

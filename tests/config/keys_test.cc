@@ -127,7 +127,7 @@ TEST(ConfigKeys, NoneCountsInSilence) {
   int ignored = 0, refused = 0, applied = 0;
   for (const internal::Family& f : internal::Families()) {
     const bool encoder = f.encoder != internal::EncoderKind::kNone;
-    if (!f.Has(internal::kRuns) && !encoder) continue;
+    if (!f.Runs() && !encoder) continue;
     const std::string plain = HashOf(With(f.name, {}));
     for (const auto& [key, patch] : patches) {
       SCOPED_TRACE(std::string(f.name) + " " + key);
@@ -145,7 +145,7 @@ TEST(ConfigKeys, NoneCountsInSilence) {
       } else {
         ++ignored;
         EXPECT_EQ(HashOf(c), plain);
-        EXPECT_EQ(c.head_dim, f.Has(internal::kRuns) || encoder ? With(f.name, {}).head_dim : 0);
+        EXPECT_EQ(c.head_dim, f.Runs() || encoder ? With(f.name, {}).head_dim : 0);
         EXPECT_THAT(c.not_honoured, Contains(HasSubstr(std::string(key) + " = ")));
       }
     }
@@ -300,21 +300,25 @@ TEST_F(GgufKeysTest, NumbersByLayer) {
 TEST_F(GgufKeysTest, FamiliesThatRunFromAFolderOnly) {
   const auto none = [](GgufWriter&) {};
   for (const char* arch : {"gpt2", "gptneox", "falcon", "bloom", "mpt", "phi2", "stablelm"}) {
-    EXPECT_THAT(Parse(arch, none).not_runnable,
-                AllOf(HasSubstr("(GGUF files that run are those of llama, qwen2, qwen3, smollm3)"),
-                      HasSubstr("; the same model runs as a Hugging Face folder")))
+    EXPECT_THAT(
+        Parse(arch, none).not_runnable,
+        AllOf(HasSubstr("(GGUF files that run are those of llama, qwen2, qwen3, smollm3, gemma, "
+                        "gemma2, gemma3)"),
+              HasSubstr("; the same model runs as a Hugging Face folder")))
         << arch;
   }
   for (const char* arch : {"bert", "t5"}) {
     EXPECT_THAT(Parse(arch, none).not_runnable,
                 HasSubstr("; ropewalk embed runs the same model as a Hugging Face folder"));
   }
-  EXPECT_THAT(Parse("gemma", none).not_runnable,
-              AllOf(HasSubstr("llama, qwen2, qwen3, smollm3"), HasSubstr("nor does the decoder")));
-  EXPECT_THAT(ErrorOf([&] { Parse("whisper", none); }),
-              AllOf(HasSubstr("\"whisper\" is not supported"),
-                    HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3 run"),
-                    HasSubstr("are read: llama, ")));
+  EXPECT_THAT(Parse("olmo2", none).not_runnable,
+              AllOf(HasSubstr("llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3"),
+                    HasSubstr("nor does the decoder")));
+  EXPECT_THAT(
+      ErrorOf([&] { Parse("whisper", none); }),
+      AllOf(HasSubstr("\"whisper\" is not supported"),
+            HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 run"),
+            HasSubstr("are read: llama, ")));
 }
 
 }  // namespace

@@ -62,5 +62,33 @@ TEST(RopeDictionary, KeepsTheScoresMultiplierOfLatentAttention) {
   EXPECT_NEAR(Resolve(*other.layers[0].rotation, 4096).softmax_multiplier, 1.8738542, 1e-7);
 }
 
+// Gemma 3's sliding layers have a base of their own, which no setting reaches: as config.json with
+// the same setting says it.
+TEST(RopeDictionary, LeavesLocalBasesAlone) {
+  const auto parse = [](const std::string& scaling) {
+    return ParseHfConfig(
+               R"({"model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 7, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+        "vocab_size": 100, "max_position_embeddings": 4096, "sliding_window": 16, "rope_scaling": )" +
+                   scaling + "}",
+               "config.json")
+        .plan;
+  };
+  const std::string yarn =
+      R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096})";
+  const PositionPlan plan = parse("null"), expected = parse(yarn);
+  const PositionPlan given = ParseRopeDictionary(yarn, "given", plan);
+  const PositionPlan made = WithScaling(plan, YarnScaling{.factor = 4});
+  for (const PositionPlan* other : {&given, &made}) {
+    EXPECT_EQ(Resolve(*other, 16384).hash, Resolve(expected, 16384).hash);
+    EXPECT_TRUE(std::holds_alternative<NoScaling>(other->layers[0].rotation->scaling));
+    EXPECT_TRUE(std::holds_alternative<YarnScaling>(other->layers[5].rotation->scaling));
+  }
+  const PositionPlan base =
+      ParseRopeDictionary(R"({"rope_type": "default", "rope_theta": 5e6})", "given", plan);
+  EXPECT_EQ(base.layers[0].rotation->base, 1e4);
+  EXPECT_EQ(base.layers[5].rotation->base, 5e6);
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -296,7 +296,7 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
     edit(files.config);
     return MessageOf([&] { internal::FolderToGguf(files, out / "m.gguf", {{}, false}); });
   };
-  EXPECT_THAT(with("qwen3", [](ModelConfig& c) { c.out_bias = true; }),
+  EXPECT_THAT(with("qwen3", [](ModelConfig& c) { c.layer.attention.out_bias = true; }),
               AllOf(HasSubstr("o_proj has a bias"), HasSubstr("qwen3")));
   EXPECT_THAT(with("qwen2", [](ModelConfig& c) { c.head_dim = 16; }),
               AllOf(HasSubstr("4 heads of 16 for 32"), HasSubstr("qwen2")));

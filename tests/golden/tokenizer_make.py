@@ -186,6 +186,16 @@ def tiny_tokenizers():
         data["normalizer"] = json.loads(Tokenizer_with(llama).to_str())["normalizer"]
     out["llama2"] = fallback_from(base, llama2)
 
+    def gemma(data):  # no space in front, spaces apart, runs that are tokens of their own
+        data["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        data["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "},
+                                 "behavior": "MergedWithPrevious", "invert": False}
+        data["decoder"] = {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}]}
+    out["gemma"] = fallback_from(base, gemma)
+    out["gemma"].add_tokens([AddedToken(t, normalized=False) for t in ("\n\n", "  ", "   ", "<table>")])
+
     def metaspace(scheme, do_split):
         def change(data):
             data["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": do_split}

@@ -70,32 +70,32 @@ TEST(Elementwise, LayerNorm) {
   }
 }
 
-double Activated(BlockStyle::Activation activation, double x) {
+double Activated(MlpSpec::Activation activation, double x) {
   switch (activation) {
-    case BlockStyle::Activation::kSilu:
+    case MlpSpec::Activation::kSilu:
       return x / (1 + std::exp(-x));
-    case BlockStyle::Activation::kGelu:
+    case MlpSpec::Activation::kGelu:
       return x * std::erfc(-x / std::sqrt(2.0)) / 2;
-    case BlockStyle::Activation::kGeluTanh:
+    case MlpSpec::Activation::kGeluTanh:
       // x / 2 (1 + tanh u), which has no digits left in double where tanh u is nearly -1.
       return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case BlockStyle::Activation::kRelu:
+    case MlpSpec::Activation::kRelu:
       return std::max(x, 0.0);
   }
   return NAN;
 }
 
 // The exponent inside, whose rounding the value inherits.
-double Exponent(BlockStyle::Activation activation, double x) {
-  if (activation == BlockStyle::Activation::kGelu) return x * x / 2;
-  if (activation == BlockStyle::Activation::kRelu) return 0;
+double Exponent(MlpSpec::Activation activation, double x) {
+  if (activation == MlpSpec::Activation::kGelu) return x * x / 2;
+  if (activation == MlpSpec::Activation::kRelu) return 0;
   const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-  return std::abs(activation == BlockStyle::Activation::kSilu ? x : 2 * u);
+  return std::abs(activation == MlpSpec::Activation::kSilu ? x : 2 * u);
 }
 
 // Relative to the value: GELU of -5 is -1.4e-6 and still right.
 TEST(Elementwise, Activations) {
-  using Activation = BlockStyle::Activation;
+  using Activation = MlpSpec::Activation;
   for (const Activation activation :
        {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
     for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 40001}) {
@@ -117,22 +117,45 @@ TEST(Elementwise, Activations) {
   }
 }
 
-TEST(Elementwise, SiluMul) {
-  for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 1536}) {
-    const int64_t rows = 4;
-    std::vector<float> x = Random(rows * 2 * n, 20, 3);
-    const float extremes[] = {0.0f, -0.0f, 1e-30f, -87, -88,   -89,
-                              -103, -200,  88,     200, 1e30f, -1e30f};
-    for (int64_t i = 0; i < std::min<int64_t>(n, 12); ++i) x[i] = extremes[i];
-    std::vector<float> out(rows * n);
-    SiluMul(x.data(), rows, n, out.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < n; ++i) {
-        const double g = x[r * 2 * n + i], u = x[r * 2 * n + n + i];
-        const double expected = g / (1 + std::exp(-g)) * u;
-        // Below exp(-80) the cut of the exponent may show; |g * u| * 1e-34 is beyond any use.
-        EXPECT_NEAR(out[r * n + i], expected, 1e-6 * std::abs(expected) + 1e-34 * std::abs(g * u))
-            << "gate " << g << " n " << n;
+TEST(Elementwise, ActivateGate) {
+  using Activation = MlpSpec::Activation;
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+    for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 1536}) {
+      const int64_t rows = 4;
+      std::vector<float> x = Random(rows * 2 * n, 20, 3);
+      const float extremes[] = {0.0f, -0.0f, 1e-30f, -87, -88,   -89,
+                                -103, -200,  88,     200, 1e30f, -1e30f};
+      for (int64_t i = 0; i < std::min<int64_t>(n, 12); ++i) x[i] = extremes[i];
+      std::vector<float> out(rows * n);
+      ActivateGate(activation, x.data(), rows, n, out.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < n; ++i) {
+          const double g = x[r * 2 * n + i], u = x[r * 2 * n + n + i];
+          const double expected = Activated(activation, g) * u;
+          const bool silu = activation == Activation::kSilu;
+          const double relative = 1e-6 + (g < 0 && !silu ? 1.8e-7 * Exponent(activation, g) : 0);
+          // Below exp(-80) the cut of the exponent may show; |g * u| * 1e-34 is beyond any use.
+          EXPECT_NEAR(out[r * n + i], expected,
+                      relative * std::abs(expected) + 1e-34 * std::abs(g * u))
+              << "gate " << g << " n " << n << " activation " << int(activation);
+        }
+      }
+    }
+  }
+}
+
+TEST(Elementwise, SoftCap) {
+  for (const float cap : {30.0f, 0.5f}) {
+    for (const int64_t n : {1, 15, 17, 4099}) {
+      std::vector<float> x = Random(2 * n, 60, 3);
+      const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-6f, 1e30f, -1e30f};
+      for (int64_t i = 0; i < std::min<int64_t>(n, 6); ++i) x[i] = extremes[i];
+      const std::vector<float> given = x;
+      SoftCap(cap, 2, n, x.data());
+      for (int64_t i = 0; i < 2 * n; ++i) {
+        const double expected = double(cap) * std::tanh(double(given[i]) / double(cap));
+        EXPECT_NEAR(x[i], expected, 1e-6 * std::abs(expected)) << given[i];
       }
     }
   }

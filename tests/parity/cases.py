@@ -44,6 +44,9 @@ NEOX = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
             intermediate_size=48, max_position_embeddings=128)
 FALCON = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
               ffn_hidden_size=48, max_position_embeddings=128, rope_theta=1000.0)
+GEMMA = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4,
+             num_hidden_layers=2, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5,
+             rope_theta=1000.0, max_position_embeddings=128)
 MPT = dict(SMALL, d_model=24, n_layers=2, max_seq_len=32)
 
 FAMILIES = {
@@ -58,6 +61,19 @@ FAMILIES = {
                     dict(tie_word_embeddings=False, use_sliding_window=False)),
     "smollm3": Family(transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM,
                       dict(tie_word_embeddings=True, num_hidden_layers=4, pad_token_id=2)),
+    # Norms before and behind with weights 1 + w, scaled embeddings, a GELU gate, windows; soft caps;
+    # norms of q and k, two bases of which the scalings reach one, a scale of the scores.
+    "gemma": Family(transformers.GemmaConfig, transformers.GemmaForCausalLM, GEMMA, llama=False,
+                    ropes=("linear",)),
+    "gemma2": Family(transformers.Gemma2Config, transformers.Gemma2ForCausalLM,
+                     dict(GEMMA, sliding_window=20, query_pre_attn_scalar=24,
+                          attn_logit_softcapping=5.0, final_logit_softcapping=12.0),
+                     torch.float16, llama=False, ropes=("yarn",)),
+    "gemma3": Family(transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM,
+                     dict(GEMMA, num_hidden_layers=4, num_key_value_heads=1, sliding_window=20,
+                          sliding_window_pattern=2, rope_local_base_freq=100.0,
+                          query_pre_attn_scalar=24),
+                     llama=False, ropes=("linear", "yarn", "llama3")),
     # Learned positions: none beyond the table.
     "gpt2": Family(transformers.GPT2Config, transformers.GPT2LMHeadModel,
                    dict(GPT, n_positions=320), llama=False, last_position=319),
@@ -173,8 +189,8 @@ def random_model(name):
             noise = torch.randn(p.shape, generator=generator)
             if parameter.endswith("bias"):
                 value = 0.3 * noise
-            elif p.dim() == 1:  # of a norm
-                value = 1.2 + 0.3 * noise
+            elif p.dim() == 1:  # of a norm; Gemma's are less 1
+                value = (0.2 if name.startswith("gemma") else 1.2) + 0.3 * noise
             elif any(n in parameter for n in ("q_proj", "k_proj", "c_attn", "query_key_value",
                                                "Wqkv")):
                 value = 0.3 * noise

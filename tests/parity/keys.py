@@ -23,7 +23,7 @@ from compare import LIMIT, relative
 
 TOKENS = 40
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gpt2", "opt", "gpt_neox", "gptj", "falcon",
-            "bloom", "mpt", "phi", "stablelm"]
+            "bloom", "mpt", "phi", "stablelm", "gemma", "gemma2", "gemma3"]
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 

@@ -80,6 +80,9 @@ class Engine:
         out = np.ctypeslib.as_array(lc.llama_get_logits(ctx), shape=(len(ids), size))
         return out.copy()
 
+    def bos(self):
+        return lc.llama_vocab_bos(self.vocab)
+
     def tokenize(self, text):
         """Ids without special tokens put in front."""
         data = text.encode()

@@ -48,10 +48,10 @@ TEST_P(Tiny, IdsEqualTheOriginals) {
 INSTANTIATE_TEST_SUITE_P(All, Tiny,
                          testing::Values("gpt2", "added", "llama3", "qwen2", "gpt4o", "smollm",
                                          "falcon", "deepseek_coder", "behaviors", "whitespace",
-                                         "nfkd", "llama2", "metaspace_first", "metaspace_always",
-                                         "metaspace_never", "unknown", "spm_bpe", "spm_unigram",
-                                         "bert", "bert_cased", "roberta", "t5", "deberta",
-                                         "unigram_bytes"),
+                                         "nfkd", "llama2", "gemma", "metaspace_first",
+                                         "metaspace_always", "metaspace_never", "unknown",
+                                         "spm_bpe", "spm_unigram", "bert", "bert_cased", "roberta",
+                                         "t5", "deberta", "unigram_bytes"),
                          [](const auto& info) { return std::string(info.param); });
 
 // tests/golden/wordpiece_make.py: controls, white space, Chinese, accents, words of 100 and 101

@@ -107,5 +107,27 @@ TEST(Special, HashTellsTokenizersApart) {
   EXPECT_EQ(a->hash().size(), 32u);
 }
 
+// Pieces that are matched before any other, with spaces as llama.cpp's converter writes them
+// (Gemma's): the longest that is there, and back to the same text.
+TEST(Special, UserDefinedSpacesOfGguf) {
+  GgufFile gguf;
+  gguf.version = 3;
+  const auto set = [&](const char* key, auto value) { gguf.metadata[key].value = value; };
+  set("tokenizer.ggml.model", std::string("llama"));
+  set("tokenizer.ggml.tokens", std::vector<std::string>{"<unk>", "<s>", "</s>", "\u2581", "a", "b",
+                                                        "\u2581a", "  ", "   ", "\n\n"});
+  set("tokenizer.ggml.scores", std::vector<double>{0, 0, 0, -5, -6, -7, -1, -1000, -1000, -1000});
+  set("tokenizer.ggml.token_type", std::vector<int64_t>{2, 3, 3, 1, 1, 1, 1, 4, 4, 4});
+  set("tokenizer.ggml.add_space_prefix", false);
+  const auto tokenizer = LoadTokenizerGguf(gguf);
+  const std::vector<std::pair<std::string, std::vector<int32_t>>> cases = {
+      {"a b", {4, 3, 5}},   {"b a", {5, 6}},          {"a  b", {4, 7, 5}},
+      {"b   a", {5, 8, 4}}, {"a    b", {4, 8, 3, 5}}, {"  a\n\nb", {7, 4, 9, 5}}};
+  for (const auto& [text, ids] : cases) {
+    EXPECT_EQ(tokenizer->Encode(text), ids) << text;
+    EXPECT_EQ(tokenizer->Decode(ids), text);
+  }
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -16,41 +16,60 @@ namespace internal {
 struct TensorNames;
 }
 
-// How the layers of a decoder are built; what is said here is LLaMA's.
-struct BlockStyle {
-  enum class Norm : uint8_t {
+// A norm (Zhang & Sennrich 2019, arXiv 1910.07467; Ba, Kiros & Hinton 2016, arXiv 1607.06450).
+struct NormSpec {
+  enum class Kind : uint8_t {
+    kNone,
     kRms,   // x / rms(x) * weight
     kLayer  // (x - mean) / deviation * weight + bias
   };
-  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
-  // Where the file has the rows of q, k and v.
-  enum class Qkv : uint8_t {
-    kSplit,    // three tensors
-    kStacked,  // one tensor: all of q, then all of k, then all of v
-    kGrouped   // one tensor: for each key head the query heads that share it, itself, its values
-  };
-  Norm norm = Norm::kRms;
-  Activation activation = Activation::kSilu;
-  Qkv qkv = Qkv::kSplit;
-  bool gated = true;        // activation(gate x) * up x; otherwise activation(up x)
-  bool parallel = false;    // the feed-forward layer reads what attention reads, not its result
-  bool one_norm = false;    // ... through the same norm
-  bool transposed = false;  // matrices between layers are stored [in, out] (GPT-2's Conv1D)
-  bool head_bias = false;
-  bool norm_bias = true;            // of LayerNorm
-  bool embedding_norm = false;      // a norm behind the embedding
-  bool residual_is_normed = false;  // a layer adds to its normed input (BLOOM's "post_layernorm")
-  double clip_qkv = 0;              // q, k and v are kept within +- this; 0: as they are
-  double score_scale = 0;           // of the products of q and k; 0: 1 / sqrt(head_dim)
+  Kind kind = Kind::kNone;
+  bool bias = true;  // of kLayer
+  bool exists() const { return kind != Kind::kNone; }
+  bool has_bias() const { return kind == Kind::kLayer && bias; }
 };
 
-// What an encoder is beyond the sizes, norms, activation and biases of ModelConfig.
+struct AttentionSpec {
+  NormSpec qk_norm;  // of each head of q and of k, before they rotate
+  bool qkv_bias = false, out_bias = false;
+  double clip_qkv = 0;     // q, k and v are kept within +- this; 0: as they are
+  double score_scale = 0;  // of the products of q and k; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;     // scores become cap tanh(score / cap); 0: as they are
+};
+
+struct MlpSpec {
+  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
+  Activation activation = Activation::kSilu;
+  bool gated = true;  // activation(gate x) * up x; otherwise activation(up x)
+  bool bias = false;
+};
+
+// What a layer adds attention and MLP to.
+enum class Residual : uint8_t {
+  kSum,          // x + f(norm(x))
+  kParallel,     // the MLP reads what attention reads, not its result; without a pre_mlp norm,
+                 // through the same norm
+  kNormedInput,  // norm(x) + f(norm(x)) (BLOOM's "post_layernorm")
+  kNormedSum     // norm(x + f(x)) (BERT): the norms behind are of the sum
+};
+
+// A layer of a transformer; what is said here is LLaMA's. All layers of a model that runs are
+// alike, but for what PositionPlan says of each.
+struct LayerSpec {
+  NormSpec pre_attention = {NormSpec::Kind::kRms};
+  NormSpec post_attention;  // of what attention adds; with kNormedSum, of the sum
+  NormSpec pre_mlp = {NormSpec::Kind::kRms};
+  NormSpec post_mlp;
+  AttentionSpec attention;
+  MlpSpec mlp;
+  Residual residual = Residual::kSum;
+};
+
+// What an encoder is beyond ModelConfig.
 struct EncoderSpec {
   enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // whose names
   Tensors tensors = Tensors::kBert;
-  bool post_norm = true;    // each norm behind a residual addition, not before a block
   int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
-  double score_scale = 1;   // of q.k and of the content terms; what is added to them says the plan
   // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
   int64_t mask_decoder_positions = 0;
 };
@@ -64,9 +83,12 @@ struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
           vocab = 0;
   double norm_eps = 1e-5;
-  BlockStyle block;
-  bool tied_head = false;
-  bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
+  NormSpec embedding_norm;  // behind the embedding
+  LayerSpec layer;          // each of them
+  NormSpec final_norm = {NormSpec::Kind::kRms};
+  double embedding_scale = 1;  // of the token embeddings
+  double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: as they are
+  bool tied_head = false, head_bias = false;
   // How the tensors are called; null: as LLaMA's are. Static.
   const internal::TensorNames* tensor_names = nullptr;
   std::shared_ptr<const EncoderSpec> encoder;  // a text encoder: Encoder runs it; null: it is none

@@ -85,7 +85,7 @@ class Sequence {
   int64_t tokens_ = 0;
 };
 
-// Decoder of the LLaMA family and of those whose layers BlockStyle can say. Weights packed once;
+// Decoder of the LLaMA family and of those whose layers LayerSpec can say. Weights packed once;
 // immutable after Load. `compute` is the type of the linear layers and of the head; norms,
 // rotation, attention and what lies between are float32.
 class Decoder {

@@ -60,8 +60,8 @@ void ReadMptAttention(const HfSource& source, const JsonObject& attn, ModelConfi
   for (const AttentionFlag& flag : kAttentionFlags) {
     if (attn.Bool(flag.key).value_or(flag.value) != flag.value) Refuse(attn, flag.key, flag.why, c);
   }
-  c.block.clip_qkv = attn.Number("clip_qkv", 0, 1e9).value_or(0);
-  c.block.score_scale = attn.Number("softmax_scale", 1e-9, 1e9).value_or(0);
+  c.layer.attention.clip_qkv = attn.Number("clip_qkv", 0, 1e9).value_or(0);
+  c.layer.attention.score_scale = attn.Number("softmax_scale", 1e-9, 1e9).value_or(0);
   attn.Number("alibi_bias_max", 1e-3, 100);  // ReadAlibi's
   for (const char* key : kAttentionHarmless) attn.Find(key);
   SortAttentionKeys(source, attn, c);
@@ -140,7 +140,9 @@ void ReadAlibi(const HfSource& source, ModelConfig& c) {
 
 void ReadBloom(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
-  c.block.residual_is_normed = top.Bool("apply_residual_connection_post_layernorm").value_or(false);
+  if (top.Bool("apply_residual_connection_post_layernorm").value_or(false)) {
+    c.layer.residual = Residual::kNormedInput;
+  }
   const bool slow = top.Bool("slow_but_exact").value_or(false);
   if (top.Int("pretraining_tp", 0, kMaxDim).value_or(1) > 1 && slow) {
     Refuse(top, "slow_but_exact",

@@ -1,10 +1,11 @@
-// How the layers of a family beyond LLaMA's are built, out of its configuration. Defaults are those
-// of transformers 4.57.
+// How the layers of a family are built, out of its configuration. Defaults are those of
+// transformers 4.57.
 #include "src/config/block.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "ropewalk/base/error.h"
@@ -16,11 +17,12 @@ namespace ropewalk::internal {
 namespace {
 
 using nlohmann::json;
-using Activation = BlockStyle::Activation;
-using Norm = BlockStyle::Norm;
-using Qkv = BlockStyle::Qkv;
+using Activation = MlpSpec::Activation;
 
 constexpr Flag kAlways = {nullptr, true};
+constexpr NormSpec kRmsNorm = {NormSpec::Kind::kRms};
+constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
+constexpr NormSpec kUnbiasedLayerNorm = {NormSpec::Kind::kLayer, /*bias=*/false};
 
 constexpr Flag kGpt2Only[] = {{"scale_attn_weights", true},
                               {"scale_attn_by_inverse_layer_idx", false},
@@ -48,12 +50,31 @@ bool Read(const JsonObject& top, const Flag& flag) {
   return flag.key == nullptr ? flag.otherwise : top.Bool(flag.key).value_or(flag.otherwise);
 }
 
+double Read(const JsonObject& top, const Number& number) {
+  if (number.key == nullptr) return number.otherwise;
+  const bool null = top.value().contains(number.key) && top.Find(number.key) == nullptr;
+  return null ? 0 : top.Number(number.key, 0, 1e9).value_or(number.otherwise);
+}
+
+// What happens to embeddings, scores and logits.
+void ReadScales(const JsonObject& top, const Block& block, ModelConfig& c) {
+  if (block.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+  c.layer.attention.soft_cap = Read(top, block.score_cap);
+  c.logit_cap = Read(top, block.logit_cap);
+  if (block.score_divisor.key == nullptr) return;
+  const double divisor = Read(top, block.score_divisor);
+  if (divisor <= 0) top.Fail(block.score_divisor.key, "a number above 0");
+  if (divisor != static_cast<double>(c.head_dim)) {
+    c.layer.attention.score_scale = 1 / std::sqrt(divisor);
+  }
+}
+
 Activation ReadActivation(const HfSource& source, const Block& block) {
   const std::string name = block.activation_key == nullptr
                                ? block.activation
                                : source.top.String(block.activation_key).value_or(block.activation);
   const std::optional<Activation> found = FindActivation(name);
-  const bool silu_alone = block.style.gated;
+  const bool silu_alone = std::string_view(block.activation) == "silu";
   if (!found || (silu_alone && *found != Activation::kSilu)) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: {}: expected {}, got {}", source.top.where(), block.activation_key,
@@ -63,19 +84,28 @@ Activation ReadActivation(const HfSource& source, const Block& block) {
   return *found;
 }
 
+void CheckNoBias(const JsonObject& top, const Family& family) {
+  for (const std::string& key : Words(family.block->no_bias)) {
+    if (!top.Bool(key.c_str()).value_or(false)) continue;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: {}: a {} model has no such bias", top.where(), key, family.name));
+  }
+}
+
 // Falcon's newer architecture is parallel and has two norms, unless it says one.
 void ReadTwoNorms(const JsonObject& top, const Block& block, ModelConfig& c) {
   const bool newer = top.Bool("new_decoder_architecture").value_or(false);
   const auto norms = top.Int("num_ln_in_parallel_attn", 1, 2);
-  if ((newer && !c.block.parallel) || (!newer && norms == 2)) {
+  const bool parallel = c.layer.residual == Residual::kParallel;
+  if ((newer && !parallel) || (!newer && norms == 2)) {
     c.not_runnable = fmt::format(
         "{}: new_decoder_architecture {} with parallel_attn {} and {} norms: no "
         "published model has these together, and the decoder does not compute it",
-        top.where(), newer, c.block.parallel, norms.value_or(newer ? 2 : 1));
+        top.where(), newer, parallel, norms.value_or(newer ? 2 : 1));
     return;
   }
   if (!newer || norms == 1) return;
-  c.block.one_norm = false;
+  c.layer.pre_mlp = c.layer.pre_attention;
   c.tensor_names = block.two_norms;
 }
 
@@ -88,30 +118,89 @@ std::optional<Activation> FindActivation(std::string_view name) {
   return std::nullopt;
 }
 
-constexpr Block kGpt2Block = {
-    .names = &kGpt2Names,
-    .style = {.norm = Norm::kLayer, .qkv = Qkv::kStacked, .gated = false, .transposed = true},
-    .activation_key = "activation_function",
-    .norm_eps_key = "layer_norm_epsilon",
-    .qkv_bias = kAlways,
-    .out_bias = kAlways,
-    .mlp_bias = kAlways,
-    .tied_head = {"tie_word_embeddings", true},
-    .learned_first_row = 0,
-    .feed_forward_is_4_hidden = true,
-    .only = kGpt2Only};
+constexpr Flag kAttentionBias = {"attention_bias", false};
 
-constexpr Block kGptNeoxBlock = {
-    .names = &kGptNeoxNames,
-    .style = {.norm = Norm::kLayer, .qkv = Qkv::kGrouped, .gated = false},
-    .activation = "gelu",
-    .qkv_bias = {"attention_bias", true},
-    .out_bias = {"attention_bias", true},
-    .mlp_bias = kAlways,
-    .parallel = {"use_parallel_residual", true}};
+// `no_bias`: keys of biases that the family has not.
+constexpr Block LlamaLike(Flag qkv_bias, Flag out_bias, Flag mlp_bias, const char* no_bias) {
+  return {.names = &kLlamaNames,
+          .activation = "silu",
+          .norm_eps_key = "rms_norm_eps",
+          .norm_eps = 1e-6,
+          .qkv_bias = qkv_bias,
+          .out_bias = out_bias,
+          .mlp_bias = mlp_bias,
+          .no_bias = no_bias,
+          .gguf = true};
+}
+
+constexpr Block QkNormed(Block block) {
+  block.layer.attention.qk_norm = kRmsNorm;
+  return block;
+}
+
+constexpr Block kLlamaBlock = LlamaLike(kAttentionBias, kAttentionBias, {"mlp_bias", false}, "");
+constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
+constexpr Block kQwen3Block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));
+
+// Gemma (Gemma Team 2024, arXiv 2403.08295). transformers reads hidden_act of the first one.
+constexpr Block kGemmaBlock = [] {
+  Block block = LlamaLike(kAttentionBias, kAttentionBias, {}, "");
+  block.names = &kGemmaNames;
+  block.activation_key = "hidden_act";
+  block.activation = "gelu_pytorch_tanh";
+  block.layer.mlp.activation = Activation::kGeluTanh;
+  block.tied_head = {"tie_word_embeddings", true};
+  block.scaled_embedding = true;
+  return block;
+}();
+
+// Gemma 2 (arXiv 2408.00118): norms before and behind, soft caps, a scale of its own.
+constexpr Block kGemma2Block = [] {
+  Block block = kGemmaBlock;
+  block.names = &kGemma2Names;
+  block.layer.post_attention = block.layer.post_mlp = kRmsNorm;
+  block.activation_key = "hidden_activation";
+  block.score_cap = {"attn_logit_softcapping", 50};
+  block.logit_cap = {"final_logit_softcapping", 30};
+  block.score_divisor = {"query_pre_attn_scalar", 256};
+  block.wide_layers = 46;
+  return block;
+}();
+
+// Gemma 3 (arXiv 2503.19786): norms of q and k in the place of the scores' cap, which transformers
+// does not compute there.
+constexpr Block kGemma3Block = [] {
+  Block block = QkNormed(kGemma2Block);
+  block.score_cap = {};
+  block.logit_cap = {"final_logit_softcapping", 0};
+  block.wide_layers = 62;
+  return block;
+}();
+
+constexpr Block kGpt2Block = {.names = &kGpt2Names,
+                              .layer = PreNorm(kLayerNorm, false),
+                              .activation_key = "activation_function",
+                              .norm_eps_key = "layer_norm_epsilon",
+                              .qkv_bias = kAlways,
+                              .out_bias = kAlways,
+                              .mlp_bias = kAlways,
+                              .tied_head = {"tie_word_embeddings", true},
+                              .learned_first_row = 0,
+                              .feed_forward_is_4_hidden = true,
+                              .only = kGpt2Only};
+
+constexpr Block kGptNeoxBlock = {.names = &kGptNeoxNames,
+                                 .layer = PreNorm(kLayerNorm, false),
+                                 .activation = "gelu",
+                                 .qkv_bias = {"attention_bias", true},
+                                 .out_bias = {"attention_bias", true},
+                                 .mlp_bias = kAlways,
+                                 .parallel = {"use_parallel_residual", true}};
 
 constexpr Block kGptjBlock = {.names = &kGptjNames,
-                              .style = {.norm = Norm::kLayer, .gated = false, .head_bias = true},
+                              .layer = PreNorm(kLayerNorm, false),
+                              .head_bias = true,
                               .activation_key = "activation_function",
                               .norm_eps_key = "layer_norm_epsilon",
                               .mlp_bias = kAlways,
@@ -119,25 +208,25 @@ constexpr Block kGptjBlock = {.names = &kGptjNames,
                               .one_norm_if_parallel = true,
                               .feed_forward_is_4_hidden = true};
 
-constexpr Block kFalconBlock = {
-    .names = &kFalconNames,
-    .style = {.norm = Norm::kLayer, .qkv = Qkv::kGrouped, .gated = false},
-    .activation_key = "activation",
-    .activation = "gelu",
-    .norm_eps_key = "layer_norm_epsilon",
-    .qkv_bias = {"bias", false},
-    .out_bias = {"bias", false},
-    .mlp_bias = {"bias", false},
-    .tied_head = {"tie_word_embeddings", true},
-    .parallel = {"parallel_attn", true},
-    .one_norm_if_parallel = true,
-    .two_norms = &kFalconTwoNormNames,
-    .feed_forward_is_4_hidden = true,
-    .falcon_alibi = true,
-    .only = kFalconOnly};
+constexpr Block kFalconBlock = {.names = &kFalconNames,
+                                .layer = PreNorm(kLayerNorm, false),
+                                .activation_key = "activation",
+                                .activation = "gelu",
+                                .norm_eps_key = "layer_norm_epsilon",
+                                .qkv_bias = {"bias", false},
+                                .out_bias = {"bias", false},
+                                .mlp_bias = {"bias", false},
+                                .tied_head = {"tie_word_embeddings", true},
+                                .parallel = {"parallel_attn", true},
+                                .one_norm_if_parallel = true,
+                                .two_norms = &kFalconTwoNormNames,
+                                .feed_forward_is_4_hidden = true,
+                                .falcon_alibi = true,
+                                .only = kFalconOnly};
 
 constexpr Block kPhiBlock = {.names = &kPhiNames,
-                             .style = {.norm = Norm::kLayer, .gated = false, .head_bias = true},
+                             .layer = PreNorm(kLayerNorm, false),
+                             .head_bias = true,
                              .qkv_bias = kAlways,
                              .out_bias = kAlways,
                              .mlp_bias = kAlways,
@@ -146,7 +235,7 @@ constexpr Block kPhiBlock = {.names = &kPhiNames,
                              .only = kQkNormOnly};
 
 constexpr Block kStableLmBlock = {.names = &kLlamaNames,
-                                  .style = {.norm = Norm::kLayer},
+                                  .layer = PreNorm(kLayerNorm, true),
                                   .activation = "silu",
                                   .qkv_bias = {"use_qkv_bias", false},
                                   .parallel = {"use_parallel_residual", false},
@@ -154,7 +243,7 @@ constexpr Block kStableLmBlock = {.names = &kLlamaNames,
                                   .only = kQkNormOnly};
 
 constexpr Block kOptBlock = {.names = &kOptNames,
-                             .style = {.norm = Norm::kLayer, .gated = false},
+                             .layer = PreNorm(kLayerNorm, false),
                              .activation_key = "activation_function",
                              .activation = "relu",
                              .norm_eps_key = nullptr,
@@ -165,43 +254,51 @@ constexpr Block kOptBlock = {.names = &kOptNames,
                              .learned_first_row = 2,
                              .only = kOptOnly};
 
-constexpr Block kBloomBlock = {
-    .names = &kBloomNames,
-    .style = {.norm = Norm::kLayer, .qkv = Qkv::kGrouped, .gated = false, .embedding_norm = true},
-    .activation_key = nullptr,
-    .norm_eps_key = "layer_norm_epsilon",
-    .qkv_bias = kAlways,
-    .out_bias = kAlways,
-    .mlp_bias = kAlways,
-    .tied_head = {"tie_word_embeddings", true},
-    .feed_forward_is_4_hidden = true,
-    .rest = ReadBloom};
+constexpr Block kBloomBlock = {.names = &kBloomNames,
+                               .layer = PreNorm(kLayerNorm, false),
+                               .embedding_norm = true,
+                               .activation_key = nullptr,
+                               .norm_eps_key = "layer_norm_epsilon",
+                               .qkv_bias = kAlways,
+                               .out_bias = kAlways,
+                               .mlp_bias = kAlways,
+                               .tied_head = {"tie_word_embeddings", true},
+                               .feed_forward_is_4_hidden = true,
+                               .rest = ReadBloom};
 
-constexpr Block kMptBlock = {
-    .names = &kMptNames,
-    .style = {.norm = Norm::kLayer, .qkv = Qkv::kStacked, .gated = false, .norm_bias = false},
-    .activation_key = nullptr,
-    .activation = "gelu",
-    .norm_eps_key = "layer_norm_epsilon",
-    .tied_head = {"tie_word_embeddings", true},
-    .feed_forward_is_4_hidden = true,
-    .only = kMptOnly,
-    .rest = ReadMpt};
+constexpr Block kMptBlock = {.names = &kMptNames,
+                             .layer = PreNorm(kUnbiasedLayerNorm, false),
+                             .activation_key = nullptr,
+                             .activation = "gelu",
+                             .norm_eps_key = "layer_norm_epsilon",
+                             .tied_head = {"tie_word_embeddings", true},
+                             .feed_forward_is_4_hidden = true,
+                             .only = kMptOnly,
+                             .rest = ReadMpt};
 
 void ReadHfBlock(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
   const Block& block = *source.family.block;
-  c.block = block.style;
   c.tensor_names = block.names;
-  c.block.activation = ReadActivation(source, block);
-  c.block.parallel = Read(top, block.parallel);
-  c.block.one_norm = c.block.parallel && block.one_norm_if_parallel;
-  c.qkv_bias = Read(top, block.qkv_bias);
-  c.out_bias = Read(top, block.out_bias);
-  c.mlp_bias = Read(top, block.mlp_bias);
+  c.layer = block.layer;
+  c.final_norm = block.layer.pre_attention;
+  if (block.embedding_norm) c.embedding_norm = block.layer.pre_attention;
+  c.head_bias = block.head_bias;
+  c.layer.mlp.activation = ReadActivation(source, block);
+  if (Read(top, block.parallel)) {
+    c.layer.residual = Residual::kParallel;
+    if (block.one_norm_if_parallel) c.layer.pre_mlp = {};
+  }
+  CheckNoBias(top, source.family);
+  c.layer.attention.qkv_bias = Read(top, block.qkv_bias);
+  c.layer.attention.out_bias = Read(top, block.out_bias);
+  c.layer.mlp.bias = Read(top, block.mlp_bias);
   c.tied_head = Read(top, block.tied_head);
-  c.norm_eps =
-      block.norm_eps_key == nullptr ? 1e-5 : top.Number(block.norm_eps_key, 0, 1).value_or(1e-5);
+  c.norm_eps = block.norm_eps;
+  if (block.norm_eps_key != nullptr) {
+    c.norm_eps = top.Number(block.norm_eps_key, 0, 1).value_or(block.norm_eps);
+  }
+  ReadScales(top, block, c);
   if (block.two_norms != nullptr) ReadTwoNorms(top, block, c);
   for (const Flag& flag : block.only) {
     if (Read(top, flag) == flag.otherwise) continue;

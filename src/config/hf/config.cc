@@ -8,6 +8,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/hf/vendor.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -70,8 +71,8 @@ ModelConfig ReadFlat(const HfSource& given) {
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
   internal::ReadHfSizes(source, c);
-  if (family.Has(internal::kRuns)) {
-    family.block != nullptr ? internal::ReadHfBlock(source, c) : internal::ReadHfWeights(source, c);
+  if (family.Runs()) {
+    internal::ReadHfBlock(source, c);
     if (source.top.Has("quantization_config")) {
       c.not_runnable =
           source.top.where() +
@@ -182,7 +183,7 @@ PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string
   out.notes.insert(out.notes.end(), rope.ignored.begin(), rope.ignored.end());
   WithSource(source, [&] {
     for (std::size_t l = 0; l < out.layers.size(); ++l) {
-      if (!out.layers[l].rotation) continue;
+      if (!out.layers[l].rotation || internal::HasLocalBase(plan, plan.layers[l])) continue;
       RotarySpec& spec = *out.layers[l].rotation;
       if (rope.theta) spec.base = *rope.theta;
       if (rope.type == "proportional") {

@@ -46,12 +46,11 @@ bool IsAboutPositions(const std::string& key);
 void RefuseNumberKeys(const HfSource& source, ModelConfig& c);
 
 void ReadHfSizes(const HfSource& source, ModelConfig& c);
-// Of a model that the decoder runs: of LLaMA's kind, and of the others.
-void ReadHfWeights(const HfSource& source, ModelConfig& c);
+// How the layers of a model that the decoder runs are built.
 void ReadHfBlock(const HfSource& source, ModelConfig& c);
 
 // By the name that configurations use; absent: not computed here.
-std::optional<BlockStyle::Activation> FindActivation(std::string_view name);
+std::optional<MlpSpec::Activation> FindActivation(std::string_view name);
 // Of a model that is an encoder: fills c.encoder, or c.not_runnable with the reason.
 void ReadHfEncoder(const HfSource& source, ModelConfig& c);
 

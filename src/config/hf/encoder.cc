@@ -7,12 +7,13 @@
 
 #include "ropewalk/config/config.h"
 #include "src/config/hf/config.h"
+#include "src/config/tensor_names.h"
 
 namespace ropewalk::internal {
 namespace {
 
 using nlohmann::json;
-using Norm = BlockStyle::Norm;
+constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
 using Tensors = EncoderSpec::Tensors;
 
 // Why an encoder is not run; thrown and caught here alone.
@@ -45,13 +46,15 @@ class EncoderReader {
   void Activation(const char* key, const std::string& name) {
     const auto found = FindActivation(name);
     if (!found) Refuse(key, "gelu, gelu_new, gelu_fast, relu and silu are computed");
-    c_.block.activation = *found;
+    c_.layer.mlp.activation = *found;
   }
   // Norms with biases behind each addition, two plain matrices in the feed-forward layer.
   void BertLayers(const char* activation_key, double norm_eps) {
-    c_.block.norm = Norm::kLayer;
-    c_.block.gated = false;
-    c_.mlp_bias = true;
+    c_.layer.pre_attention = c_.layer.pre_mlp = c_.final_norm = {};
+    c_.layer.post_attention = c_.layer.post_mlp = kLayerNorm;
+    c_.layer.residual = Residual::kNormedSum;
+    c_.layer.mlp.gated = false;
+    c_.layer.mlp.bias = true;
     Activation(activation_key, top_.String(activation_key).value_or("gelu"));
     c_.norm_eps = top_.Number("layer_norm_eps", 0, 1).value_or(norm_eps);
   }
@@ -91,6 +94,7 @@ void EncoderReader::AbsolutePositions(int64_t first_row) {
 void EncoderReader::Bert() {
   const bool roberta = source_.family.encoder == EncoderKind::kRoberta;
   spec.tensors = roberta ? Tensors::kRoberta : Tensors::kBert;
+  c_.tensor_names = roberta ? &kRobertaNames : &kBertNames;
   if (top_.String("position_embedding_type").value_or("absolute") != "absolute") {
     Refuse("position_embedding_type", "the encoder computes \"absolute\" alone");
   }
@@ -98,17 +102,17 @@ void EncoderReader::Bert() {
     RefuseIfTrue(key, "this is a decoder; encoders are computed");
   }
   BertLayers("hidden_act", 1e-12);
-  c_.qkv_bias = c_.out_bias = true;
+  c_.embedding_norm = kLayerNorm;
+  c_.layer.attention.qkv_bias = c_.layer.attention.out_bias = true;
   spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(2);
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
   // RoBERTa numbers positions from behind the padding's row.
   AbsolutePositions(roberta ? top_.Int("pad_token_id", 0, kMaxDim).value_or(1) + 1 : 0);
 }
 
 void EncoderReader::T5() {
   spec.tensors = Tensors::kT5;
-  spec.post_norm = false;
-  spec.score_scale = 1;  // the initialisation of q has the square root in it
+  c_.tensor_names = &kT5Names;
+  c_.layer.attention.score_scale = 1;  // the initialisation of q has the square root in it
   RefuseIfTrue("is_decoder", "this is a decoder; encoders are computed");
   T5LayerBias t5;
   t5.per_layer = source_.family.encoder == EncoderKind::kUmt5;
@@ -117,16 +121,15 @@ void EncoderReader::T5() {
       .last_distance = top_.Int("relative_attention_max_distance", 1, kMaxTokens).value_or(128)};
   t5.bias.Bucket(0);  // refuses numbers that make no buckets
   SetBias(t5);
-  c_.block.norm = Norm::kRms;
   c_.norm_eps = source_.Number("layer_norm_epsilon", 0, 1).value_or(1e-6);
   std::string name = top_.String("feed_forward_proj").value_or("relu");
-  c_.block.gated = name.starts_with("gated-");
-  if (c_.block.gated) name.erase(0, 6);
-  if (c_.block.gated && name == "gelu") name = "gelu_new";  // as transformers reads it
+  c_.layer.mlp.gated = name.starts_with("gated-");
+  if (c_.layer.mlp.gated) name.erase(0, 6);
+  if (c_.layer.mlp.gated && name == "gelu") name = "gelu_new";  // as transformers reads it
   Activation("feed_forward_proj", name);
   // Both repeat it.
   const auto gated = top_.Bool("is_gated_act");
-  if (gated && *gated != c_.block.gated) {
+  if (gated && *gated != c_.layer.mlp.gated) {
     Contradiction(top_.where(), "feed_forward_proj", *top_.String("feed_forward_proj"),
                   "is_gated_act", fmt::format("{}", *gated));
   }
@@ -165,6 +168,7 @@ DebertaLayerBias EncoderReader::DebertaTerms() const {
 
 void EncoderReader::Deberta() {
   spec.tensors = Tensors::kDeberta;
+  c_.tensor_names = &kDebertaNames;
   if (top_.Int("conv_kernel_size", 0, kMaxDim).value_or(0) > 0) {
     Refuse("conv_kernel_size", "the convolution beside the first layer is not computed");
   }
@@ -172,11 +176,13 @@ void EncoderReader::Deberta() {
     Refuse("embedding_size", "embeddings narrower than the layers are not computed");
   }
   BertLayers("hidden_act", 1e-7);
-  c_.qkv_bias = c_.out_bias = true;
+  c_.embedding_norm = kLayerNorm;
+  c_.layer.attention.qkv_bias = c_.layer.attention.out_bias = true;
   spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(0);
   c_.head_dim = top_.Int("attention_head_size", 1, kMaxHeadDim).value_or(c_.head_dim);
   DebertaLayerBias deberta = DebertaTerms();
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(deberta.Terms() * c_.head_dim));
+  c_.layer.attention.score_scale =
+      1 / std::sqrt(static_cast<double>(deberta.Terms() * c_.head_dim));
   deberta.shared_keys = top_.Bool("share_att_key").value_or(false);
   std::string norms = top_.String("norm_rel_ebd").value_or("none");
   std::replace(norms.begin(), norms.end(), '|', ' ');
@@ -210,6 +216,7 @@ void EncoderReader::Deberta() {
 
 void EncoderReader::Xlnet() {
   spec.tensors = Tensors::kXlnet;
+  c_.tensor_names = &kXlnetNames;
   if (top_.String("attn_type").value_or("bi") != "bi") {
     Refuse("attn_type", "the encoder computes \"bi\" alone");
   }
@@ -220,7 +227,6 @@ void EncoderReader::Xlnet() {
   }
   BertLayers("ff_activation", 1e-12);
   c_.feed_forward = top_.Int("d_inner", 1, kMaxDim).value_or(c_.feed_forward);
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
   TransformerXlBias bias;
   bias.model_dim = c_.hidden;
   bias.head_dim = c_.head_dim;

@@ -1,4 +1,4 @@
-// Sizes of a Hugging Face model, and what its decoder's weights look like.
+// Sizes of a Hugging Face model.
 #include <fmt/format.h>
 
 #include "ropewalk/base/error.h"
@@ -13,7 +13,7 @@ using nlohmann::json;
 class SizeReader {
  public:
   SizeReader(const HfSource& source, ModelConfig& c)
-      : source_(source), c_(c), strict_(source.family.Has(kRuns) && !source.nested) {}
+      : source_(source), c_(c), strict_(source.family.Runs() && !source.nested) {}
 
   // 0 where a model that is not run here leaves it out.
   int64_t Read(const char* key, int64_t high, int64_t fallback, bool required) const {
@@ -41,7 +41,7 @@ int64_t ReadKvHeads(const HfSource& source, const SizeReader& reader, const Mode
     return 1;
   }
   if (source.top.Bool("multi_query_attention") == false) return c.heads;  // ChatGLM
-  if (family.Has(kRuns) && !family.Has(kKvHeadsFromHeads)) {
+  if (family.Runs() && family.sizes.kv_heads > 0) {
     return reader.Read("num_key_value_heads", kMaxDim, family.sizes.kv_heads, true);
   }
   if (const auto v = source.Int("num_key_value_heads", 1, kMaxDim)) return *v;
@@ -111,32 +111,6 @@ void ReadHfSizes(const HfSource& source, ModelConfig& c) {
   c.kv_heads = ReadKvHeads(source, reader, c);
   ReadHeadDim(source, c);
   CheckSizes(c, source.top.where());
-}
-
-void ReadHfWeights(const HfSource& source, ModelConfig& c) {
-  const JsonObject& top = source.top;
-  const Family& family = source.family;
-  const std::string act = top.String("hidden_act").value_or("silu");
-  if (act != "silu" && act != "swish") {
-    throw Error(ErrorCode::kUnsupported, fmt::format("{}: hidden_act: expected \"silu\", got {}",
-                                                     top.where(), Shown(json(act))));
-  }
-  const auto flag = [&](const char* key, bool legal) {
-    const bool value = top.Bool(key).value_or(false);
-    if (value && !legal) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("{}: {}: a {} model has no such bias",
-                                                       top.where(), key, family.name));
-    }
-    return value;
-  };
-  const bool attention_bias = flag("attention_bias", family.Has(kAttentionBiasKey));
-  c.qkv_bias = family.Has(kQkvBias) || attention_bias;
-  c.out_bias = attention_bias;
-  c.mlp_bias = flag("mlp_bias", family.Has(kMlpBiasKey));
-  c.qk_norm = family.Has(kQkNorm);
-  c.tied_head = top.Bool("tie_word_embeddings").value_or(false);
-  // 1e-6 is the default of every family here in transformers.
-  c.norm_eps = top.Number("rms_norm_eps", 0, 1).value_or(1e-6);
 }
 
 }  // namespace ropewalk::internal

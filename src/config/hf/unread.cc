@@ -99,7 +99,7 @@ json WithoutUnread(const HfSource& source, ModelConfig& c) {
 }
 
 void RefuseNumberKeys(const HfSource& source, ModelConfig& c) {
-  if (!source.family.Has(kRuns) && c.encoder == nullptr) return;  // it gives no numbers
+  if (!source.family.Runs() && c.encoder == nullptr) return;  // it gives no numbers
   const JsonObject& top = source.top;
   std::vector<std::string> said;
   for (const NumberKey& key : NumberKeys()) {

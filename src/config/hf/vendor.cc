@@ -146,7 +146,7 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
   if (max) {
     context.max_position = plan.stated_length = *max;
   } else if (family.sizes.max_position > 0 &&
-             (source.nested || !family.Has(kRuns) || family.block != nullptr)) {
+             (source.nested || !family.Runs() || family.Has(kLengthByDefault))) {
     context.max_position = family.sizes.max_position;
     plan.notes.push_back(fmt::format("max_position_embeddings is absent: {}, the default of {}",
                                      context.max_position, family.name));

@@ -1,0 +1,239 @@
+#include "src/model/tensor_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "ropewalk/base/error.h"
+#include "src/model/decoder_impl.h"
+#include "src/model/rows.h"
+
+namespace ropewalk {
+namespace internal {
+namespace {
+
+using Id = TensorId;
+
+AlignedBuffer<float> ReadWeight(const Weight& weight) {
+  AlignedBuffer<float> out(weight.rows() * weight.cols());
+  weight.ReadRows(0, weight.rows(), out.data());
+  return out;
+}
+
+// Of one tensor that has, for each key head, its query heads, itself, its values: where the rows
+// are of all query heads, then of all key heads, then of all values.
+RowMap GroupedRow(const ModelConfig& c) {
+  const int64_t dim = c.head_dim, kv = c.kv_heads, queries = c.heads / c.kv_heads;
+  return [=](int64_t row) {
+    const int64_t head = row / dim, group_heads = queries + 2;
+    const bool is_q = head < kv * queries;
+    const int64_t other = head - kv * queries;  // key heads, then values
+    const int64_t group = is_q ? head / queries : other % kv;
+    const int64_t within = is_q ? head % queries : queries + other / kv;
+    return (group * group_heads + within) * dim + row % dim;
+  };
+}
+
+}  // namespace
+
+// Rows of a weight, in the order that the layers want.
+struct TensorLoader::Part {
+  const Weight* weight;
+  int64_t rows;
+  RowMap source = {};
+  bool transposed = false;  // the file has columns where this has rows
+  mutable std::shared_ptr<AlignedBuffer<float>> stored = {};  // then: the whole matrix, once read
+
+  // Of the file's matrix, whose further dimensions are one: those of a vector are columns.
+  int64_t stored_rows() const { return weight->shape.size() > 1 ? weight->shape[0] : 1; }
+  int64_t stored_cols() const { return weight->rows() * weight->cols() / stored_rows(); }
+  int64_t cols() const { return transposed ? stored_rows() : stored_cols(); }
+  // out [count, cols()]
+  void Read(int64_t first, int64_t count, float* out) const {
+    if (transposed) return ReadColumns(first, count, out);
+    if (!source) return ReadRows(first, count, out);
+    for (int64_t i = 0; i < count; ++i) ReadRows(source(first + i), 1, out + i * cols());
+  }
+  void ReadRows(int64_t first, int64_t count, float* out) const {
+    const int64_t file_rows = stored_cols() / weight->cols();  // for each of ours
+    weight->ReadRows(first * file_rows, count * file_rows, out);
+  }
+  // The whole matrix is read at the first call: each row wanted has an element of every row stored.
+  void ReadColumns(int64_t first, int64_t count, float* out) const {
+    const int64_t width = stored_cols();
+    if (!stored) stored = std::make_shared<AlignedBuffer<float>>(ReadWeight(*weight));
+    for (int64_t c = 0; c < cols(); ++c) {
+      const float* row = stored->data() + c * width + first;
+      for (int64_t i = 0; i < count; ++i) out[i * cols() + c] = row[i];
+    }
+  }
+};
+
+TensorLoader::TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming,
+                           ComputeType compute)
+    : c_(config), names_(&NamesOf(config, naming)), compute_(compute) {
+  const std::vector<std::string> harmless = config.harmless_keys;
+  CheckTensors(config, files.tensors, naming, files.path);
+  config.harmless_keys = harmless;  // said when the files were opened
+  for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
+    const Weight* weight = FindTensor(files.tensors, t.name);
+    if (weight != nullptr) found_[{t.layer, t.id, t.bias}] = weight;
+  }
+}
+
+const Weight* TensorLoader::Find(TensorId id, int64_t layer, bool bias) const {
+  const auto it = found_.find({layer, id, bias});
+  return it == found_.end() ? nullptr : it->second;
+}
+
+AlignedBuffer<float> TensorLoader::ReadAll(TensorId id, int64_t layer, bool bias) const {
+  const Weight* weight = Find(id, layer, bias);
+  return weight == nullptr ? AlignedBuffer<float>() : ReadWeight(*weight);
+}
+
+std::vector<float> TensorLoader::ReadVector(TensorId id, int64_t layer, bool bias) const {
+  const AlignedBuffer<float> all = ReadAll(id, layer, bias);
+  return {all.data(), all.data() + all.size()};
+}
+
+std::vector<float> TensorLoader::ReadMatrix(TensorId id, int64_t layer) const {
+  const Part part = {Find(id, layer), 0, {}, names_->IsTransposed(id)};
+  const int64_t rows = part.transposed ? part.stored_cols() : part.stored_rows();
+  std::vector<float> matrix(rows * part.cols());
+  part.Read(0, rows, matrix.data());
+  return matrix;
+}
+
+NormWeights TensorLoader::MakeNorm(TensorId id, const NormSpec& spec, int64_t layer,
+                                   const RowMap& order) const {
+  NormWeights norm = {ReadAll(id, layer), ReadAll(id, layer, /*bias=*/true)};
+  if (order && norm.weight.size() > 0) {
+    const std::vector<float> stored(norm.weight.data(), norm.weight.data() + norm.weight.size());
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      norm.weight[i] = stored[order(static_cast<int64_t>(i))];
+    }
+  }
+  for (std::size_t i = 0; i < norm.weight.size(); ++i) norm.weight[i] += names_->norm_offset;
+  if (spec.kind == NormSpec::Kind::kLayer && !spec.bias) {
+    norm.bias = AlignedBuffer<float>(norm.weight.size(), 0.0f);
+  }
+  return norm;
+}
+
+Linear TensorLoader::MakeHead() const {
+  const Weight* weight = Find(c_.tied_head ? Id::kEmbedding : Id::kHead);
+  std::vector<Part> bias;
+  if (const Weight* b = Find(Id::kHead, -1, true)) bias = {{b, c_.vocab}};
+  return MakeLinear({{weight, c_.vocab}}, bias);
+}
+
+LayerWeights TensorLoader::MakeLayer(int64_t l) const {
+  const LayerSpec& spec = c_.layer;
+  const RowMap order = PairOrder(l);
+  const int64_t ff = c_.feed_forward;
+  const auto linear = [&](std::initializer_list<std::pair<TensorId, int64_t>> parts) {
+    return MakeLinear(Parts(parts, l, false), Parts(parts, l, true));
+  };
+  LayerWeights layer;
+  layer.pre_attention = MakeNorm(Id::kPreAttentionNorm, spec.pre_attention, l);
+  layer.post_attention = MakeNorm(Id::kPostAttentionNorm, spec.post_attention, l);
+  layer.pre_mlp = MakeNorm(Id::kPreMlpNorm, spec.pre_mlp, l);
+  layer.post_mlp = MakeNorm(Id::kPostMlpNorm, spec.post_mlp, l);
+  layer.q_norm = MakeNorm(Id::kQNorm, spec.attention.qk_norm, l, order);
+  layer.k_norm = MakeNorm(Id::kKNorm, spec.attention.qk_norm, l, order);
+  layer.qkv = MakeLinear(Qkv(l, false), Qkv(l, true));
+  layer.out = linear({{Id::kO, c_.hidden}});
+  layer.up = linear({{Id::kGate, ff}, {Id::kUp, ff}});
+  layer.down = linear({{Id::kDown, c_.hidden}});
+  return layer;
+}
+
+// Those of them that the model has.
+std::vector<TensorLoader::Part> TensorLoader::Parts(
+    std::initializer_list<std::pair<TensorId, int64_t>> wanted, int64_t layer, bool bias) const {
+  std::vector<Part> parts;
+  for (const auto& [id, rows] : wanted) {
+    if (const Weight* w = Find(id, layer, bias)) {
+      parts.push_back({w, rows, {}, !bias && names_->IsTransposed(id)});
+    }
+  }
+  return parts;
+}
+
+std::vector<TensorLoader::Part> TensorLoader::Qkv(int64_t layer, bool bias) const {
+  const int64_t q_dim = c_.heads * c_.head_dim, kv_dim = c_.kv_heads * c_.head_dim;
+  std::vector<Part> parts = Parts({{Id::kQkv, q_dim + 2 * kv_dim}}, layer, bias);
+  if (!parts.empty()) {
+    if (names_->qkv == TensorNames::Qkv::kGrouped) parts[0].source = GroupedRow(c_);
+    return parts;
+  }
+  parts = Parts({{Id::kQ, q_dim}, {Id::kK, kv_dim}, {Id::kV, kv_dim}}, layer, bias);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) parts[i].source = PairOrder(layer);
+  return parts;
+}
+
+// One product out of several weights that read the same input.
+Linear TensorLoader::MakeLinear(const std::vector<Part>& parts,
+                                const std::vector<Part>& bias_parts) const {
+  int64_t rows = 0;
+  for (const Part& p : parts) rows += p.rows;
+  const int64_t cols = parts[0].cols();
+  const auto source = [&](int64_t first, int64_t count, float* out) {
+    for (const Part& p : parts) {
+      if (first < p.rows && count > 0) {
+        const int64_t n = std::min(count, p.rows - first);
+        p.Read(first, n, out);
+        out += n * cols;
+        count -= n;
+        first = 0;
+      } else {
+        first -= p.rows;
+      }
+    }
+  };
+  AlignedBuffer<float> bias;
+  if (!bias_parts.empty()) {
+    bias = AlignedBuffer<float>(rows);
+    float* at = bias.data();
+    for (const Part& p : bias_parts) {
+      const AlignedBuffer<float> vector = ReadWeight(*p.weight);
+      for (int64_t i = 0; i < p.rows; ++i) *at++ = vector[p.source ? p.source(i) : i];
+    }
+  }
+  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute_);
+}
+
+// Rows of q and k back into the half layout where the file has them interleaved.
+RowMap TensorLoader::PairOrder(int64_t layer) const {
+  if (!c_.permuted_qk) return {};
+  const auto& rotation = c_.plan.layers[layer].rotation;
+  const HeadRows rows = {c_.head_dim, rotation ? rotation->rotary_dim : c_.head_dim,
+                         PairLayout::kHalf};
+  return [rows](int64_t row) { return rows.Source(row); };
+}
+
+}  // namespace internal
+
+std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType compute) {
+  if (!files.config.not_runnable.empty()) {
+    throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
+  }
+  const internal::Naming naming = files.config.format.starts_with("GGUF")
+                                      ? internal::Naming::kGguf
+                                      : internal::Naming::kHuggingFace;
+  using Id = internal::TensorId;
+  auto impl = std::make_unique<Impl>();
+  impl->config = files.config;
+  const ModelConfig& c = impl->config;
+  const internal::TensorLoader loader(impl->config, files, naming, compute);
+  impl->embedding = *loader.Find(Id::kEmbedding);
+  if (c.plan.learned) impl->positions = *loader.Find(Id::kPositions);
+  impl->embedding_norm = loader.MakeNorm(Id::kEmbeddingNorm, c.embedding_norm);
+  impl->final_norm = loader.MakeNorm(Id::kFinalNorm, c.final_norm);
+  impl->head = loader.MakeHead();
+  for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
+  return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
+}
+
+}  // namespace ropewalk

@@ -1,0 +1,51 @@
+// Weights from the files into the layers: which rows make which product.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "ropewalk/model/model.h"
+#include "src/model/block.h"
+#include "src/model/tensor_table.h"
+
+namespace ropewalk::internal {
+
+using RowMap = std::function<int64_t(int64_t)>;  // row wanted -> row of the file; empty: the same
+
+// Checks the tensors of one model, and makes its parts out of them.
+class TensorLoader {
+ public:
+  // Throws Error that names the file and the tensor; sets config.bare_names.
+  TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming, ComputeType compute);
+
+  // Null where the model has no such tensor. layer -1: of no layer.
+  const Weight* Find(TensorId id, int64_t layer = -1, bool bias = false) const;
+  // All of a tensor, row by row; empty where there is none.
+  AlignedBuffer<float> ReadAll(TensorId id, int64_t layer = -1, bool bias = false) const;
+  std::vector<float> ReadVector(TensorId id, int64_t layer = -1, bool bias = false) const;
+  // [out, in], however the file has it.
+  std::vector<float> ReadMatrix(TensorId id, int64_t layer) const;
+
+  NormWeights MakeNorm(TensorId id, const NormSpec& spec, int64_t layer = -1,
+                       const RowMap& order = {}) const;
+  Linear MakeHead() const;
+  LayerWeights MakeLayer(int64_t layer) const;
+
+ private:
+  struct Part;
+  std::vector<Part> Parts(std::initializer_list<std::pair<TensorId, int64_t>> wanted, int64_t layer,
+                          bool bias) const;
+  std::vector<Part> Qkv(int64_t layer, bool bias) const;
+  Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts) const;
+  RowMap PairOrder(int64_t layer) const;
+
+  const ModelConfig& c_;
+  const TensorNames* names_;
+  ComputeType compute_;
+  std::map<std::tuple<int64_t, TensorId, bool>, const Weight*> found_;
+};
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,20 @@
+// Layers that what extends a model's context leaves as they are.
+#pragma once
+
+#include <algorithm>
+
+#include "ropewalk/plan/plan.h"
+
+namespace ropewalk::internal {
+
+// Whether a layer slides and has another base than the layers that see everything (Gemma 3): it sees
+// its window alone at any length, and rope_scaling is not for it.
+inline bool HasLocalBase(const PositionPlan& plan, const LayerPlan& layer) {
+  if (!layer.rotation || layer.window_tokens == 0) return false;
+  return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& other) {
+    return other.rotation && other.window_tokens == 0 &&
+           other.rotation->base != layer.rotation->base;
+  });
+}
+
+}  // namespace ropewalk::internal
