@@ -16,15 +16,19 @@ constexpr char kNeedsTensor[] =
     "No flag can say it: llama.cpp takes such frequencies only from the tensor rope_freqs.weight "
     "inside the GGUF file. ";
 
-// Divisors f_i / f'_i of a scaling that no engine knows by name.
-std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
+RotarySpec SpecOf(const Scaling& scaling, const SettingsTarget& target) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = target.rotary_dim;
   spec.base = target.base;
   spec.trained_length = target.trained_length;
-  const Frequencies plain = Resolve(spec, target.target_length);
   spec.scaling = scaling;
-  const Frequencies scaled = Resolve(spec, target.target_length);
+  return spec;
+}
+
+// Divisors f_i / f'_i of a scaling that no engine knows by name.
+std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
+  const Frequencies plain = Resolve(SpecOf(NoScaling{}, target), target.target_length);
+  const Frequencies scaled = Resolve(SpecOf(scaling, target), target.target_length);
   // Divides an angle of 2^31 radians to 2: for pairs that stand still.
   constexpr double kStill = 1e9;
   std::vector<double> divisors;
@@ -274,6 +278,22 @@ Recipe Make(const LongRopeScaling& s, const SettingsTarget& t) {
       "and "
       "rope_factors_short.weight inside the GGUF file, which its converter writes for Phi-3.";
   return r;
+}
+
+// A method that no engine knows by name, as the divisors and the amplitude that it comes to.
+template <class S>
+Recipe Make(const S& s, const SettingsTarget& t) {
+  const MethodInfo& info = InfoOf(s);
+  Recipe r = FromDivisors(Divisors(s, t), t, info.title);
+  const double amplitude = Resolve(SpecOf(s, t), t.target_length).amplitude;
+  if (amplitude != 1) {
+    r.rope["attention_factor"] = amplitude;
+    r.vllm_rope["short_mscale"] = r.vllm_rope["long_mscale"] = amplitude;
+    for (std::string* note : {&r.hf_note, &r.vllm_note}) {
+      *note += fmt::format(" Its amplitude is {:.10g}.", amplitude);
+    }
+  }
+  return info.length_dependent ? Fixed(r, info.title, t) : r;
 }
 
 }  // namespace
