@@ -99,7 +99,7 @@ void RunFormat(const ConvertCommand& c) {
   const Options& options = c.options;
   const ModelFiles files = OpenModelFor(options, true);
   const bool to_gguf = options.output.ends_with(".gguf");
-  const bool from_gguf = files.config.format.starts_with("GGUF");
+  const bool from_gguf = files.config.format == FileFormat::kGguf;
   std::error_code error;
   if (to_gguf == from_gguf || (!from_gguf && !fs::is_directory(files.path, error))) {
     throw UsageError(

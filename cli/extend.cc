@@ -69,7 +69,7 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
   throw Error(ErrorCode::kUnsupported,
               fmt::format("{} cannot say {}: it is what attention does with positions, and files "
                           "hold frequencies{}",
-                          files.config.format, method.Describe(factor, plan.trained_length),
+                          files.config.format_name, method.Describe(factor, plan.trained_length),
                           who.empty() ? ". No engine that is known here has it" : who));
 }
 
@@ -214,12 +214,13 @@ void Run(const Command& c) {
   const Options& options = c.options;
   const ModelFiles files = OpenModelFor(options, false);  // weights are copied unread
   std::error_code error;
-  const bool folder = fs::is_directory(files.path, error) && files.config.format == "Hugging Face";
-  if (!folder && !files.config.format.starts_with("GGUF")) {
+  const bool folder =
+      fs::is_directory(files.path, error) && files.config.format == FileFormat::kHuggingFace;
+  if (!folder && files.config.format != FileFormat::kGguf) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: {} has no place for a position setting; Hugging Face folders and "
                             "GGUF files do",
-                            files.path, files.config.format));
+                            files.path, files.config.format_name));
   }
   if (c.link && !folder) {
     throw UsageError("--link is for folders: a GGUF file holds its keys and its weights in one");
@@ -241,7 +242,7 @@ void Run(const Command& c) {
       proof = internal::ProvePlan(request.plan, written.stored, read.config.plan,
                                   request.target.target_length);
     } catch (const Error& e) {
-      RefuseScaling(read.config.format, request, e);
+      RefuseScaling(read.config.format_name, request, e);
     }
   });
   Print(options, request, written, proof);

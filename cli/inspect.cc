@@ -105,7 +105,7 @@ Json TokenizerJson(const Tokenizer& tokenizer) {
 Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPage& page) {
   const ModelConfig& c = files.config;
   Json json = {{"model", ModelName(files.path)},
-               {"format", c.format},
+               {"format", c.format_name},
                {"architecture", c.architecture},
                {"layers", c.layers},
                {"hidden", c.hidden},

@@ -25,10 +25,8 @@ std::string Words(const InspectPage& page, std::size_t layer) {
   if (l.bias >= 0) {
     text += ", " + Describe(page.resolved.biases[static_cast<std::size_t>(l.bias)]);
   }
-  if (l.window_tokens > 0) text += fmt::format(", window {}", l.window_tokens);
-  if (l.chunk_tokens > 0) text += fmt::format(", chunks of {}", l.chunk_tokens);
-  if (l.map) text += ", " + Describe(*l.map);
-  if (l.temperature) text += ", query temperature";
+  const std::string facts = Describe(static_cast<const LayerFacts&>(l));
+  if (!facts.empty()) text += ", " + facts;
   return text;
 }
 

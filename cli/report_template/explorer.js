@@ -20,23 +20,26 @@ function kept(s, i, fast, slow) {
 // The same over turns themselves: the paper's ramp, and llama3's.
 const overTurns = (s, i, low, high) => clamp01((s.trained * plain(s, i) / TURN - low) / (high - low));
 
-// spec: {base, dim, factor, trained, length}; each gives the frequency of pair i.
+// spec: {base, dim, factor, trained, length}; each gives the frequency of pair i
+// and what cos and sin are multiplied by. The page offers these methods alone.
+const one = () => 1;
+const yarnAmplitude = (s) => (s.factor > 1 ? 0.1 * Math.log(s.factor) + 1 : 1);
 const METHODS = {
-  "none": (s, i) => plain(s, i),
-  "linear": (s, i) => plain(s, i) / s.factor,
-  "ntk": (s, i) => ntk(s, i, s.factor),
-  "ntk-fixed": (s, i) => plain(s, i) * s.factor ** (-2 * (i + 1) / s.dim),
-  "ntk-mixed": (s, i) => plain(s, i) * Math.exp(-Math.log(s.factor) / (s.dim / 2) ** 0.75 * (i + 1) ** 0.75),
-  "dynamic": (s, i) => ntk(s, i, s.length > s.trained ? s.factor * s.length / s.trained - (s.factor - 1) : 1),
-  "by-parts": (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 32)),
-  "by-parts-repo": (s, i) => blend(blend(plain(s, i) / s.factor, ntk(s, i, s.factor), kept(s, i, 1.25, 0.75)),
-                                   plain(s, i), kept(s, i, 16, 2)),
-  "yarn": (s, i) => blend(plain(s, i) / s.factor, plain(s, i), kept(s, i, 32, 1)),
-  "llama3": (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 4)),
-  "hope": (s, i) => (s.trained * plain(s, i) / TURN < 1 ? 0 : plain(s, i)),
+  "none": {amplitude: one, frequency: (s, i) => plain(s, i)},
+  "linear": {amplitude: one, frequency: (s, i) => plain(s, i) / s.factor},
+  "ntk": {amplitude: one, frequency: (s, i) => ntk(s, i, s.factor)},
+  "ntk-fixed": {amplitude: one, frequency: (s, i) => plain(s, i) * s.factor ** (-2 * (i + 1) / s.dim)},
+  "ntk-mixed": {amplitude: one, frequency: (s, i) => plain(s, i) * Math.exp(-Math.log(s.factor) / (s.dim / 2) ** 0.75 * (i + 1) ** 0.75)},
+  "dynamic": {amplitude: one, frequency: (s, i) => ntk(s, i, s.length > s.trained ? s.factor * s.length / s.trained - (s.factor - 1) : 1)},
+  "by-parts": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 32))},
+  "by-parts-repo": {amplitude: one, frequency: (s, i) => blend(blend(plain(s, i) / s.factor, ntk(s, i, s.factor), kept(s, i, 1.25, 0.75)),
+                                   plain(s, i), kept(s, i, 16, 2))},
+  "yarn": {amplitude: yarnAmplitude, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), kept(s, i, 32, 1))},
+  "llama3": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 4))},
+  "hope": {amplitude: one, frequency: (s, i) => (s.trained * plain(s, i) / TURN < 1 ? 0 : plain(s, i))},
 };
-const frequencies = (method, spec) => Array.from({length: spec.dim / 2}, (_, i) => METHODS[method](spec, i));
-const amplitude = (method, spec) => (method === "yarn" && spec.factor > 1 ? 0.1 * Math.log(spec.factor) + 1 : 1);
+const frequencies = (method, spec) => Array.from({length: spec.dim / 2}, (_, i) => METHODS[method].frequency(spec, i));
+const amplitude = (method, spec) => METHODS[method].amplitude(spec);
 
 function unseenShare(trainedFrequency, trained, frequency, length) {
   const seen = trainedFrequency * (trained - 1), swept = frequency * (length - 1);

@@ -31,16 +31,8 @@ void CheckLength(const char* name, int64_t length) {
 Frequencies TrainedFrequencies(const RotarySpec& spec) {
   RotarySpec trained = spec;
   trained.dialect = Dialect::kNative;
-  const auto strip = [](Scaling& scaling) {
-    if (auto* proportional = std::get_if<ProportionalScaling>(&scaling)) {
-      proportional->factor = 1;
-    } else if (!std::holds_alternative<HopeScaling>(scaling) &&
-               !std::holds_alternative<BaseScaling>(scaling)) {
-      scaling = NoScaling{};
-    }
-  };
-  strip(trained.scaling);
-  for (AxisScaling& axis : trained.axes.scalings) strip(axis.scaling);
+  trained.scaling = TrainedScaling(spec.scaling);
+  for (AxisScaling& axis : trained.axes.scalings) axis.scaling = TrainedScaling(axis.scaling);
   return Resolve(trained, std::max<int64_t>(1, spec.trained_length));
 }
 

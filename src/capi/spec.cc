@@ -9,82 +9,47 @@
 namespace ropewalk::capi {
 namespace {
 
-struct Field {
-  const char* name;
-  std::variant<double*, bool*, std::optional<double>*> value;
-};
-
-// The number fields that a method's struct has.
-struct FieldsOf {
-  template <class S>
-  std::vector<Field> operator()(S& s) const {
-    std::vector<Field> fields;
-#define ROPEWALK_FIELD(name)            \
-  if constexpr (requires { s.name; }) { \
-    fields.push_back({#name, &s.name}); \
-  }
-    ROPEWALK_FIELD(factor)
-    ROPEWALK_FIELD(exponent)
-    ROPEWALK_FIELD(alpha)
-    ROPEWALK_FIELD(beta)
-    ROPEWALK_FIELD(ntk_factor)
-    ROPEWALK_FIELD(extrapolation_factor)
-    ROPEWALK_FIELD(beta_0)
-    ROPEWALK_FIELD(beta_1)
-    ROPEWALK_FIELD(gamma_0)
-    ROPEWALK_FIELD(gamma_1)
-    ROPEWALK_FIELD(beta_fast)
-    ROPEWALK_FIELD(beta_slow)
-    ROPEWALK_FIELD(truncate)
-    ROPEWALK_FIELD(attention_factor)
-    ROPEWALK_FIELD(mscale)
-    ROPEWALK_FIELD(mscale_all_dim)
-    ROPEWALK_FIELD(softmax_mscale)
-    ROPEWALK_FIELD(attn_factor)
-    ROPEWALK_FIELD(low_freq_factor)
-    ROPEWALK_FIELD(high_freq_factor)
-    ROPEWALK_FIELD(short_mscale)
-    ROPEWALK_FIELD(long_mscale)
-    ROPEWALK_FIELD(fraction)
-    ROPEWALK_FIELD(base)
-#undef ROPEWALK_FIELD
-    return fields;
-  }
-};
-
 // Methods that need more than a factor are not among Methods().
 Scaling ScalingOf(const std::string& name) {
-  if (name == "longrope") return LongRopeScaling{};
-  if (name == "explicit") return ExplicitScaling{};
-  if (name == "proportional") return ProportionalScaling{};
-  if (name == "base") return BaseScaling{};
-  try {
-    return FindMethod(name).make(0);  // a factor is among the parameters, or missing
-  } catch (const Error& e) {
-    Bad(std::string(e.what()) + " (and longrope, explicit, proportional, base)");
+  std::string known;
+  for (const MethodInfo& method : ScalingMethods()) {
+    if (name == method.name) return method.make(0);  // a factor is among the parameters, or missing
+    known += (known.empty() ? "" : ", ") + std::string(method.name);
   }
+  Bad("method: expected one of " + known + "; got \"" + name + "\"");
+}
+
+// Numbers and flags; lists are no parameters.
+void Set(const ropewalk_parameter& parameter, double& number) { number = parameter.value; }
+void Set(const ropewalk_parameter& parameter, std::optional<double>& number) {
+  number = parameter.value;
+}
+void Set(const ropewalk_parameter& parameter, bool& flag) {
+  if (parameter.value != 0 && parameter.value != 1) {
+    Bad("parameters: " + std::string(parameter.name) + " is 0 or 1, got " +
+        std::to_string(parameter.value));
+  }
+  flag = parameter.value == 1;
 }
 
 void SetParameter(const ropewalk_parameter& parameter, Scaling& scaling) {
   const std::string name = parameter.name;
   std::string known;
-  for (const Field& field : std::visit(FieldsOf(), scaling)) {
-    if (name != field.name) {
-      known += (known.empty() ? "" : ", ") + std::string(field.name);
-      continue;
-    }
-    if (double* const* number = std::get_if<double*>(&field.value)) {
-      **number = parameter.value;
-    } else if (bool* const* flag = std::get_if<bool*>(&field.value)) {
-      if (parameter.value != 0 && parameter.value != 1) {
-        Bad("parameters: " + name + " is 0 or 1, got " + std::to_string(parameter.value));
-      }
-      **flag = parameter.value == 1;
-    } else {
-      *std::get<std::optional<double>*>(field.value) = parameter.value;
-    }
-    return;
-  }
+  bool set = false;
+  std::visit(
+      [&]<class S>(S& s) {
+        VisitFields<S>([&](const auto& field) {
+          auto& value = s.*field.member;
+          if constexpr (requires { Set(parameter, value); }) {
+            known += (known.empty() ? "" : ", ") + std::string(field.name);
+            if (name != field.name) return;
+            Set(parameter, value);
+            set = true;
+          }
+        });
+      },
+      scaling);
+  if (set) return;
   Bad("parameters: " + Describe(scaling) + " has no " + name +
       (known.empty() ? "" : "; it has " + known));
 }

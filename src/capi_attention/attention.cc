@@ -16,33 +16,27 @@ std::optional<DistanceMap> MapOf(const ropewalk_distance_map* given) {
   if (m.kind < ROPEWALK_REROPE || m.kind > ROPEWALK_SINKS) {
     Bad("map.kind: expected 1 to 5, got " + std::to_string(m.kind));
   }
-  const struct {
-    const char* name;
-    int64_t value;
-    bool used;
-  } fields[] = {{"window", m.window, m.kind != ROPEWALK_DUAL_CHUNK},
-                {"factor", m.factor, m.kind == ROPEWALK_LEAKY_REROPE},
-                {"group", m.group, m.kind == ROPEWALK_SELF_EXTEND},
-                {"chunk", m.chunk, m.kind == ROPEWALK_DUAL_CHUNK},
-                {"limit", m.limit, m.kind == ROPEWALK_DUAL_CHUNK},
-                {"sinks", m.sinks, m.kind == ROPEWALK_SINKS}};
-  for (const auto& field : fields) {
-    if (field.used || field.value == 0) continue;
-    Bad(std::string("map.") + field.name + ": a map of kind " + std::to_string(m.kind) +
+  const std::pair<const char*, int64_t> given_fields[] = {
+      {"window", m.window}, {"factor", m.factor}, {"group", m.group},
+      {"chunk", m.chunk},   {"limit", m.limit},   {"sinks", m.sinks}};
+  const MapInfo& info = DistanceMaps()[static_cast<std::size_t>(m.kind - 1)];
+  DistanceMap map = info.make({}, 2, 2);  // of that kind; every field is set below
+  for (const auto& [name, value] : given_fields) {
+    bool used = false;
+    std::visit(
+        [&, &name = name, &value = value]<class M>(M& made) {
+          VisitFields<M>([&](const auto& field) {
+            if (std::strcmp(name, field.name) != 0) return;
+            made.*field.member = value;
+            used = true;
+          });
+        },
+        map);
+    if (used || value == 0) continue;
+    Bad(std::string("map.") + name + ": a map of kind " + std::to_string(m.kind) +
         " has none; expected 0");
   }
-  switch (m.kind) {
-    case ROPEWALK_REROPE:
-      return Rerope{m.window};
-    case ROPEWALK_LEAKY_REROPE:
-      return LeakyRerope{m.window, m.factor};
-    case ROPEWALK_SELF_EXTEND:
-      return SelfExtend{m.window, m.group};
-    case ROPEWALK_DUAL_CHUNK:
-      return DualChunk{m.chunk, m.limit};
-    default:
-      return AttentionSinks{m.sinks, m.window};
-  }
+  return map;
 }
 
 // A list whose length the tensors say.

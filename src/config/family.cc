@@ -51,6 +51,18 @@ bool HasWord(std::string_view list, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+const char* NameOf(OtherEncoding other) {
+  constexpr const char* kNames[] = {"",
+                                    "no positions at all: a recurrent state knows the order",
+                                    "learned absolute positions",
+                                    "ALiBi, a slope per head over the distance",
+                                    "a learned bias over buckets of distance (T5)",
+                                    "disentangled relative attention (DeBERTa)",
+                                    "Transformer-XL's relative positions (XLNet)",
+                                    "another encoding"};
+  return kNames[static_cast<std::size_t>(other)];
+}
+
 bool Family::Takes(std::string_view key) const { return HasWord(keys, key); }
 
 std::span<const SharedKey> SharedKeys() { return kSharedKeys; }
@@ -60,7 +72,7 @@ bool Family::Reads(std::string_view key) const {
   const auto shared = std::find_if(std::begin(kSharedKeys), std::end(kSharedKeys),
                                    [&](const SharedKey& k) { return key == k.key; });
   if (shared == std::end(kSharedKeys) || !shared->usual) return Takes(key);
-  if (other != nullptr && key.starts_with("rope_")) return false;  // nothing rotates
+  if (other != OtherEncoding::kNone && key.starts_with("rope_")) return false;  // nothing rotates
   return !HasWord(unread, key);
 }
 

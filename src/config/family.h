@@ -33,7 +33,12 @@ enum Rule : uint32_t {
   kOnlySlidingRotate = 64,  // full layers of a model that has sliding ones do not rotate
   kScaledByDefault = 128,   // transformers scales where the file says nothing: refused
   kMultiQuery = 256,        // one key head for all where `multi_query` is absent
-  kElsewhere = 512          // its code is not in transformers 4.57: each of SharedKeys() counts
+  kElsewhere = 512,         // its code is not in transformers 4.57: each of SharedKeys() counts
+  kGlobalHeadDim = 1024,    // full layers have heads, a base and a scaling of their own (Gemma 4)
+  kStepTemperature = 2048,  // layers that do not rotate have Llama 4's temperature
+  kTemperatureKeys = 4096,  // GGUF keys say Ministral 3's temperature
+  kChunks = 8192,           // layers that rotate attend within chunks (Llama 4)
+  kSeqLengthIsTrained = 16384  // seq_length is what it was trained at (Qwen 1)
 };
 
 struct Block;
@@ -41,8 +46,8 @@ struct Block;
 // Encoders that run here, by how their configurations are read.
 enum class EncoderKind : uint8_t { kNone, kBert, kRoberta, kT5, kUmt5, kDeberta, kXlnet };
 
-// In the place of a rotation, where it says so (Family::other, ReadOtherEncoding).
-inline constexpr const char* kAlibi = "ALiBi, a slope per head over the distance";
+// "learned absolute positions"; "" of kNone.
+const char* NameOf(OtherEncoding other);
 
 // What transformers takes for sizes that a configuration may leave out, above all inside a
 // text_config; 0: nothing.
@@ -70,8 +75,8 @@ struct Family {
   int64_t pattern = 0;           // every n-th layer is full, the others slide (or do not attend)
   int64_t no_rope_interval = 0;  // every n-th layer does not rotate, where no key says; 0: all do
   Axes axes = Axes::kOne;        // order of mrope_section's axes
-  std::array<int64_t, 3> sections = {};  // mrope_section where it is absent
-  const char* other = nullptr;           // what it has in place of a rotation
+  std::array<int64_t, 3> sections = {};        // mrope_section where it is absent
+  OtherEncoding other = OtherEncoding::kNone;  // what it has in place of a rotation
   const char* gguf = nullptr;  // general.architecture; null: read from a GGUF by nobody here
   GgufRope gguf_rope = GgufRope::kNeox;
   uint32_t rules = 0;

@@ -15,7 +15,8 @@ ModelConfig Llama2cConfig(const Llama2cFile& file) {
                 fmt::format("{}: {}: expected 1 to {}, got {}", path, name, high, value));
   };
   ModelConfig c;
-  c.format = "llama2.c";
+  c.format = FileFormat::kLlama2c;
+  c.format_name = "llama2.c";
   c.architecture = "llama";
   c.layers = check("n_layers", file.layers, kMaxLayers);
   c.hidden = check("dim", file.dim, kMaxDim);
@@ -38,7 +39,9 @@ ModelConfig Llama2cConfig(const Llama2cFile& file) {
   spec.head_dim = spec.rotary_dim = c.head_dim;
   spec.base = 10000;
   spec.trained_length = c.plan.trained_length;
-  c.plan.layers.assign(c.layers, LayerPlan{spec, 0});
+  LayerPlan layer;
+  layer.rotation = spec;
+  c.plan.layers.assign(c.layers, layer);
   c.plan.notes = {"base 10000 and epsilon 1e-05 are constants of llama2.c, not in the file",
                   "q and k are stored for the interleaved layout and permuted at load to the half "
                   "layout"};

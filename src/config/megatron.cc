@@ -234,7 +234,8 @@ bool IsMegatronJson(const JsonObject& top) {
 
 ModelConfig ParseMegatronJson(const JsonObject& top, bool allow_unknown) {
   ModelConfig c;
-  c.format = "Megatron-LM arguments";
+  c.format = FileFormat::kMegatron;
+  c.format_name = "Megatron-LM arguments";
   c.architecture = "megatron";
   c.not_runnable = "arguments of Megatron-LM have no weights beside them";
   ReadSizes(top, c);
@@ -245,9 +246,10 @@ ModelConfig ParseMegatronJson(const JsonObject& top, bool allow_unknown) {
   const MegatronRope rope = ReadType(top);
   plan.layers.resize(c.layers);
   if (rope.type == "learned_absolute" || rope.type == "none") {
-    plan.notes.push_back(rope.type == "none"
-                             ? "no rotation: no positions"
-                             : "no rotation: learned absolute positions, Megatron-LM's default");
+    const bool none = rope.type == "none";
+    plan.other = none ? OtherEncoding::kNoPositions : OtherEncoding::kLearned;
+    plan.notes.push_back(none ? "no rotation: no positions"
+                              : "no rotation: learned absolute positions, Megatron-LM's default");
   } else {
     const RotarySpec spec = ReadSpec(top, rope, c);
     const std::vector<bool> rotates = ReadRotating(top, c.layers);

@@ -82,7 +82,8 @@ std::optional<QueryTemperature> ReadMistralTemperature(const JsonObject& top,
 }
 
 void ReadMistral(const JsonObject& top, ModelConfig& c) {
-  c.format = "Mistral params.json";
+  c.format = FileFormat::kMistralParams;
+  c.format_name = "Mistral params.json";
   c.architecture = "mistral";
   PositionPlan& plan = c.plan;
   RotarySpec spec(PairLayout::kInterleaved);
@@ -147,7 +148,8 @@ Scaling ReadMetaScaling(const JsonObject& top, ModelConfig& c) {
 }
 
 void ReadMeta(const JsonObject& top, ModelConfig& c) {
-  c.format = "llama-models params.json";
+  c.format = FileFormat::kLlamaModels;
+  c.format_name = "llama-models params.json";
   c.architecture = "llama";
   PositionPlan& plan = c.plan;
   for (const char* key : {"multiple_of", "ffn_dim_multiplier"}) top.Find(key);

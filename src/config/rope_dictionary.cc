@@ -312,7 +312,72 @@ std::vector<int64_t> ReadSections(const JsonObject& rope) {
   return m.empty() ? x : m;
 }
 
+// The key that says a field of a scaling, where it is called otherwise.
+const char* KeyOf(const Scaling& scaling, const char* field) {
+  if (std::holds_alternative<NtkScaling>(scaling)) return "alpha";
+  if (std::holds_alternative<NtkMixedScaling>(scaling) && field == std::string_view("exponent")) {
+    return "mixed_b";
+  }
+  const bool proportional = std::holds_alternative<ProportionalScaling>(scaling);
+  return proportional && field == std::string_view("fraction") ? "partial_rotary_factor" : field;
+}
+
+template <class T>
+std::string Values(const T& a, const T& b) {
+  return fmt::format("{} and {}", a, b);
+}
+template <class T>
+std::string Values(const std::optional<T>& a, const std::optional<T>& b) {
+  const auto text = [](const std::optional<T>& x) {
+    return x ? fmt::format("{}", *x) : std::string("absent");
+  };
+  return text(a) + " and " + text(b);
+}
+template <class T>
+std::string Values(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return fmt::format("a list of {} and of {}", a.size(), b.size());
+  const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin());
+  return fmt::format("{} and {} at entry {}", *x, *y, x - a.begin());
+}
+
+template <class T>
+std::string Differs(const char* key, const T& a, const T& b) {
+  return a == b ? std::string() : fmt::format("{} is {}", key, Values(a, b));
+}
+
+std::string ScalingDifference(const Scaling& a, const Scaling& b) {
+  if (a.index() != b.index()) {
+    return fmt::format("rope_type is that of {} and of {}", InfoOf(a).name, InfoOf(b).name);
+  }
+  std::string out;
+  std::visit(
+      [&]<class S>(const S& s) {
+        const S& t = std::get<S>(b);
+        VisitFields<S>([&](const auto& field) {
+          if (!out.empty()) return;
+          out = Differs(KeyOf(a, field.name), s.*field.member, t.*field.member);
+        });
+      },
+      a);
+  return out;
+}
+
 }  // namespace
+
+std::string Difference(const RopeDictionary& old, const RopeDictionary& now) {
+  std::string out = ScalingDifference(old.scaling, now.scaling);
+  const auto check = [&](const char* key, const auto& a, const auto& b) {
+    if (out.empty()) out = Differs(key, a, b);
+  };
+  check("original_max_position_embeddings", old.original, now.original);
+  check("mrope_section", old.sections, now.sections);
+  if (old.theta) check("rope_theta", old.theta, now.theta);
+  if (old.partial) check("partial_rotary_factor", old.partial, now.partial);
+  if (old.max_position) check("max_position_embeddings", old.max_position, now.max_position);
+  if (old.interleaved) check("mrope_interleaved", old.interleaved, now.interleaved);
+  if (old.query_beta) check("llama_4_scaling_beta", old.query_beta, now.query_beta);
+  return out;
+}
 
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {
   RopeDictionary out;

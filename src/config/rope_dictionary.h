@@ -32,6 +32,11 @@ struct RopeContext {
   bool allow_unknown = false;
 };
 
+// What two dictionaries that stand for the same differ in, by key: "factor is 4 and 8"; empty where
+// they say the same. What the second alone says (rope_theta, which older files have beside the
+// dictionary) is no difference.
+std::string Difference(const RopeDictionary& old, const RopeDictionary& now);
+
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context);
 
 // int(head_dim * factor), as transformers computes it; Error unless even and in 2 .. head_dim.

@@ -207,11 +207,7 @@ const RotarySpec& OnlyRotation(const PositionPlan& plan) {
   for (const LayerPlan& layer : plan.layers) {
     if (!layer.rotation || HasLocalBase(plan, layer)) continue;
     if (first == nullptr) first = &*layer.rotation;
-    const RotarySpec& spec = *layer.rotation;
-    if (spec.base != first->base || spec.rotary_dim != first->rotary_dim ||
-        spec.head_dim != first->head_dim || spec.first_dim != first->first_dim ||
-        spec.trained_length != first->trained_length ||
-        Describe(spec.scaling) != Describe(first->scaling)) {
+    if (*layer.rotation != *first) {
       throw Error(ErrorCode::kUnsupported,
                   "the layers of this model rotate in more than one way; "
                   "one setting for all of them would be wrong");

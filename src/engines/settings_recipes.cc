@@ -17,14 +17,19 @@ constexpr char kNeedsTensor[] =
     "No flag can say it: llama.cpp takes such frequencies only from the tensor rope_freqs.weight "
     "inside the GGUF file. ";
 
-// Of a scaling that no engine knows by name.
-std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
+RotarySpec SpecOf(const Scaling& scaling, const SettingsTarget& target) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = target.rotary_dim;
   spec.base = target.base;
   spec.trained_length = target.trained_length;
   spec.scaling = scaling;
-  return DivisorsOf(spec, Resolve(spec, target.target_length), kZeroInDictionaries);
+  return spec;
+}
+
+// Of a scaling that no engine knows by name.
+std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
+  return DivisorsOf(SpecOf(scaling, target), Resolve(SpecOf(scaling, target), target.target_length),
+                    kZeroInDictionaries);
 }
 
 // Hugging Face's longrope with the same list twice is a static list of divisors; an
@@ -265,6 +270,22 @@ Recipe Make(const LongRopeScaling& s, const SettingsTarget& t) {
       "and "
       "rope_factors_short.weight inside the GGUF file, which its converter writes for Phi-3.";
   return r;
+}
+
+// A method that no engine knows by name, as the divisors and the amplitude that it comes to.
+template <class S>
+Recipe Make(const S& s, const SettingsTarget& t) {
+  const MethodInfo& info = InfoOf(s);
+  Recipe r = FromDivisors(Divisors(s, t), t, info.title);
+  const double amplitude = Resolve(SpecOf(s, t), t.target_length).amplitude;
+  if (amplitude != 1) {
+    r.rope["attention_factor"] = amplitude;
+    r.vllm_rope["short_mscale"] = r.vllm_rope["long_mscale"] = amplitude;
+    for (std::string* note : {&r.hf_note, &r.vllm_note}) {
+      *note += fmt::format(" Its amplitude is {:.10g}.", amplitude);
+    }
+  }
+  return info.length_dependent ? Fixed(r, info.title, t) : r;
 }
 
 }  // namespace

@@ -87,8 +87,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     int& load = load_of_.emplace_back(-1);
     if (!layer.map) continue;
     const auto same = [&](const Load& other) {
-      return other.rotation == layer.rotation &&
-             Describe(*other.turn.map()) == Describe(*layer.map);
+      return other.rotation == layer.rotation && other.turn.map() == layer.map;
     };
     const auto found = std::find_if(loads_.begin(), loads_.end(), same);
     load = static_cast<int>(found - loads_.begin());

@@ -219,7 +219,7 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType comp
   if (!files.config.not_runnable.empty()) {
     throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
   }
-  const internal::Naming naming = files.config.format.starts_with("GGUF")
+  const internal::Naming naming = files.config.format == FileFormat::kGguf
                                       ? internal::Naming::kGguf
                                       : internal::Naming::kHuggingFace;
   using Id = internal::TensorId;

@@ -9,67 +9,23 @@
 #include <cmath>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/relative/distance_bias.h"
 #include "src/base/did_you_mean.h"
 
 namespace ropewalk {
 namespace {
 
-// Encodings of the library that are no methods: a model learns with one from the start. tests/cli
-// holds the list against the pages of docs/.
+// Encodings of the library that are no methods, beside those of DistanceBiases(): a model learns
+// with one from the start. tests/cli holds the list against the pages of docs/.
 constexpr const char* kTrainedEncodings[] = {
-    "alibi",     "complex-order",  "convolutional",  "cope",       "deberta",
-    "digits",    "fire",           "floater",        "fope",       "forgetting-gate",
-    "kerple",    "learned",        "multiplicative", "nope",       "pope",
-    "recurrent", "sandwich",       "shaw",           "sinusoidal", "swin",
-    "t5",        "transformer-xl", "tupe",           "xpos"};
-
-using Settings = std::map<std::string, int64_t>;
+    "complex-order", "convolutional",   "cope",    "deberta",        "digits", "fire", "floater",
+    "fope",          "forgetting-gate", "learned", "multiplicative", "nope",   "pope", "recurrent",
+    "shaw",          "sinusoidal",      "swin",    "transformer-xl", "tupe",   "xpos"};
 
 [[noreturn]] void Refuse(ErrorCode code, const std::string& message) { throw Error(code, message); }
 
-int64_t Get(const Settings& settings, const char* key, int64_t otherwise) {
-  const auto found = settings.find(key);
-  return found == settings.end() ? std::max<int64_t>(1, otherwise) : found->second;
-}
-
-// Su 2023: a quarter to a half of the trained length.
-DistanceMap MakeRerope(const Settings& s, int64_t known, int64_t) {
-  return Rerope{Get(s, "window", known / 2)};
-}
-
-// window + (target - 1 - window) / factor < known
-DistanceMap MakeLeakyRerope(const Settings& s, int64_t known, int64_t target) {
-  const int64_t window = Get(s, "window", known / 2);
-  const int64_t room = std::max<int64_t>(1, known - window);
-  return LeakyRerope{window, Get(s, "factor", (target - window + room - 1) / room)};
-}
-
-// The smallest group that keeps every distance known.
-DistanceMap MakeSelfExtend(const Settings& s, int64_t known, int64_t target) {
-  SelfExtend m{Get(s, "window", known / 4), 1};
-  const int64_t room = std::max<int64_t>(1, known - m.window);
-  m.group = std::max<int64_t>(1, (target - m.window) / room);
-  while (m.group < target && LargestRelativePosition(m, target) >= static_cast<double>(known)) {
-    ++m.group;
-  }
-  m.group = Get(s, "group", m.group);
-  return m;
-}
-
-DistanceMap MakeDualChunk(const Settings& s, int64_t known, int64_t) {
-  const int64_t chunk = Get(s, "chunk", known / 4 * 3);
-  return DualChunk{chunk, Get(s, "limit", std::min(known - 1, 2 * chunk))};
-}
-
-DistanceMap MakeSinks(const Settings& s, int64_t known, int64_t) {
-  const int64_t sinks = Get(s, "sinks", std::min<int64_t>(4, known / 2));
-  return AttentionSinks{sinks, Get(s, "window", known - sinks)};
-}
-
 // Whether the method's scaling has a factor of its own.
-bool HasFactor(const MethodInfo& scaling) {
-  return Describe(scaling.make(2)) != Describe(scaling.make(3));
-}
+bool HasFactor(const MethodInfo& scaling) { return scaling.make(2) != scaling.make(3); }
 
 const MethodPart* FindPart(const std::string& name) {
   for (const MethodPart& part : MethodParts()) {
@@ -91,8 +47,11 @@ const MethodInfo* FindScaling(const std::string& name) {
   for (const MethodPart& part : MethodParts()) names.emplace_back(part.name);
   std::string plain = name;  // "Transformer_XL"
   for (char& c : plain) c = c == '_' ? '-' : static_cast<char>(std::tolower(c & 0x7f));
-  const bool trained = std::find(std::begin(kTrainedEncodings), std::end(kTrainedEncodings),
-                                 plain) != std::end(kTrainedEncodings);
+  const auto& biases = DistanceBiases();
+  const bool trained =
+      std::find(std::begin(kTrainedEncodings), std::end(kTrainedEncodings), plain) !=
+          std::end(kTrainedEncodings) ||
+      std::any_of(biases.begin(), biases.end(), [&](const auto& b) { return plain == b.name; });
   Refuse(ErrorCode::kInvalidArgument,
          fmt::format("method: got \"{}\"{}; expected one of {}; or several joined by +", name,
                      trained ? ", which is trained with the model: it cannot be swapped into one "
@@ -176,18 +135,12 @@ void SetTemperature(const QueryTemperature& temperature, PositionPlan& plan) {
 }  // namespace
 
 const std::vector<MethodPart>& MethodParts() {
-  static const std::vector<MethodPart> parts = {
-      {"rerope", "ReRoPE", "Su 2023, kexue.fm/archives/9708", {"window"}, MakeRerope},
-      {"leaky-rerope",
-       "leaky ReRoPE",
-       "Su 2023, kexue.fm/archives/9708",
-       {"window", "factor"},
-       MakeLeakyRerope},
-      {"self-extend", "Self-Extend", "arXiv 2401.01325", {"window", "group"}, MakeSelfExtend},
-      {"dual-chunk", "dual chunk attention", "arXiv 2402.17463", {"chunk", "limit"}, MakeDualChunk},
-      {"sinks", "window and attention sinks", "arXiv 2309.17453", {"sinks", "window"}, MakeSinks},
-      {"log-n", "log-n attention", "Su 2021, kexue.fm/archives/8823", {"length"}, nullptr},
-  };
+  static const std::vector<MethodPart> parts = [] {
+    std::vector<MethodPart> list = DistanceMaps();
+    list.push_back(
+        {"log-n", "log-n attention", "Su 2021, kexue.fm/archives/8823", {"length"}, nullptr});
+    return list;
+  }();
   return parts;
 }
 
@@ -262,7 +215,7 @@ std::string PositionMethod::source() const {
 
 bool PositionMethod::uses_factor() const {
   constexpr int64_t kAny = 4096;
-  return Describe(2, kAny) != Describe(3, kAny);
+  return ScalingFor(2) != ScalingFor(3) || MapFor(2, kAny) != MapFor(3, kAny);
 }
 
 Scaling PositionMethod::ScalingFor(double factor) const {
@@ -288,7 +241,9 @@ std::optional<DistanceMap> PositionMethod::MapFor(double factor, int64_t trained
 
 std::optional<QueryTemperature> PositionMethod::TemperatureFor(int64_t trained_length) const {
   if (temperature_.part == nullptr) return std::nullopt;
-  const int64_t length = Get(temperature_.settings, "length", trained_length);
+  const auto given = temperature_.settings.find("length");
+  const int64_t length =
+      given != temperature_.settings.end() ? given->second : std::max<int64_t>(1, trained_length);
   if (length < 2) {
     Refuse(ErrorCode::kInvalidArgument,
            fmt::format("method {}: expected a trained length of 2 tokens or more, got {}; give "

@@ -5,53 +5,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <initializer_list>
 #include <numbers>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
+#include "src/plan/facts.h"
 #include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
 
-bool SameBits(const std::vector<DoubleDouble>& a, const std::vector<DoubleDouble>& b) {
-  return std::equal(
-      a.begin(), a.end(), b.begin(), b.end(),
-      [](const DoubleDouble& x, const DoubleDouble& y) { return x.hi == y.hi && x.lo == y.lo; });
-}
-
-// Rotates the same elements by the same angles.
+// Rotates the same elements by the same angles, wherever these come from.
 bool SameRotation(const ResolvedRotation& a, const ResolvedRotation& b) {
-  return a.spec.layout == b.spec.layout && a.spec.head_dim == b.spec.head_dim &&
-         a.spec.rotary_dim == b.spec.rotary_dim && a.spec.first_dim == b.spec.first_dim &&
-         SameBits(a.frequencies.inv_freq, b.frequencies.inv_freq) &&
-         a.frequencies.inv_freq_f32 == b.frequencies.inv_freq_f32 &&
-         a.frequencies.amplitude == b.frequencies.amplitude &&
-         a.frequencies.softmax_multiplier == b.frequencies.softmax_multiplier &&
-         a.frequencies.axis == b.frequencies.axis && a.frequencies.axes == b.frequencies.axes &&
-         a.frequencies.log_decay == b.frequencies.log_decay &&
-         a.frequencies.decay_centre == b.frequencies.decay_centre &&
-         a.spec.rotated_heads == b.spec.rotated_heads;
-}
-
-bool SameTemperature(const std::optional<QueryTemperature>& a,
-                     const std::optional<QueryTemperature>& b) {
-  if (!a || !b) return !a && !b;
-  return a->kind == b->kind && a->beta == b->beta && a->period == b->period &&
-         a->offset == b->offset;
-}
-
-bool SameMap(const std::optional<DistanceMap>& a, const std::optional<DistanceMap>& b) {
-  if (!a || !b) return !a && !b;
-  return Describe(*a) == Describe(*b);  // says every number
-}
-
-bool SameLayer(const ResolvedLayer& a, const ResolvedLayer& b) {
-  return a.rotation == b.rotation && a.window_tokens == b.window_tokens &&
-         a.chunk_tokens == b.chunk_tokens && SameTemperature(a.temperature, b.temperature) &&
-         SameMap(a.map, b.map) && a.recurrent == b.recurrent && a.bias == b.bias;
+  RotarySpec spec = a.spec;
+  spec.base = b.spec.base;
+  spec.trained_length = b.spec.trained_length;
+  spec.scaling = b.spec.scaling;
+  spec.dialect = b.spec.dialect;
+  spec.axes = b.spec.axes;
+  spec.xpos = b.spec.xpos;
+  return spec == b.spec && a.frequencies == b.frequencies;
 }
 
 // The exact frequencies rounded to float32, so that a file that stores divisors in float32 hashes
@@ -80,37 +53,6 @@ void HashRotation(const ResolvedRotation& rotation, Hasher& hasher) {
   }
 }
 
-struct HashMap {
-  Hasher& hasher;
-  void operator()(const Rerope& m) const { Add({m.window}); }
-  void operator()(const LeakyRerope& m) const { Add({m.window, m.factor}); }
-  void operator()(const SelfExtend& m) const { Add({m.window, m.group}); }
-  void operator()(const DualChunk& m) const { Add({m.chunk, m.limit}); }
-  void operator()(const AttentionSinks& m) const { Add({m.sinks, m.window}); }
-  void Add(std::initializer_list<int64_t> numbers) const {
-    for (const int64_t number : numbers) hasher.UpdateValue(number);
-  }
-};
-
-void HashLayerRest(const ResolvedLayer& layer, Hasher& hasher) {
-  if (layer.chunk_tokens > 0) {
-    hasher.UpdateValue('c');
-    hasher.UpdateValue(layer.chunk_tokens);
-  }
-  if (layer.temperature) {
-    hasher.UpdateValue('t');
-    hasher.UpdateValue(static_cast<uint8_t>(layer.temperature->kind));
-    hasher.UpdateValue(static_cast<float>(layer.temperature->beta));
-    hasher.UpdateValue(layer.temperature->period);
-    hasher.UpdateValue(layer.temperature->offset);
-  }
-  if (layer.map) {
-    hasher.UpdateValue('d');
-    hasher.UpdateValue(static_cast<uint8_t>(layer.map->index()));
-    std::visit(HashMap{hasher}, *layer.map);
-  }
-}
-
 std::string HashPlan(const ResolvedPlan& plan) {
   std::vector<std::string> biases;  // each once, whatever the number of layers
   for (const LayerBias& bias : plan.biases) {
@@ -121,12 +63,12 @@ std::string HashPlan(const ResolvedPlan& plan) {
   Hasher hasher;
   hasher.UpdateValue(static_cast<int64_t>(plan.layers.size()));
   for (const ResolvedLayer& layer : plan.layers) {
-    hasher.UpdateValue(layer.window_tokens);
+    internal::HashFacts(layer, internal::Hashed::kAlways, hasher);
     hasher.UpdateValue(static_cast<uint8_t>(layer.rotation >= 0));
     if (layer.rotation >= 0) {
       HashRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)], hasher);
     }
-    HashLayerRest(layer, hasher);
+    internal::HashFacts(layer, internal::Hashed::kWhereSet, hasher);
     if (layer.bias >= 0) {
       hasher.UpdateValue('b');
       hasher.Update(biases[static_cast<std::size_t>(layer.bias)]);
@@ -187,14 +129,6 @@ std::string DescribeRotation(const ResolvedRotation& rotation) {
   return text;
 }
 
-std::string DescribeTemperature(const QueryTemperature& t) {
-  if (t.kind == QueryTemperature::Kind::kLogN) {
-    return fmt::format("queries times max(1, ln(n + 1) / ln {})", t.period);
-  }
-  return fmt::format("queries times 1 + {} ln(1 + floor((n + {}) / {}))", t.beta, t.offset,
-                     t.period);
-}
-
 void CheckLayer(const LayerPlan& layer, std::size_t i) {
   const auto fail = [&](const std::string& what) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("plan: layer {}: {}", i, what));
@@ -231,11 +165,9 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   }
 }
 
-// Whether a note says what the layers have in the place of a rotation.
-bool HasOther(const std::vector<std::string>& notes) {
-  return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-    return note.starts_with("no rotation: ") && !note.starts_with("no rotation: no positions");
-  });
+// Whether something else tells the layers where a token stands.
+bool HasOther(OtherEncoding other) {
+  return other != OtherEncoding::kNone && other != OtherEncoding::kNoPositions;
 }
 
 std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, bool other) {
@@ -248,14 +180,8 @@ std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, 
   if (layer.bias >= 0) {
     text += ", scores plus " + Describe(plan.biases[static_cast<std::size_t>(layer.bias)]);
   }
-  if (layer.window_tokens > 0) {
-    text += fmt::format(", sliding window of {} tokens", layer.window_tokens);
-  }
-  if (layer.chunk_tokens > 0) {
-    text += fmt::format(", attention within chunks of {} tokens", layer.chunk_tokens);
-  }
-  if (layer.map) text += ", distances through " + Describe(*layer.map);
-  if (layer.temperature) text += ", " + DescribeTemperature(*layer.temperature);
+  const std::string facts = Describe(static_cast<const LayerFacts&>(layer));
+  if (!facts.empty()) text += ", " + facts;
   return text;
 }
 
@@ -325,11 +251,7 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
     const LayerPlan& layer = plan.layers[i];
     CheckLayer(layer, i);
     ResolvedLayer resolved;
-    resolved.window_tokens = layer.window_tokens;
-    resolved.chunk_tokens = layer.chunk_tokens;
-    resolved.temperature = layer.temperature;
-    resolved.map = layer.map;
-    resolved.recurrent = layer.recurrent;
+    static_cast<LayerFacts&>(resolved) = layer;
     if (layer.rotation) {
       ResolvedRotation rotation{*layer.rotation, Resolve(*layer.rotation, length)};
       const auto same = std::find_if(
@@ -372,11 +294,11 @@ std::string Describe(const PositionPlan& plan, int64_t length) {
     const ResolvedLayer& layer = resolved.layers[first];
     std::vector<int64_t> alike;
     for (std::size_t l = first; l < resolved.layers.size(); ++l) {
-      if (!SameLayer(resolved.layers[l], layer)) continue;
+      if (resolved.layers[l] != layer) continue;
       told[l] = true;
       alike.push_back(static_cast<int64_t>(l));
     }
-    text += "  " + LayerNames(alike) + ": " + DescribeLayer(resolved, layer, HasOther(plan.notes)) +
+    text += "  " + LayerNames(alike) + ": " + DescribeLayer(resolved, layer, HasOther(plan.other)) +
             '\n';
   }
   for (const std::string& note : plan.notes) text += "  note: " + note + '\n';

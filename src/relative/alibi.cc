@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ropewalk/base/dtype.h"
+#include "src/relative/bias_row.h"
 #include "src/relative/check.h"
 
 namespace ropewalk {
@@ -75,6 +76,20 @@ class Bfloat16Alibi final : public PairFunction {
   double scale_;
 };
 
+std::vector<int64_t> Learned(const AlibiBias& /*alibi*/, int64_t heads) { return {heads}; }
+
+ScoreForm LowerAlibi(const AlibiBias& alibi, int64_t heads, int64_t max_distance) {
+  if (alibi.bfloat16) return alibi.LowerInBfloat16(heads);
+  return alibi.Lower(heads, max_distance);
+}
+
+std::vector<double> BackwardAlibi(const AlibiBias& alibi, const ScoreForm& gradient) {
+  if (alibi.slopes.empty() || alibi.bfloat16) {
+    internal::Refuse("bias.values: expected learned slopes, got none");
+  }
+  return alibi.Backward(std::get<SlopeForm>(gradient));
+}
+
 }  // namespace
 
 std::vector<double> AlibiSlopesOf(AlibiSlopes rule, int64_t heads, double max_bias) {
@@ -124,6 +139,17 @@ std::vector<double> AlibiBias::Backward(const SlopeForm& gradient) const {
     d[h] *= scale;
   }
   return d;
+}
+
+template <>
+internal::BiasRow<AlibiBias> internal::BiasRowOf() {
+  return {.name = "alibi",
+          .title = "ALiBi",
+          .source = "arXiv 2108.12409",
+          .learned_optional = true,
+          .learned = Learned,
+          .lower = LowerAlibi,
+          .backward = BackwardAlibi};
 }
 
 }  // namespace ropewalk

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "src/relative/bias_row.h"
 #include "src/relative/distance_table.h"
 
 namespace ropewalk {
@@ -21,6 +22,14 @@ void CheckParameters(const KerpleBias& kerple, int64_t heads) {
                        std::to_string(kerple.r2[h]));
     }
   }
+}
+
+std::vector<int64_t> Learned(const KerpleBias& /*kerple*/, int64_t heads) { return {heads, heads}; }
+
+std::vector<double> BackwardKerple(const KerpleBias& kerple, const ScoreForm& gradient) {
+  KerpleBias::Gradient g = kerple.Backward(std::get<DistanceForm>(gradient));
+  g.r1.insert(g.r1.end(), g.r2.begin(), g.r2.end());
+  return g.r1;
 }
 
 }  // namespace
@@ -57,6 +66,17 @@ KerpleBias::Gradient KerpleBias::Backward(const DistanceForm& gradient) const {
                                 }
                               });
   return g;
+}
+
+template <>
+internal::BiasRow<KerpleBias> internal::BiasRowOf() {
+  return {.name = "kerple",
+          .title = "KERPLE",
+          .source = "arXiv 2205.09921",
+          .learned_optional = false,
+          .learned = Learned,
+          .lower = LowerOf,
+          .backward = BackwardKerple};
 }
 
 }  // namespace ropewalk

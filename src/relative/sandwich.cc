@@ -3,9 +3,19 @@
 #include <cmath>
 #include <vector>
 
+#include "src/relative/bias_row.h"
 #include "src/relative/distance_table.h"
 
 namespace ropewalk {
+namespace {
+
+std::vector<int64_t> Learned(const SandwichBias& /*sandwich*/, int64_t /*heads*/) { return {}; }
+
+std::vector<double> BackwardNothing(const SandwichBias& /*sandwich*/, const ScoreForm& /*d*/) {
+  return {};
+}
+
+}  // namespace
 
 DistanceForm SandwichBias::Lower(int64_t heads, int64_t max_distance) const {
   internal::CheckLowering("SandwichBias", heads, max_distance);
@@ -23,6 +33,17 @@ DistanceForm SandwichBias::Lower(int64_t heads, int64_t max_distance) const {
                                     [&](int64_t h, int64_t distance) {
                                       return sums[std::abs(distance)] * heads / (8.0 * (h + 1));
                                     });
+}
+
+template <>
+internal::BiasRow<SandwichBias> internal::BiasRowOf() {
+  return {.name = "sandwich",
+          .title = "Sandwich",
+          .source = "arXiv 2212.10356",
+          .learned_optional = true,
+          .learned = Learned,
+          .lower = LowerOf,
+          .backward = BackwardNothing};
 }
 
 }  // namespace ropewalk

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "src/relative/bias_row.h"
 #include "src/relative/distance_table.h"
 
 namespace ropewalk {
@@ -40,6 +41,12 @@ int64_t BucketOf(const T5Bias& t5, const Side& side, int64_t distance) {
 
 int64_t HeadsOf(const T5Bias& t5) { return static_cast<int64_t>(t5.embedding.size()) / t5.buckets; }
 
+std::vector<int64_t> Learned(const T5Bias& t5, int64_t heads) { return {t5.buckets * heads}; }
+
+std::vector<double> BackwardT5(const T5Bias& t5, const ScoreForm& gradient) {
+  return t5.Backward(std::get<DistanceForm>(gradient));
+}
+
 }  // namespace
 
 int64_t T5Bias::Bucket(int64_t distance) const { return BucketOf(*this, SideOf(*this), distance); }
@@ -71,6 +78,17 @@ std::vector<double> T5Bias::Backward(const DistanceForm& gradient) const {
                                 d[BucketOf(*this, side, distance) * heads + h] += number;
                               });
   return d;
+}
+
+template <>
+internal::BiasRow<T5Bias> internal::BiasRowOf() {
+  return {.name = "t5",
+          .title = "T5 buckets",
+          .source = "arXiv 1910.10683",
+          .learned_optional = false,
+          .learned = Learned,
+          .lower = LowerOf,
+          .backward = BackwardT5};
 }
 
 }  // namespace ropewalk

@@ -1,4 +1,4 @@
-// Which dialect has a formula for which method, and their names.
+// The names of the dialects, and the check that one has a formula for a method.
 #include <iterator>
 
 #include "ropewalk/base/error.h"
@@ -9,47 +9,6 @@ namespace {
 
 constexpr const char* kNames[] = {"native",   "paper",    "hf",       "vllm",
                                   "llamacpp", "megatron", "yarn_repo"};
-
-constexpr unsigned Bit(Dialect d) { return 1u << static_cast<unsigned>(d); }
-constexpr unsigned kPaper = Bit(Dialect::kPaper), kHf = Bit(Dialect::kHuggingFace),
-                   kVllm = Bit(Dialect::kVllm), kLlamaCpp = Bit(Dialect::kLlamaCpp),
-                   kMegatron = Bit(Dialect::kMegatron), kYarnRepo = Bit(Dialect::kYarnRepo),
-                   kAll = kPaper | kHf | kVllm | kLlamaCpp | kMegatron | kYarnRepo;
-
-struct Who {
-  unsigned dialects;
-  const char* instead;  // what to do where there is none
-};
-
-// NTK-aware is a changed base to Hugging Face and Megatron, which is why they need no formula.
-struct Formula {
-  Who operator()(const NoScaling&) const { return {kAll, ""}; }
-  Who operator()(const LinearScaling&) const { return {kAll, ""}; }
-  Who operator()(const BaseScaling&) const { return {kAll, ""}; }
-  Who operator()(const NtkScaling&) const {
-    return {kPaper | kVllm | kLlamaCpp | kYarnRepo, "; change the base instead"};
-  }
-  Who operator()(const NtkFixedScaling&) const { return {kPaper | kVllm, ""}; }
-  Who operator()(const NtkMixedScaling&) const { return {kPaper | kVllm, ""}; }
-  Who operator()(const DynamicNtkScaling&) const { return {kPaper | kHf | kVllm | kYarnRepo, ""}; }
-  Who operator()(const DynamicLinearScaling&) const { return {kYarnRepo | kMegatron, ""}; }
-  Who operator()(const QwenNtkScaling&) const { return {0, ""}; }
-  Who operator()(const ByPartsScaling&) const {
-    return {kPaper, "; the yarn repository's is the method by-parts-repo"};
-  }
-  Who operator()(const ByPartsRepoScaling&) const {
-    return {kYarnRepo, "; the paper's is the method by-parts"};
-  }
-  Who operator()(const YarnScaling&) const { return {kAll, ""}; }
-  Who operator()(const DynamicYarnScaling&) const { return {kYarnRepo, ""}; }
-  Who operator()(const Llama3Scaling&) const { return {kAll & ~(kPaper | kYarnRepo), ""}; }
-  Who operator()(const LongRopeScaling&) const { return {kPaper | kHf | kVllm | kLlamaCpp, ""}; }
-  Who operator()(const ProportionalScaling&) const {
-    return {kPaper | kHf | kVllm | kLlamaCpp, ""};
-  }
-  Who operator()(const HopeScaling&) const { return {kPaper, ""}; }
-  Who operator()(const ExplicitScaling&) const { return {kLlamaCpp, ""}; }
-};
 
 }  // namespace
 
@@ -69,8 +28,10 @@ namespace internal {
 
 void CheckDialect(const RotarySpec& spec) {
   if (spec.dialect == Dialect::kNative) return;
-  const Who who = std::visit(Formula{}, spec.scaling);
-  if ((who.dialects & Bit(spec.dialect)) != 0) return;
+  const Dialects who = std::visit(
+      [](const auto& s) -> Dialects { return RowOf<std::decay_t<decltype(s)>>().dialects; },
+      spec.scaling);
+  if ((who.bits & Bit(spec.dialect)) != 0) return;
   throw Error(ErrorCode::kUnsupported, std::string("rotary: ") + Name(spec.dialect) +
                                            " has no formula for " + Describe(spec.scaling) +
                                            who.instead);

@@ -26,28 +26,16 @@ void CheckDims(const RotarySpec& spec) {
                std::to_string(d) + ") must lie within the head of " +
                std::to_string(spec.head_dim));
   }
-  if (!(spec.base > 1 && std::isfinite(spec.base))) {
-    BadScaling("base must be a number above 1, got " + std::to_string(spec.base));
+  if (!(spec.base >= 1 && std::isfinite(spec.base))) {
+    BadScaling("base must be a number of at least 1, got " + std::to_string(spec.base));
   }
-}
-
-bool NeedsTrainedLength(const Scaling& scaling) {
-  return !(std::holds_alternative<NoScaling>(scaling) ||
-           std::holds_alternative<LinearScaling>(scaling) ||
-           std::holds_alternative<NtkScaling>(scaling) ||
-           std::holds_alternative<NtkFixedScaling>(scaling) ||
-           std::holds_alternative<NtkMixedScaling>(scaling) ||
-           std::holds_alternative<ProportionalScaling>(scaling) ||
-           std::holds_alternative<BaseScaling>(scaling) ||
-           std::holds_alternative<ExplicitScaling>(scaling));
 }
 
 // Nothing is scaled by a factor that was forgotten.
 void CheckFactor(const RotarySpec& spec) {
   const double factor = FactorOf(spec.scaling);
   if (factor == 0) {
-    const std::string words = Describe(spec.scaling);
-    BadScaling(words.substr(0, words.find('(')) +
+    BadScaling(std::string(InfoOf(spec.scaling).name) +
                ": factor is required and not set: the target length over the trained length, "
                "such as 4 (1 scales nothing)");
   }
@@ -56,51 +44,6 @@ void CheckFactor(const RotarySpec& spec) {
                std::to_string(factor));
   }
 }
-
-struct Dispatch {
-  const RotarySpec& spec;
-  int64_t length;
-  Frequencies operator()(const NoScaling&) const { return internal::ResolveNone(spec); }
-  Frequencies operator()(const LinearScaling& s) const { return internal::ResolveLinear(s, spec); }
-  Frequencies operator()(const NtkScaling& s) const { return internal::ResolveNtk(s, spec); }
-  Frequencies operator()(const NtkFixedScaling& s) const {
-    return internal::ResolveNtkFixed(s, spec);
-  }
-  Frequencies operator()(const NtkMixedScaling& s) const {
-    return internal::ResolveNtkMixed(s, spec);
-  }
-  Frequencies operator()(const DynamicLinearScaling& s) const {
-    return internal::ResolveDynamicLinear(s, spec, length);
-  }
-  Frequencies operator()(const QwenNtkScaling& s) const {
-    return internal::ResolveQwen(s, spec, length);
-  }
-  Frequencies operator()(const DynamicYarnScaling& s) const {
-    return internal::ResolveDynamicYarn(s, spec, length);
-  }
-  Frequencies operator()(const ProportionalScaling& s) const {
-    return internal::ResolveProportional(s, spec);
-  }
-  Frequencies operator()(const HopeScaling& s) const { return internal::ResolveHope(s, spec); }
-  Frequencies operator()(const BaseScaling& s) const { return internal::ResolveBase(s, spec); }
-  Frequencies operator()(const DynamicNtkScaling& s) const {
-    return internal::ResolveDynamic(s, spec, length);
-  }
-  Frequencies operator()(const ByPartsScaling& s) const {
-    return internal::ResolveByParts(s, spec);
-  }
-  Frequencies operator()(const ByPartsRepoScaling& s) const {
-    return internal::ResolveByPartsRepo(s, spec);
-  }
-  Frequencies operator()(const YarnScaling& s) const { return internal::ResolveYarn(s, spec); }
-  Frequencies operator()(const Llama3Scaling& s) const { return internal::ResolveLlama3(s, spec); }
-  Frequencies operator()(const LongRopeScaling& s) const {
-    return internal::ResolveLongRope(s, spec, length);
-  }
-  Frequencies operator()(const ExplicitScaling& s) const {
-    return internal::ResolveExplicit(s, spec);
-  }
-};
 
 // xPos (arXiv 2212.10554, section 3.2): zeta_i = (2i/d + gamma) / (1 + gamma).
 void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
@@ -120,12 +63,13 @@ void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
 
 Frequencies internal::ResolveScaling(const RotarySpec& spec, int64_t length) {
   CheckFactor(spec);
-  if (NeedsTrainedLength(spec.scaling) && spec.trained_length < 1) {
+  if (InfoOf(spec.scaling).needs_trained_length && spec.trained_length < 1) {
     BadScaling(Describe(spec.scaling) +
                " needs trained_length, the length in tokens the model was trained at");
   }
   CheckDialect(spec);
-  Frequencies out = std::visit(Dispatch{spec, length}, spec.scaling);
+  Frequencies out =
+      std::visit([&](const auto& s) { return ResolveAs(s, spec, length); }, spec.scaling);
   if (!(out.amplitude > 0 && std::isfinite(out.amplitude))) {
     BadScaling("the amplitude (attention_factor, mscale) must be positive, got " +
                std::to_string(out.amplitude));

@@ -83,7 +83,7 @@ TEST(Gguf, LlamaEqualsItsHuggingFaceFolder) {
   tiny.WriteFolder(folder / "hf");
   Header(tiny).Write(folder / "model.gguf", ToGguf(tiny.Weights(), tiny, true));
   const ModelFiles hf = OpenModel(folder / "hf"), gguf = OpenModel(folder / "model.gguf");
-  EXPECT_EQ(gguf.config.format, "GGUF v3");
+  EXPECT_EQ(gguf.config.format_name, "GGUF v3");
   EXPECT_THAT(gguf.config.plan.notes, Contains(HasSubstr("permuted at load")));
   for (const int64_t length : {10, 64, 65, 1000}) {
     EXPECT_EQ(Resolve(gguf.config.plan, length).hash, Resolve(hf.config.plan, length).hash);

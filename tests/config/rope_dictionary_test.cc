@@ -2,13 +2,112 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "ropewalk/base/error.h"
 #include "ropewalk/config/config.h"
+#include "src/config/rope_dictionary.h"
 
 namespace ropewalk {
 namespace {
 
+using nlohmann::json;
 using testing::HasSubstr;
+
+ModelConfig WithBoth(const json& scaling, const json& parameters) {
+  json config = json::parse(
+      R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 4096,
+          "rope_theta": 10000.0})");
+  config["rope_scaling"] = scaling;
+  config["rope_parameters"] = parameters;
+  return ParseHfConfig(config.dump(), "config.json");
+}
+
+struct Dictionary {
+  const char* text;
+  std::vector<std::pair<const char*, json>> changes;  // key, another value
+};
+
+const std::vector<Dictionary>& Dictionaries() {
+  static const std::vector<Dictionary> all = {
+      {R"({"rope_type": "linear", "factor": 4})", {{"factor", 8}}},
+      {R"({"rope_type": "dynamic", "factor": 4})", {{"factor", 8}}},
+      {R"({"rope_type": "dynamic", "alpha": 4})", {{"alpha", 8}}},
+      {R"({"rope_type": "ntk", "factor": 4})", {{"factor", 8}}},
+      {R"({"rope_type": "ntk", "factor": 4, "mixed_b": 0.75})", {{"factor", 8}, {"mixed_b", 0.5}}},
+      {R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1024})",
+       {{"factor", 8},
+        {"beta_fast", 16},
+        {"beta_slow", 2},
+        {"truncate", false},
+        {"attention_factor", 1.5},
+        {"attn_factor", 1.5},
+        {"mscale", 0.7},
+        {"mscale_all_dim", 0.7},
+        {"original_max_position_embeddings", 2048}}},
+      {R"({"rope_type": "llama3", "factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
+           "original_max_position_embeddings": 1024})",
+       {{"factor", 8}, {"low_freq_factor", 2}, {"high_freq_factor", 8}}},
+      {R"({"rope_type": "longrope", "factor": 4, "short_factor": [1, 1, 1, 1, 1, 1, 1, 2],
+           "long_factor": [1, 1, 2, 3, 4, 5, 6, 7], "short_mscale": 1.1, "long_mscale": 1.2,
+           "original_max_position_embeddings": 1024})",
+       {{"factor", 8},
+        {"short_factor", {1, 1, 1, 1, 1, 1, 1, 3}},
+        {"long_factor", {1, 1, 2, 3, 4, 5, 6, 8}},
+        {"attention_factor", 1.5},
+        {"short_mscale", 1.2},
+        {"long_mscale", 1.3}}},
+      {R"({"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2})",
+       {{"partial_rotary_factor", 0.25}, {"factor", 4}}}};
+  return all;
+}
+
+// Transformers 5 keeps rope_scaling beside rope_parameters when it saves.
+TEST(RopeDictionary, TwoThatDifferInOneFieldAreAConflict) {
+  std::set<std::string> met, fields;
+  for (const Dictionary& d : Dictionaries()) {
+    const json base = json::parse(d.text);
+    EXPECT_NO_THROW(WithBoth(base, base)) << d.text;
+    json elsewhere = base;  // what the newer form holds beside a scaling
+    elsewhere["rope_theta"] = 10000;
+    EXPECT_NO_THROW(WithBoth(base, elsewhere)) << d.text;
+    const auto parse = [](const json& dictionary) {
+      internal::RopeContext context;
+      context.max_position = 4096;
+      return internal::ParseRope(internal::JsonObject(dictionary, "given"), context).scaling;
+    };
+    const Scaling before = parse(base);
+    for (const auto& [key, value] : d.changes) {
+      json changed = base;
+      changed[key] = value;
+      for (const bool first : {true, false}) {
+        try {
+          first ? WithBoth(changed, base) : WithBoth(base, changed);
+          ADD_FAILURE() << d.text << " and another " << key << " were accepted";
+        } catch (const Error& e) {
+          EXPECT_THAT(e.what(), HasSubstr(key + std::string(" is "))) << d.text;
+          EXPECT_THAT(e.what(), HasSubstr("remove the wrong one")) << d.text;
+        }
+      }
+      const Scaling after = parse(changed);
+      std::visit(
+          [&]<class S>(const S& s) {
+            VisitFields<S>([&](const auto& field) {
+              const std::string name = std::string(InfoOf(after).name) + "." + field.name;
+              fields.insert(name);
+              if (s.*field.member != std::get<S>(after).*field.member) met.insert(name);
+            });
+          },
+          before);
+    }
+  }
+  // A dictionary has no key for these.
+  fields.erase("yarn.softmax_mscale");
+  fields.erase("yarn.extrapolation_factor");
+  EXPECT_EQ(met, fields);
+}
 
 TEST(RopeDictionary, ReplacesScalingAndBase) {
   const PositionPlan plan =

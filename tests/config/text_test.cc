@@ -35,7 +35,7 @@ TEST(ParamsJson, Mistral) {
       "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8, "norm_eps": 1e-05,
       "sliding_window": 4096, "vocab_size": 32000})");
   EXPECT_EQ(test::Lines(v01.plan), "2 x interleaved 128/128 base 10000 window 4096");
-  EXPECT_EQ(v01.format, "Mistral params.json");
+  EXPECT_EQ(v01.format_name, "Mistral params.json");
   EXPECT_FALSE(v01.not_runnable.empty());
   EXPECT_THAT(v01.plan.notes, Contains(HasSubstr("rope_theta is absent")));
 
@@ -64,7 +64,7 @@ TEST(ParamsJson, LlamaModels) {
             "3 x interleaved 128/128 base 500000 llama3(factor 8, low_freq_factor 1, "
             "high_freq_factor 4)");
   EXPECT_EQ(v31.plan.trained_length, 8192);
-  EXPECT_EQ(v31.format, "llama-models params.json");
+  EXPECT_EQ(v31.format_name, "llama-models params.json");
   // Llama 3.2 1B: the file says no other factor than 3.1's, and needs 32.
   const ModelConfig v32 =
       Open("params.json",
@@ -124,7 +124,7 @@ MODEL_ARGS=(
 
 TEST(Megatron, LaunchScripts) {
   const ModelConfig plain = Open("llama.sh", std::string(kScript) + ")\n");
-  EXPECT_EQ(plain.format, "Megatron-LM arguments");
+  EXPECT_EQ(plain.format_name, "Megatron-LM arguments");
   EXPECT_EQ(test::Lines(plain.plan), "4 x half 128/128 base 500000");
   EXPECT_EQ(plain.kv_heads, 8);
   EXPECT_EQ(plain.feed_forward, 8192);
@@ -187,7 +187,7 @@ TEST(OpenModel, ParamsJsonInAFolder) {
   test::WriteFile(folder / "params.json", R"({"dim": 64, "n_layers": 2, "n_heads": 4})");
   const ModelFiles files =
       OpenModel(folder.path(), {.allow_unknown = false, .need_weights = false});
-  EXPECT_EQ(files.config.format, "Mistral params.json");
+  EXPECT_EQ(files.config.format_name, "Mistral params.json");
   EXPECT_THROW(Decoder::Load(files), Error);
 }
 

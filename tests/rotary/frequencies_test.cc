@@ -218,7 +218,7 @@ TEST(Frequencies, Methods) {
                          "dynamic", "dynamic-linear", "qwen",   "by-parts",  "by-parts-repo",
                          "yarn",    "dynamic-yarn",   "llama3", "hope"};
   const std::vector<std::string> without_factor = {"none", "qwen", "dynamic-yarn", "hope"};
-  ASSERT_EQ(Methods().size(), std::size(names));
+  ASSERT_GE(Methods().size(), std::size(names));  // more may follow
   for (std::size_t i = 0; i < std::size(names); ++i) {
     EXPECT_STREQ(Methods()[i].name, names[i]);
     const Scaling scaling = FindMethod(names[i]).make(4);
@@ -236,6 +236,42 @@ TEST(Frequencies, Methods) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("by-parts-repo"));
     EXPECT_THAT(e.what(), HasSubstr("yarm"));
+  }
+}
+
+// Every alternative of Scaling has a row, and what it says of itself is so.
+TEST(Frequencies, RowsOfTheScalings) {
+  ASSERT_EQ(ScalingMethods().size(), std::variant_size_v<Scaling>);
+  for (const MethodInfo& info : ScalingMethods()) {
+    const Scaling scaling = info.make(4);
+    EXPECT_STREQ(InfoOf(scaling).name, info.name);
+    EXPECT_EQ(scaling, info.make(4));
+    EXPECT_EQ(Describe(scaling).rfind(info.name, 0), 0u);
+    EXPECT_EQ(FactorOf(TrainedScaling(scaling)), 1) << info.name;
+    if (!info.by_factor) continue;
+    RotarySpec spec = Spec(64, 10000, 2048, scaling);
+    const Frequencies near = Resolve(spec, 4096), far = Resolve(spec, 8192);
+    EXPECT_EQ(near != far, info.length_dependent) << info.name;
+    spec.trained_length = 0;
+    if (info.needs_trained_length) {
+      EXPECT_THROW(Resolve(spec, 4096), Error) << info.name;
+    } else {
+      EXPECT_EQ(Resolve(spec, 4096), near) << info.name;
+    }
+  }
+}
+
+// Articles draw it: all pairs rotate alike, by one radian per token.
+TEST(Frequencies, BaseOfOne) {
+  const Frequencies f = Resolve(Spec(64, 1, 2048, NoScaling{}), 1);
+  for (std::size_t i = 0; i < f.inv_freq.size(); ++i) {
+    EXPECT_EQ(f.inv_freq[i], (DoubleDouble{1, 0}));
+    EXPECT_EQ(f.inv_freq_f32[i], 1.0f);
+  }
+  EXPECT_EQ(Resolve(Spec(64, 1, 2048, LinearScaling{4}), 1).inv_freq[31].hi, 0.25);
+  EXPECT_EQ(Resolve(Spec(64, 10000, 2048, BaseScaling{1}), 1), f);
+  for (const Scaling& ramp : {Scaling(YarnScaling{4}), Scaling(ByPartsRepoScaling{4})}) {
+    EXPECT_THROW(Resolve(Spec(64, 1, 2048, ramp), 1), Error) << Describe(ramp);
   }
 }
 
@@ -324,7 +360,7 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"before the head", With(good, [](RotarySpec& s) { s.first_dim = -1; }), 1, "within"},
       {"huge head", With(good, [](RotarySpec& s) { s.head_dim = s.rotary_dim = INT64_MAX - 1; }), 1,
        "limit"},
-      {"base 1", With(good, [](RotarySpec& s) { s.base = 1; }), 1, "base"},
+      {"base below 1", With(good, [](RotarySpec& s) { s.base = 0.5; }), 1, "base"},
       {"base nan", With(good, [&](RotarySpec& s) { s.base = nan; }), 1, "base"},
       {"length", good, 0, "length"},
       {"factor below 1", scaled(LinearScaling{0.5}), 1, "factor"},

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/relative/forms.h"
 
 namespace ropewalk::conformance {
@@ -22,6 +24,29 @@ inline const std::vector<int64_t> kGoldenPositions = {0,    1,    255,   256,   
 double Digits(float x);
 Json Numbers(std::span<const float> values);
 Json Numbers(std::span<const double> values);
+
+// A struct of settings by the names of its fields: those that every one has first, then optionals
+// that are set. Numbers of one name ("beta 1.25 0.75") are a list.
+template <class S>
+Json ParametersOf(const S& settings) {
+  Json always = Json::object(), given = Json::object();
+  const char *last = nullptr, *name_of_two = nullptr;
+  VisitFields<S>([&](const auto& field) {
+    const auto& value = settings.*field.member;
+    if constexpr (requires { value.has_value(); }) {
+      if (value) given[field.name] = *value;
+    } else if (field.written == Written::kWithPrevious) {
+      const Json first = always.at(last);
+      always.erase(last);
+      always[name_of_two] = {first, value};
+    } else {
+      always[last = field.name] = value;
+      name_of_two = field.words;
+    }
+  });
+  always.update(given);
+  return always;
+}
 
 // A tensor that a reader of the document makes for itself: element k, row-major, is
 // scale ((7 k^2 + 13 k + 17 seed) mod 61 - 30) / 32, exact in float16 for these scales.

@@ -27,21 +27,21 @@ Json Pairs(const DistanceMap& map) {
 }  // namespace
 
 void AddMapCases(std::vector<Json>& cases) {
-  const auto add = [&](const char* id, const char* method, Json parameters,
-                       const DistanceMap& map) {
+  const auto add = [&](const char* id, const DistanceMap& map) {
+    Json parameters = std::visit([](const auto& m) { return ParametersOf(m); }, map);
     cases.push_back({{"id", id},
-                     {"method", method},
+                     {"method", DistanceMaps()[map.index()].name},
                      {"parameters", std::move(parameters)},
                      {"relative", Pairs(map)},
                      {"largest_of_4096_tokens", LargestRelativePosition(map, 4096)}});
   };
-  add("rerope", "rerope", {{"window", 8}}, Rerope{8});
-  add("leaky-rerope", "leaky-rerope", {{"window", 8}, {"factor", 16}}, LeakyRerope{8, 16});
-  add("self-extend", "self-extend", {{"window", 8}, {"group", 4}}, SelfExtend{8, 4});
-  add("self-extend.odd", "self-extend", {{"window", 7}, {"group", 3}}, SelfExtend{7, 3});
-  add("dual-chunk", "dual-chunk", {{"chunk", 12}, {"limit", 15}}, DualChunk{12, 15});
-  add("dual-chunk.qwen", "dual-chunk", {{"chunk", 12}, {"limit", 16}}, DualChunk{12, 16});
-  add("sinks", "sinks", {{"sinks", 4}, {"window", 24}}, AttentionSinks{4, 24});
+  add("rerope", Rerope{8});
+  add("leaky-rerope", LeakyRerope{8, 16});
+  add("self-extend", SelfExtend{8, 4});
+  add("self-extend.odd", SelfExtend{7, 3});
+  add("dual-chunk", DualChunk{12, 15});
+  add("dual-chunk.qwen", DualChunk{12, 16});
+  add("sinks", AttentionSinks{4, 24});
 }
 
 }  // namespace ropewalk::conformance

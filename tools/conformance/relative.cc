@@ -5,6 +5,7 @@
 
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
+#include "ropewalk/relative/distance_bias.h"
 #include "ropewalk/relative/fire.h"
 #include "ropewalk/relative/fope.h"
 #include "ropewalk/relative/kerple.h"
@@ -136,6 +137,49 @@ void AddTables(std::vector<Json>& cases) {
   c["attention"] =
       AttentionJson({.causal = false}, [&](int64_t) { return sandwich.Lower(2, kFar); });
   cases.push_back(std::move(c));
+}
+
+// What a number, a flag, an enum or a list is in a case.
+template <class T>
+Json Value(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return static_cast<int>(value);
+  } else {
+    return value;
+  }
+}
+Json Value(const std::vector<float>& list) { return Numbers(list); }
+
+// A bias over distance that no function above has cases of: with its defaults and made numbers
+// above 0 in the place of learned ones.
+void AddOtherDistanceBiases(std::vector<Json>& cases) {
+  for (const DistanceBiasInfo& info : DistanceBiases()) {
+    const auto has = [&](const Json& c) { return c.at("method") == info.name; };
+    if (std::any_of(cases.begin(), cases.end(), has)) continue;
+    DistanceBias bias = info.make();
+    std::vector<float> learned = Make({LearnedNumbers(bias, 2)}, 5).values;
+    for (float& x : learned) x = std::abs(x) + 0.25f;
+    SetLearned(learned, 2, bias);
+    Json parameters = {{"heads", 2}};
+    std::visit(
+        [&]<class B>(const B& b) {
+          VisitFields<B>([&](const auto& f) { parameters[f.name] = Value(b.*f.member); });
+        },
+        bias);
+    Json c = Case(info.name, info.name, std::move(parameters));
+    const ScoreForm form = Lower(bias, 2, kFar);
+    bool ahead = false;
+    if (const auto* slopes = std::get_if<SlopeForm>(&form)) {
+      ahead = !slopes->ahead.empty();
+      c["bias"] = ByDistance(*slopes, 2, ahead);
+    } else {
+      const auto& table = std::get<DistanceForm>(form);
+      ahead = table.first < 0;
+      c["bias"] = ByDistance(table, 2, ahead);
+    }
+    c["attention"] = AttentionJson({.causal = !ahead}, [&](int64_t) { return form; });
+    cases.push_back(std::move(c));
+  }
 }
 
 void AddShaw(std::vector<Json>& cases) {
@@ -350,6 +394,7 @@ void AddEncoded(std::vector<Json>& cases) {
 void AddRelativeCases(std::vector<Json>& cases) {
   AddAlibi(cases);
   AddTables(cases);
+  AddOtherDistanceBiases(cases);
   AddShaw(cases);
   AddTransformerXl(cases);
   AddDeberta(cases);

@@ -1,4 +1,5 @@
 // The cases of the document "rotary".
+#include <algorithm>
 #include <cmath>
 
 #include "ropewalk/base/error.h"
@@ -48,7 +49,7 @@ std::vector<Case> ScalingCases() {
   swapped.beta_fast = 1;
   swapped.beta_slow = 32;
   given.attention_factor = 1.25;
-  const std::pair<const char*, Scaling> all[] = {
+  std::vector<std::pair<const char*, Scaling>> all = {
       {"none", NoScaling{}},
       {"linear", LinearScaling{s}},
       {"ntk", NtkScaling{s}},
@@ -72,6 +73,10 @@ std::vector<Case> ScalingCases() {
       {"base", BaseScaling{500000}},
       {"explicit", ExplicitScaling{{1, 1, 1.25, 1.5, 2, 3, 8, 8}}},
   };
+  for (const MethodInfo& method : ScalingMethods()) {
+    const auto named = [&](const auto& row) { return std::string_view(row.first) == method.name; };
+    if (std::none_of(all.begin(), all.end(), named)) all.emplace_back(method.name, method.make(s));
+  }
   std::vector<Case> cases;
   for (const auto& [name, scaling] : all) {
     for (const Dialect dialect : kDialects) {
@@ -130,81 +135,11 @@ std::vector<Case> ShapeCases() {
   return cases;
 }
 
-void Put(Json& j, const char* key, const std::optional<double>& value) {
-  if (value) j[key] = *value;
+Json ScalingJson(const Scaling& scaling) {
+  Json j = {{"method", InfoOf(scaling).name}};
+  std::visit([&](const auto& s) { j.update(ParametersOf(s)); }, scaling);
+  return j;
 }
-
-struct Parameters {
-  Json operator()(const NoScaling&) const { return {{"method", "none"}}; }
-  Json operator()(const LinearScaling& s) const {
-    return {{"method", "linear"}, {"factor", s.factor}};
-  }
-  Json operator()(const NtkScaling& s) const { return {{"method", "ntk"}, {"factor", s.factor}}; }
-  Json operator()(const NtkFixedScaling& s) const {
-    return {{"method", "ntk-fixed"}, {"factor", s.factor}};
-  }
-  Json operator()(const NtkMixedScaling& s) const {
-    return {{"method", "ntk-mixed"}, {"factor", s.factor}, {"exponent", s.exponent}};
-  }
-  Json operator()(const DynamicNtkScaling& s) const {
-    return {{"method", "dynamic"}, {"factor", s.factor}};
-  }
-  Json operator()(const DynamicLinearScaling& s) const {
-    return {{"method", "dynamic-linear"}, {"factor", s.factor}};
-  }
-  Json operator()(const QwenNtkScaling&) const { return {{"method", "qwen"}}; }
-  Json operator()(const ByPartsScaling& s) const {
-    return {{"method", "by-parts"}, {"factor", s.factor}, {"alpha", s.alpha}, {"beta", s.beta}};
-  }
-  Json operator()(const ByPartsRepoScaling& s) const {
-    return {{"method", "by-parts-repo"},    {"factor", s.factor},
-            {"ntk_factor", s.ntk_factor},   {"extrapolation_factor", s.extrapolation_factor},
-            {"beta", {s.beta_0, s.beta_1}}, {"gamma", {s.gamma_0, s.gamma_1}}};
-  }
-  Json operator()(const YarnScaling& s) const {
-    Json j = {{"method", "yarn"},
-              {"factor", s.factor},
-              {"beta_fast", s.beta_fast},
-              {"beta_slow", s.beta_slow},
-              {"truncate", s.truncate},
-              {"softmax_mscale", s.softmax_mscale},
-              {"extrapolation_factor", s.extrapolation_factor}};
-    Put(j, "attention_factor", s.attention_factor);
-    Put(j, "attn_factor", s.attn_factor);
-    Put(j, "mscale", s.mscale);
-    Put(j, "mscale_all_dim", s.mscale_all_dim);
-    return j;
-  }
-  Json operator()(const DynamicYarnScaling& s) const {
-    return {{"method", "dynamic-yarn"},
-            {"beta_fast", s.beta_fast},
-            {"beta_slow", s.beta_slow},
-            {"truncate", s.truncate}};
-  }
-  Json operator()(const Llama3Scaling& s) const {
-    return {{"method", "llama3"},
-            {"factor", s.factor},
-            {"low_freq_factor", s.low_freq_factor},
-            {"high_freq_factor", s.high_freq_factor}};
-  }
-  Json operator()(const LongRopeScaling& s) const {
-    Json j = {
-        {"method", "longrope"}, {"short_factor", s.short_factor}, {"long_factor", s.long_factor}};
-    Put(j, "factor", s.factor);
-    Put(j, "attention_factor", s.attention_factor);
-    Put(j, "short_mscale", s.short_mscale);
-    Put(j, "long_mscale", s.long_mscale);
-    return j;
-  }
-  Json operator()(const ProportionalScaling& s) const {
-    return {{"method", "proportional"}, {"fraction", s.fraction}, {"factor", s.factor}};
-  }
-  Json operator()(const HopeScaling&) const { return {{"method", "hope"}}; }
-  Json operator()(const BaseScaling& s) const { return {{"method", "base"}, {"base", s.base}}; }
-  Json operator()(const ExplicitScaling& s) const {
-    return {{"method", "explicit"}, {"divisors", s.divisors}};
-  }
-};
 
 // Positions of a token on every axis, apart from one another.
 std::vector<int64_t> OnAxes(int64_t position, int axes) {
@@ -222,7 +157,7 @@ Json SpecJson(const RotarySpec& spec, int64_t length) {
             {"base", spec.base},
             {"trained_length", spec.trained_length},
             {"length", length},
-            {"scaling", std::visit(Parameters{}, spec.scaling)},
+            {"scaling", ScalingJson(spec.scaling)},
             {"dialect", Name(spec.dialect)}};
   if (spec.xpos) j["xpos"] = {{"scale_base", spec.xpos->scale_base}, {"gamma", spec.xpos->gamma}};
   if (!spec.axes.sections.empty()) {
@@ -231,7 +166,7 @@ Json SpecJson(const RotarySpec& spec, int64_t length) {
     j["order"] = kOrders[static_cast<std::size_t>(spec.axes.order)];
     j["own_ladders"] = spec.axes.own_ladders;
     for (const AxisScaling& a : spec.axes.scalings) {
-      j["ladders"].push_back({{"base", a.base}, {"scaling", std::visit(Parameters{}, a.scaling)}});
+      j["ladders"].push_back({{"base", a.base}, {"scaling", ScalingJson(a.scaling)}});
     }
   }
   return j;

@@ -74,8 +74,18 @@ struct EncoderSpec {
   int64_t mask_decoder_positions = 0;
 };
 
+enum class FileFormat : uint8_t {
+  kHuggingFace,
+  kGguf,
+  kLlama2c,
+  kMistralParams,  // params.json of Mistral AI
+  kLlamaModels,    // params.json of Meta
+  kMegatron        // arguments of Megatron-LM
+};
+
 struct ModelConfig {
-  std::string format;        // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
+  FileFormat format = FileFormat::kHuggingFace;
+  std::string format_name;   // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
   std::string architecture;  // "llama", "mistral", "qwen2", "gemma3_text", ...
   // Why the decoder does not run this model, whose positions are read all the same; empty: it does.
   // Sizes that positions do not need may then be 0.

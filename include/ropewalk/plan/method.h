@@ -19,15 +19,8 @@ namespace ropewalk {
 
 // The parts that are no rotary scaling (those are Methods(), whose one setting is factor). What is
 // not set follows from the length K that the rotation knows and the target length T.
-struct MethodPart {
-  const char* name;    // "rerope"
-  const char* title;   // "ReRoPE"
-  const char* source;  // paper
-  std::vector<const char*> settings;
-  // Null: a temperature.
-  DistanceMap (*make)(const std::map<std::string, int64_t>& settings, int64_t known,
-                      int64_t target);
-};
+// `make` is null for a temperature.
+using MethodPart = MapInfo;
 // rerope, leaky-rerope, self-extend, dual-chunk, sinks, log-n.
 const std::vector<MethodPart>& MethodParts();
 

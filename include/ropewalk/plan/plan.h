@@ -17,8 +17,8 @@ namespace ropewalk {
 struct QueryTemperature {
   enum class Kind : uint8_t {
     // 1 + beta ln(1 + floor((n + offset) / period)). Llama 4: beta 0.1, period 8192, offset 1, on
-    // its
-    // NoPE layers; Ministral 3: offset 0, period the original length. They differ by one position.
+    // its NoPE layers; Ministral 3: offset 0, period the original length. They differ by one
+    // position.
     kStepLog,
     // max(1, ln(n + 1) / ln(period)): log-n attention (Su 2021, kexue.fm/archives/8823; Qwen 1).
     kLogN
@@ -27,34 +27,66 @@ struct QueryTemperature {
   double beta = 0.1;
   int64_t period = 8192;  // tokens
   int64_t offset = 0;
+
+  bool operator==(const QueryTemperature&) const = default;
 };
 double Temperature(const QueryTemperature& temperature, int64_t position);
 
-struct LayerPlan {
-  std::optional<RotarySpec> rotation;  // absent, and no bias: no position information (NoPE)
-  int64_t window_tokens = 0;           // sliding window: attends to the last n tokens; 0: all
-  int64_t chunk_tokens = 0;            // chunked attention (Llama 4): within its own chunk; 0: all
+// What a layer does with positions beside its rotation and its bias: the same before a sequence is
+// known and after. A new fact is a member here and a row in src/plan/facts.h, from which hash,
+// description and comparison follow.
+struct LayerFacts {
+  int64_t window_tokens = 0;  // sliding window: attends to the last n tokens; 0: all
+  int64_t chunk_tokens = 0;   // chunked attention (Llama 4): within its own chunk; 0: all
   std::optional<QueryTemperature> temperature = {};
   std::optional<DistanceMap> map = {};  // what the rotation sees between two tokens; absent: all
   // Linear attention or a state space: no rotation, and no keys that could be moved.
   bool recurrent = false;
-  std::optional<LayerBias> bias = {};  // added to the scores
+
+  bool operator==(const LayerFacts&) const = default;
+};
+// "sliding window of 512 tokens, distances through rerope(window 256)", empty where there is none.
+std::string Describe(const LayerFacts& facts);
+
+struct LayerPlan : LayerFacts {
+  std::optional<RotarySpec> rotation = {};  // absent, and no bias: no position information (NoPE)
+  std::optional<LayerBias> bias = {};       // added to the scores
+
+  bool operator==(const LayerPlan&) const = default;
 };
 
 // A learned vector for each position, added to the token's embedding before the first layer.
 struct LearnedPositions {
   int64_t positions = 0;  // 0 to positions - 1 have a vector, others none
   int64_t first_row = 0;  // of position 0 in the table (OPT: 2)
+
+  bool operator==(const LearnedPositions&) const = default;
+};
+
+// What a model has in the place of a rotation, where its file says so. kNoPositions: nothing
+// (NoPE). kOther: something that nobody here computes.
+enum class OtherEncoding : uint8_t {
+  kNone,  // it rotates, or the file does not say
+  kNoPositions,
+  kLearned,
+  kAlibi,
+  kT5,
+  kDeberta,
+  kTransformerXl,
+  kOther
 };
 
 struct PositionPlan {
   std::vector<LayerPlan> layers;
   std::optional<LearnedPositions> learned = {};
-  int64_t trained_length = 0;       // tokens the model was trained at (original, before extension)
-  int64_t configured_length = 0;    // tokens the file claims to serve (after its own extension)
-  int64_t stated_length = 0;        // max_position_embeddings as config.json has it; 0: not there
+  OtherEncoding other = OtherEncoding::kNone;
+  int64_t trained_length = 0;      // tokens the model was trained at (original, before extension)
+  int64_t configured_length = 0;   // tokens the file claims to serve (after its own extension)
+  int64_t stated_length = 0;       // max_position_embeddings as config.json has it; 0: not there
   bool has_dual_chunk_key = false;  // dual_chunk_attention_config, which is not in this plan
-  std::vector<std::string> notes;   // what a reader should know: weights permuted at load, ...
+  std::vector<std::string> notes;  // what a reader should know: weights permuted at load, ...
+
+  bool operator==(const PositionPlan&) const = default;
 };
 
 // The plan with every rotation's scaling replaced. trained_length > 0 replaces the plan's. Throws
@@ -62,18 +94,17 @@ struct PositionPlan {
 PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling,
                          int64_t trained_length = 0);
 
-struct ResolvedLayer {
+struct ResolvedLayer : LayerFacts {
   int rotation = -1;  // index into ResolvedPlan::rotations, -1: none
-  int64_t window_tokens = 0;
-  int64_t chunk_tokens = 0;
-  std::optional<QueryTemperature> temperature = {};
-  std::optional<DistanceMap> map = {};
-  bool recurrent = false;
-  int bias = -1;  // index into ResolvedPlan::biases, -1: none
+  int bias = -1;      // index into ResolvedPlan::biases, -1: none
+
+  bool operator==(const ResolvedLayer&) const = default;
 };
 struct ResolvedRotation {
   RotarySpec spec;
   Frequencies frequencies;
+
+  bool operator==(const ResolvedRotation&) const = default;
 };
 struct ResolvedPlan {
   int64_t length = 0;                       // declared final length of the sequence, tokens

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/relative/forms.h"
 
 namespace ropewalk {
@@ -43,6 +45,15 @@ struct AlibiBias {
   PairForm LowerInBfloat16(int64_t heads) const;
   // d(loss) / d(slopes), [heads], of the form's gradient (in the place of each number).
   std::vector<double> Backward(const SlopeForm& gradient) const;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"rule", &AlibiBias::rule, Written::kNamed, nullptr, 1},
+                      Field{"ahead", &AlibiBias::ahead, Written::kNamed, nullptr, 3},
+                      Field{"max_bias", &AlibiBias::max_bias},
+                      Field{"scale", &AlibiBias::scale},
+                      Field{"slopes", &AlibiBias::slopes},
+                      Field{"bfloat16", &AlibiBias::bfloat16}};
+  }
 
   bool operator==(const AlibiBias&) const = default;
 };

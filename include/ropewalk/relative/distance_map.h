@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/rotary/spec.h"
 
 namespace ropewalk {
@@ -20,12 +23,20 @@ namespace ropewalk {
 // ReRoPE (Su 2023, kexue.fm/archives/9708): min(d, window).
 struct Rerope {
   int64_t window = 512;  // tokens
+
+  static constexpr auto Fields() { return std::tuple{Field{"window", &Rerope::window}}; }
+  bool operator==(const Rerope&) const = default;
 };
 
 // Leaky ReRoPE (the same): d below the window, window + (d - window) / factor from there on.
 struct LeakyRerope {
   int64_t window = 512;
   int64_t factor = 16;  // target length over trained length, or more
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"window", &LeakyRerope::window}, Field{"factor", &LeakyRerope::factor}};
+  }
+  bool operator==(const LeakyRerope&) const = default;
 };
 
 // Self-Extend (Jin et al. 2024, arXiv 2401.01325, section 3): d below the window, else
@@ -33,6 +44,11 @@ struct LeakyRerope {
 struct SelfExtend {
   int64_t window = 512;  // neighbours that keep their distance
   int64_t group = 8;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"window", &SelfExtend::window}, Field{"group", &SelfExtend::group}};
+  }
+  bool operator==(const SelfExtend&) const = default;
 };
 
 // Dual chunk attention (An et al. 2024, arXiv 2402.17463, section 3). Keys stand at j mod chunk.
@@ -43,6 +59,11 @@ struct DualChunk {
   // The paper: trained length - 1. Qwen's chunk_size and local_size: chunk = chunk_size -
   // local_size, limit = chunk_size, one more.
   int64_t limit = 4095;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"chunk", &DualChunk::chunk}, Field{"limit", &DualChunk::limit}};
+  }
+  bool operator==(const DualChunk&) const = default;
 };
 
 // StreamingLLM (Xiao et al. 2023, arXiv 2309.17453, section 3.2): the first `sinks` tokens and the
@@ -50,6 +71,12 @@ struct DualChunk {
 struct AttentionSinks {
   int64_t sinks = 4;
   int64_t window = 1020;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"sinks", &AttentionSinks::sinks},
+                      Field{"window", &AttentionSinks::window}};
+  }
+  bool operator==(const AttentionSinks&) const = default;
 };
 
 using DistanceMap = std::variant<Rerope, LeakyRerope, SelfExtend, DualChunk, AttentionSinks>;
@@ -62,12 +89,15 @@ struct PositionMap {
   int64_t offset = 0;
   int64_t limit = INT64_MAX;
   int64_t operator()(int64_t position) const;
+  bool operator==(const PositionMap&) const = default;
 };
 
 struct DistanceView {
   PositionMap query, key;
   // Mapped positions are in units of 1 / frequency_divisor: rotate by position * f_i / divisor.
   int64_t frequency_divisor = 1;
+
+  bool operator==(const DistanceView&) const = default;
 };
 
 // One to three. Throws Error(kInvalidArgument) for values that make no map.
@@ -80,6 +110,8 @@ int ViewOf(const DistanceMap& map, int64_t query, int64_t key);
 // from a query to the next; empty where first >= end. A key is in one interval at most.
 struct KeyInterval {
   int64_t first = 0, end = 0;
+
+  bool operator==(const KeyInterval&) const = default;
 };
 KeyInterval KeysOfView(const DistanceMap& map, int view, int64_t query);
 
@@ -102,5 +134,19 @@ void CheckComposition(const DistanceMap& map, const RotarySpec& rotation,
                       int64_t window_tokens = 0);
 
 std::string Describe(const DistanceMap& map);  // "rerope(window 512)"
+
+// What a map is called: a row for each alternative of DistanceMap, in its order, from the end of
+// src/relative/maps/<map>.cc.
+struct MapInfo {
+  const char* name;                   // "rerope"
+  const char* title;                  // "ReRoPE"
+  const char* source;                 // paper
+  std::vector<const char*> settings;  // the fields of its struct
+  // From a known length to a target length, in tokens; settings by name, and what is not among
+  // them follows from these two.
+  DistanceMap (*make)(const std::map<std::string, int64_t>& settings, int64_t known,
+                      int64_t target);
+};
+const std::vector<MapInfo>& DistanceMaps();
 
 }  // namespace ropewalk

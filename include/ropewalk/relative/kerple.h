@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/relative/forms.h"
 
 namespace ropewalk {
@@ -25,6 +27,13 @@ struct KerpleBias {
     std::vector<double> r1, r2;  // [heads]
   };
   Gradient Backward(const DistanceForm& gradient) const;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"kernel", &KerpleBias::kernel, Written::kNamed, nullptr, 1},
+                      Field{"r1", &KerpleBias::r1}, Field{"r2", &KerpleBias::r2},
+                      Field{"causal", &KerpleBias::causal}};
+  }
+  bool operator==(const KerpleBias&) const = default;
 };
 
 }  // namespace ropewalk

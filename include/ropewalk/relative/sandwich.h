@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/relative/forms.h"
 
 namespace ropewalk {
@@ -17,6 +19,12 @@ struct SandwichBias {
 
   // Attention refuses distances beyond max_distance.
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"dim", &SandwichBias::dim}, Field{"base", &SandwichBias::base},
+                      Field{"causal", &SandwichBias::causal}};
+  }
+  bool operator==(const SandwichBias&) const = default;
 };
 
 }  // namespace ropewalk

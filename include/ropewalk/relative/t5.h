@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
+#include "ropewalk/base/fields.h"
 #include "ropewalk/relative/forms.h"
 
 namespace ropewalk {
@@ -25,6 +27,12 @@ struct T5Bias {
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;
   // d(loss) / d(embedding), [buckets, heads].
   std::vector<double> Backward(const DistanceForm& gradient) const;
+
+  static constexpr auto Fields() {
+    return std::tuple{
+        Field{"buckets", &T5Bias::buckets}, Field{"last_distance", &T5Bias::last_distance},
+        Field{"bidirectional", &T5Bias::bidirectional}, Field{"embedding", &T5Bias::embedding}};
+  }
 
   bool operator==(const T5Bias&) const = default;
 };

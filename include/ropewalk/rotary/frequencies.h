@@ -12,6 +12,8 @@ namespace ropewalk {
 struct DoubleDouble {
   double hi = 0;
   double lo = 0;
+
+  bool operator==(const DoubleDouble&) const = default;
 };
 
 struct Frequencies {
@@ -25,6 +27,8 @@ struct Frequencies {
   // keys shrink by it.
   std::vector<double> log_decay = {};
   double decay_centre = 0;
+
+  bool operator==(const Frequencies&) const = default;
 };
 
 // `length`: the declared final length of the sequence in tokens; only length-dependent methods look

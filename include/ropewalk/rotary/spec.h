@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
+
+#include "ropewalk/base/fields.h"
 
 namespace ropewalk {
 
@@ -37,22 +40,34 @@ Dialect ParseDialect(const std::string& name);  // Error lists the names
 // In all of these `factor` s is target length over trained length, s >= 1, and
 // f_i = base^(-2i/rotary_dim) is the frequency of pair i; L is RotarySpec::trained_length. A factor
 // of 0 is one that nobody has set: Resolve refuses it where the method needs one.
-struct NoScaling {};
+struct NoScaling {
+  static constexpr auto Fields() { return std::tuple{}; }
+  bool operator==(const NoScaling&) const = default;
+};
 
 // Position interpolation (Chen et al. 2023, arXiv 2306.15595, eq. 4): f_i / s.
 struct LinearScaling {
   double factor = 0;  // required
+
+  static constexpr auto Fields() { return std::tuple{Field{"factor", &LinearScaling::factor}}; }
+  bool operator==(const LinearScaling&) const = default;
 };
 
 // NTK-aware (bloc97 2023; YaRN paper arXiv 2309.00071, eq. 16): base' = base * s^(d/(d-2)).
 struct NtkScaling {
   double factor = 0;  // required
+
+  static constexpr auto Fields() { return std::tuple{Field{"factor", &NtkScaling::factor}}; }
+  bool operator==(const NtkScaling&) const = default;
 };
 
 // NTK-aware "fixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk"): (base s)^(-2i/d) / s^(2/d),
 // that is f_i s^(-2(i+1)/d): the first pair slows too, the last one is f / s.
 struct NtkFixedScaling {
   double factor = 0;  // required
+
+  static constexpr auto Fields() { return std::tuple{Field{"factor", &NtkFixedScaling::factor}}; }
+  bool operator==(const NtkFixedScaling&) const = default;
 };
 
 // NTK-aware "mixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk" with mixed_b):
@@ -60,23 +75,40 @@ struct NtkFixedScaling {
 struct NtkMixedScaling {
   double factor = 0;  // required
   double exponent = 0.75;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"factor", &NtkMixedScaling::factor},
+                      Field{"exponent", &NtkMixedScaling::exponent}};
+  }
+  bool operator==(const NtkMixedScaling&) const = default;
 };
 
 // Position interpolation that grows with the sequence (jquesnelle/yarn, "dynamic linear"):
 // f_i / max(1, length / L). kMegatron (TransformerEngine): f_i / s up to length s L, f_i L / length
 // beyond.
 struct DynamicLinearScaling {
-  double factor = 0;  // read by kMegatron alone, which requires it
+  std::optional<double> factor = {};  // read by kMegatron alone, which requires it
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"factor", &DynamicLinearScaling::factor}};
+  }
+  bool operator==(const DynamicLinearScaling&) const = default;
 };
 
 // Qwen 1 (QwenLM/Qwen issue 401): NTK-aware with alpha = 2^ceil(log2(length / L) + 1) - 1, at least
 // 1. Its log-n attention is LayerPlan::temperature.
-struct QwenNtkScaling {};
+struct QwenNtkScaling {
+  static constexpr auto Fields() { return std::tuple{}; }
+  bool operator==(const QwenNtkScaling&) const = default;
+};
 
 // Dynamic NTK (emozilla 2023; Hugging Face "dynamic"): NTK-aware with
 // s' = s * length / L - (s - 1) for length > L, and no scaling up to L.
 struct DynamicNtkScaling {
   double factor = 0;  // required
+
+  static constexpr auto Fields() { return std::tuple{Field{"factor", &DynamicNtkScaling::factor}}; }
+  bool operator==(const DynamicNtkScaling&) const = default;
 };
 
 // NTK-by-parts of the YaRN paper (section 3.2, eq. 17-20): a ramp over rotations r = L f / 2 pi.
@@ -84,6 +116,12 @@ struct ByPartsScaling {
   double factor = 0;  // required
   double alpha = 1;   // at most this many rotations within L: interpolated by s
   double beta = 32;   // at least this many: untouched
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"factor", &ByPartsScaling::factor},
+                      Field{"alpha", &ByPartsScaling::alpha}, Field{"beta", &ByPartsScaling::beta}};
+  }
+  bool operator==(const ByPartsScaling&) const = default;
 };
 
 // NTK-by-parts as the authors' repository jquesnelle/yarn computes it: a blend of linear, NTK and
@@ -94,6 +132,17 @@ struct ByPartsRepoScaling {
   double extrapolation_factor = 1;
   double beta_0 = 1.25, beta_1 = 0.75;  // rotations that bound the linear / NTK ramp
   double gamma_0 = 16, gamma_1 = 2;     // rotations that bound the NTK / plain ramp
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"factor", &ByPartsRepoScaling::factor},
+                      Field{"ntk_factor", &ByPartsRepoScaling::ntk_factor},
+                      Field{"extrapolation_factor", &ByPartsRepoScaling::extrapolation_factor},
+                      Field{"beta_0", &ByPartsRepoScaling::beta_0, Written::kNamed, "beta"},
+                      Field{"beta_1", &ByPartsRepoScaling::beta_1, Written::kWithPrevious},
+                      Field{"gamma_0", &ByPartsRepoScaling::gamma_0, Written::kNamed, "gamma"},
+                      Field{"gamma_1", &ByPartsRepoScaling::gamma_1, Written::kWithPrevious}};
+  }
+  bool operator==(const ByPartsRepoScaling&) const = default;
 };
 
 // YaRN (arXiv 2309.00071) as Hugging Face computes it: the ramp runs over pair indices.
@@ -103,13 +152,29 @@ struct YarnScaling {
   double beta_slow = 1;
   bool truncate = true;                         // floor / ceil of the ramp's ends
   std::optional<double> attention_factor = {};  // replaces the amplitude
+  std::optional<double> attn_factor = {};       // multiplies the default amplitude
   std::optional<double> mscale = {};  // amplitude g(mscale) / g(mscale_all_dim), both needed
   std::optional<double> mscale_all_dim = {};  // g(m) = 0.1 m ln s + 1
   // DeepSeek: scores are also multiplied by g(mscale_all_dim)^2 (by the attention module of every
   // implementation, not by its rope function; so the config reader of the family says it).
   bool softmax_mscale = false;
-  std::optional<double> attn_factor = {};  // multiplies the default amplitude
-  double extrapolation_factor = 1;         // how much of the plain frequencies is kept at most
+  double extrapolation_factor = 1;  // how much of the plain frequencies is kept at most
+
+  static constexpr auto Fields() {
+    return std::tuple{
+        Field{"factor", &YarnScaling::factor},
+        Field{"beta_fast", &YarnScaling::beta_fast},
+        Field{"beta_slow", &YarnScaling::beta_slow},
+        Field{"truncate", &YarnScaling::truncate},
+        Field{"attention_factor", &YarnScaling::attention_factor},
+        Field{"attn_factor", &YarnScaling::attn_factor},
+        Field{"mscale", &YarnScaling::mscale},
+        Field{"mscale_all_dim", &YarnScaling::mscale_all_dim},
+        Field{"softmax_mscale", &YarnScaling::softmax_mscale, Written::kUnlessDefault,
+              "softmax times mscale_all_dim's squared"},
+        Field{"extrapolation_factor", &YarnScaling::extrapolation_factor, Written::kUnlessDefault}};
+  }
+  bool operator==(const YarnScaling&) const = default;
 };
 
 // Dynamic YaRN (jquesnelle/yarn): YaRN with s = max(1, length / L); plain RoPE up to L.
@@ -117,6 +182,13 @@ struct DynamicYarnScaling {
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"beta_fast", &DynamicYarnScaling::beta_fast},
+                      Field{"beta_slow", &DynamicYarnScaling::beta_slow},
+                      Field{"truncate", &DynamicYarnScaling::truncate}};
+  }
+  bool operator==(const DynamicYarnScaling&) const = default;
 };
 
 // Llama 3.1 (Meta 2024): by-parts in wavelengths; equals ByParts with alpha = low_freq_factor.
@@ -124,6 +196,13 @@ struct Llama3Scaling {
   double factor = 0;  // required
   double low_freq_factor = 1;
   double high_freq_factor = 4;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"factor", &Llama3Scaling::factor},
+                      Field{"low_freq_factor", &Llama3Scaling::low_freq_factor},
+                      Field{"high_freq_factor", &Llama3Scaling::high_freq_factor}};
+  }
+  bool operator==(const Llama3Scaling&) const = default;
 };
 
 // LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it: a divisor per pair,
@@ -135,6 +214,17 @@ struct LongRopeScaling {
   std::optional<double> attention_factor = {};  // replaces the amplitude
   std::optional<double> short_mscale = {};      // replace it for one list each (Phi-3 small, vLLM)
   std::optional<double> long_mscale = {};
+
+  static constexpr auto Fields() {
+    return std::tuple{
+        Field{"short_factor", &LongRopeScaling::short_factor, Written::kNamed, "divisors"},
+        Field{"long_factor", &LongRopeScaling::long_factor, Written::kNot},
+        Field{"factor", &LongRopeScaling::factor},
+        Field{"attention_factor", &LongRopeScaling::attention_factor},
+        Field{"short_mscale", &LongRopeScaling::short_mscale},
+        Field{"long_mscale", &LongRopeScaling::long_mscale}};
+  }
+  bool operator==(const LongRopeScaling&) const = default;
 };
 
 // Proportional, or p-RoPE (Barbero et al. 2024, arXiv 2410.06205; Gemma 4): of the head_dim / 2
@@ -144,21 +234,40 @@ struct LongRopeScaling {
 struct ProportionalScaling {
   double fraction = 1;
   double factor = 1;  // divides the frequencies
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"fraction", &ProportionalScaling::fraction},
+                      Field{"factor", &ProportionalScaling::factor}};
+  }
+  bool operator==(const ProportionalScaling&) const = default;
 };
 
 // HoPE (Chen et al. 2024, arXiv 2410.21216): pairs that complete no turn within L
 // (f_i < 2 pi / L) stand still; they carry content alone.
-struct HopeScaling {};
+struct HopeScaling {
+  static constexpr auto Fields() { return std::tuple{}; }
+  bool operator==(const HopeScaling&) const = default;
+};
 
 // Base change, or ABF (Xiong et al. 2023, arXiv 2309.16039): frequencies of another base. From a
 // target length alone: base * s^(d/(d-2)) is NtkScaling; this is the base given outright.
 struct BaseScaling {
   double base = 10000;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"base", &BaseScaling::base, Written::kValue}};
+  }
+  bool operator==(const BaseScaling&) const = default;
 };
 
 // Divisors of f_i given outright (GGUF tensor `rope_freqs.weight`).
 struct ExplicitScaling {
   std::vector<double> divisors = {};  // [pairs]
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"divisors", &ExplicitScaling::divisors}};
+  }
+  bool operator==(const ExplicitScaling&) const = default;
 };
 
 using Scaling =
@@ -181,6 +290,8 @@ struct AxisScaling {
   double base = 10000;
   Scaling scaling = NoScaling{};
   int64_t trained_length = 0;
+
+  bool operator==(const AxisScaling&) const = default;
 };
 
 struct RotaryAxes {
@@ -190,6 +301,8 @@ struct RotaryAxes {
   // ladder f_j = base^(-j / sections[axis]) over its own pairs (2-D and 3-D rotary of vision).
   bool own_ladders = false;
   std::vector<AxisScaling> scalings = {};  // own ladders alone: one an axis, or empty for all alike
+
+  bool operator==(const RotaryAxes&) const = default;
 };
 
 // xPos (Sun et al. 2022, arXiv 2212.10554): queries times zeta_i^((n - centre) / scale_base), keys
@@ -199,6 +312,8 @@ struct XposDecay {
   double scale_base = 512;
   double gamma = 0.4;
   double centre = 0;  // position
+
+  bool operator==(const XposDecay&) const = default;
 };
 
 struct RotarySpec {
@@ -209,30 +324,40 @@ struct RotarySpec {
   int64_t rotary_dim = 0;  // how many of them rotate; even; [first_dim, first_dim + rotary_dim)
   int64_t first_dim = 0;
   double base = 10000;
-  int64_t trained_length = 0;  // tokens; needed by all scalings but none, linear, ntk
+  int64_t trained_length = 0;  // tokens; MethodInfo says which scalings need it
   Scaling scaling = NoScaling{};
   Dialect dialect = Dialect::kNative;
   RotaryAxes axes = {};                // absent: 1-D
   std::optional<XposDecay> xpos = {};  // absent: no decay
   int64_t rotated_heads = 0;           // the first n heads of q and of k rotate; 0: all
+
+  bool operator==(const RotarySpec&) const = default;
 };
 
-// One list of the methods: the names that every command, result and chart uses.
+// What a scaling method is called and asks for: a row for each alternative of Scaling, made from
+// the end of src/rotary/scaling/<method>.cc. Every command, result and chart uses these names.
 struct MethodInfo {
-  const char* name;       // "by-parts"
-  const char* title;      // "NTK-by-parts (paper)"
-  const char* source;     // paper or repository
-  bool length_dependent;  // frequencies depend on the declared final length of the sequence
-  Scaling (*make)(double factor);  // with the method's published defaults
-  bool usual;                      // tried by a sweep that names no methods
+  const char* name;           // "by-parts"
+  const char* title;          // "NTK-by-parts (paper)"
+  const char* source;         // paper or repository
+  bool length_dependent;      // frequencies depend on the declared final length of the sequence
+  bool needs_trained_length;  // of RotarySpec
+  bool by_factor;             // a factor or the length alone decides the method
+  bool usual;                 // tried by a sweep that names no methods
+  // With the method's published defaults; 0: the factor stays as the struct has it.
+  Scaling (*make)(double factor);
 };
-// none, linear, ntk, ntk-fixed, ntk-mixed, dynamic, dynamic-linear, qwen, by-parts, by-parts-repo,
-// yarn, dynamic-yarn, llama3, hope: those that a factor or the length alone decides.
-const std::vector<MethodInfo>& Methods();
-const MethodInfo& FindMethod(const std::string& name);  // Error lists the names
+const std::vector<MethodInfo>& ScalingMethods();        // all, in the order of Scaling
+const std::vector<MethodInfo>& Methods();               // those that a factor or the length decides
+const MethodInfo& FindMethod(const std::string& name);  // of Methods(); Error lists the names
+const MethodInfo& InfoOf(const Scaling& scaling);
 std::string Describe(
     const Scaling& scaling);  // "yarn(factor 4, beta_fast 32, beta_slow 1, truncate)"
 bool IsLengthDependent(const Scaling& scaling);
 double FactorOf(const Scaling& scaling);  // 1 where the method has none
+
+// What remains of a scaling at the length that the model was trained at: the method itself without
+// a factor where models are trained with it (proportional, HoPE, base), otherwise none.
+Scaling TrainedScaling(const Scaling& scaling);
 
 }  // namespace ropewalk

@@ -209,7 +209,8 @@ ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   const Family& family = ReadFamily(gguf, name);
   const GgufKeys keys(gguf, name + ".");
   ModelConfig c;
-  c.format = fmt::format("GGUF v{}", gguf.version);
+  c.format = FileFormat::kGguf;
+  c.format_name = fmt::format("GGUF v{}", gguf.version);
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnableFromGguf(family);
   ReadSizes(keys, family, c);

@@ -245,7 +245,7 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
   }
 
   out.sliding = spec;
-  const bool two_heads = family.Takes("global_head_dim");  // Gemma 4
+  const bool two_heads = family.Has(kGlobalHeadDim);
   const bool own_base = family.Has(kLocalBase) || two_heads;
   if (own_base || family.Has(kLocalUnscaled)) out.sliding.scaling = NoScaling{};
   if (own_base) out.sliding.base = 1e4;
@@ -266,11 +266,11 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
 std::optional<QueryTemperature> ReadTemperature(const GgufKeys& keys, const Family& family,
                                                 int64_t trained_length) {
   QueryTemperature t;
-  if (family.Takes("attn_temperature_tuning")) {
+  if (family.Has(kStepTemperature)) {
     t.offset = 1;  // 0.1 and 8192 are constants of llama.cpp
     return t;
   }
-  if (!family.Takes("llama_4_scaling_beta")) return std::nullopt;
+  if (!family.Has(kTemperatureKeys)) return std::nullopt;
   const auto beta = keys.Number("attention.temperature_scale", 0, 1e3);
   const auto period = keys.Int("attention.temperature_length", 1, kMaxTokens);
   if (!beta || *beta == 0) return std::nullopt;
@@ -287,12 +287,16 @@ bool Rotates(const Family& family, int64_t layer, bool slides, bool some_slide) 
 // MPT's, with a key that says it, and BLOOM's, which llama.cpp knows by its name.
 void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double> max_bias,
                ModelConfig& c) {
-  const bool bloom = family.other != nullptr && std::string_view(family.other) == kAlibi;
-  const double max = max_bias.value_or(bloom ? 8 : 0);
-  std::string other = family.other != nullptr ? family.other : kAlibi;
-  if (family.other == nullptr && max == 0) other = "attention.max_alibi_bias is 0 or absent";
-  c.plan.notes.push_back("no rotation: " + other);
-  if (other != kAlibi || max == 0 || c.heads == 0) return;
+  const double max = max_bias.value_or(family.other == OtherEncoding::kAlibi ? 8 : 0);
+  OtherEncoding other = family.other;
+  std::string words = NameOf(other);
+  if (other == OtherEncoding::kNone) {
+    other = max == 0 ? OtherEncoding::kOther : OtherEncoding::kAlibi;
+    words = max == 0 ? "attention.max_alibi_bias is 0 or absent" : NameOf(other);
+  }
+  c.plan.other = other;
+  c.plan.notes.push_back("no rotation: " + words);
+  if (other != OtherEncoding::kAlibi || max == 0 || c.heads == 0) return;
   if (c.heads > kMaxAlibiHeads) {
     keys.Fail("attention.head_count", fmt::format("at most {} with ALiBi", kMaxAlibiHeads));
   }
@@ -327,7 +331,7 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
   if (olmo3) c.architecture = family.name;
 
   const Rotations rotations = ReadRotations(keys, family, c);
-  const bool chunked = family.Takes("attention_chunk_size");
+  const bool chunked = family.Has(kChunks);
   const auto window_key = keys.Int("attention.sliding_window", 0, kMaxTokens);
   // Llama 4: always 8192 unless the key is 0, which means neither chunks nor layers without
   // rotation.

@@ -317,20 +317,21 @@ void ReadHfBlock(const HfSource& source, ModelConfig& c) {
   if (block.rest != nullptr) block.rest(source, c);
 }
 
-void ReadHfOther(const HfSource& source, const std::string& other, ModelConfig& c) {
+void ReadHfOther(const HfSource& source, const InsteadOfRotation& instead, ModelConfig& c) {
   RopeContext context;
   ReadLengths(source, context, c.plan);
   c.plan.layers.resize(c.layers);
-  c.plan.notes.push_back(fmt::format("no rotation: {}", other));
+  c.plan.other = instead.other;
+  c.plan.notes.push_back(fmt::format("no rotation: {}", instead.words));
   const Block* block = source.family.block;
   if (block != nullptr && block->learned_first_row >= 0) {
     if (context.max_position == 0) source.top.Fail("max_position_embeddings", "an integer");
     c.plan.learned = LearnedPositions{context.max_position, block->learned_first_row};
-  } else if (other == kAlibi && c.heads > 0) {
+  } else if (instead.other == OtherEncoding::kAlibi && c.heads > 0) {
     ReadAlibi(source, c);
   } else if (c.not_runnable.empty()) {
     c.not_runnable = fmt::format("{}: the decoder does not compute its positions: {}",
-                                 source.top.where(), other);
+                                 source.top.where(), instead.words);
   }
 }
 

@@ -67,7 +67,8 @@ ModelConfig ReadFlat(const HfSource& given) {
   for (const std::string& key : given.top.asked()) top.Find(key);  // known by now: model_type, ...
   const HfSource source = {top, given.family, given.nested, given.allow_unknown};
   const Family& family = source.family;
-  c.format = "Hugging Face";
+  c.format = FileFormat::kHuggingFace;
+  c.format_name = "Hugging Face";
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
   internal::ReadHfSizes(source, c);
@@ -80,11 +81,11 @@ ModelConfig ReadFlat(const HfSource& given) {
           "model, or a GGUF file";
     }
   }
-  const std::string other = internal::ReadOtherEncoding(source);
-  if (other.empty()) {
+  const internal::InsteadOfRotation instead = internal::ReadOtherEncoding(source);
+  if (instead.other == OtherEncoding::kNone) {
     internal::ReadHfPlan(source, c);
   } else {
-    internal::ReadHfOther(source, other, c);
+    internal::ReadHfOther(source, instead, c);
   }
   if (family.encoder != internal::EncoderKind::kNone && !source.nested) {
     internal::ReadHfEncoder(source, c);

@@ -65,9 +65,13 @@ struct LayerFacts {
 std::vector<LayerFacts> ReadHfLayers(const HfSource& source, ModelConfig& c);
 
 // What the model has in place of a rotation; empty when it rotates.
-std::string ReadOtherEncoding(const HfSource& source);
+struct InsteadOfRotation {
+  OtherEncoding other = OtherEncoding::kNone;
+  std::string words = {};  // for a note
+};
+InsteadOfRotation ReadOtherEncoding(const HfSource& source);
 // The plan of such a model.
-void ReadHfOther(const HfSource& source, const std::string& other, ModelConfig& c);
+void ReadHfOther(const HfSource& source, const InsteadOfRotation& instead, ModelConfig& c);
 
 // The plan's layers, out of the facts and the rope dictionaries.
 void ReadHfPlan(const HfSource& source, ModelConfig& c);

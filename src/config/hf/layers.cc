@@ -155,7 +155,7 @@ std::vector<std::string> ReadTypes(const HfSource& source, ModelConfig& c, int64
     CheckPattern(source, pattern, types);
   }
   // Gemma 4's last layer is always a full one.
-  if (source.family.Takes("global_head_dim") && types.back() != kFull) {
+  if (source.family.Has(kGlobalHeadDim) && types.back() != kFull) {
     c.plan.notes.push_back(fmt::format("layer {} is a full one, as the last of every {} model",
                                        types.size() - 1, source.family.name));
     types.back() = kFull;

@@ -57,14 +57,13 @@ RopeDictionaries ReadParameters(const HfSource& source, const json& parameters,
 void CheckSame(const HfSource& source, const RopeDictionary& old, const RopeDictionaries& now) {
   const auto it = now.find("");
   const RopeDictionary* flat = it == now.end() ? nullptr : &*it->second;
-  if (flat != nullptr && Describe(old.scaling) == Describe(flat->scaling) &&
-      old.original == flat->original && old.sections == flat->sections) {
-    return;
-  }
+  const std::string difference = flat != nullptr ? Difference(old, *flat) : "";
+  if (flat != nullptr && difference.empty()) return;
   throw Error(ErrorCode::kInvalidConfig,
-              fmt::format("{}: rope_scaling says {} and rope_parameters {}; remove the wrong one",
+              fmt::format("{}: rope_scaling says {} and rope_parameters {}{}; remove the wrong one",
                           source.top.where(), Describe(old.scaling),
-                          flat != nullptr ? Describe(flat->scaling) : "one for each layer type"));
+                          flat != nullptr ? Describe(flat->scaling) : "one for each layer type",
+                          flat != nullptr ? ": " + difference : ""));
 }
 
 // A value that may stand in the dictionary and at top level: both must agree.
@@ -181,7 +180,7 @@ class SpecMaker {
   // Gemma 3 and 4: two bases; the outer rope_theta is that of the full layers.
   void SetBase(const RopeDictionary& rope, const std::string& type, RotarySpec& spec) {
     const Family& family = source_.family;
-    const bool two_bases = family.Has(kLocalBase) || family.Takes("global_head_dim");
+    const bool two_bases = family.Has(kLocalBase) || family.Has(kGlobalHeadDim);
     const bool local = two_bases && type == kSliding;
     const char* key = local && family.Has(kLocalBase) ? "rope_local_base_freq" : "rope_theta";
     auto outer = local ? local_base_ : outer_theta_;
@@ -348,7 +347,7 @@ RopeDictionaries ReadRopeDictionaries(const HfSource& source, const RopeContext&
                                   source.family.name));
     }
     out.emplace("", RopeDictionary());
-    if (source.family.Takes("global_head_dim")) {  // Gemma 4's defaults
+    if (source.family.Has(kGlobalHeadDim)) {  // Gemma 4's defaults
       RopeDictionary full;
       full.type = "proportional";
       full.partial = 0.25;
@@ -377,7 +376,7 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
   const std::vector<std::optional<QueryTemperature>> temperatures =
       ReadTemperatures(source, ropes, facts, plan.trained_length);
   int64_t global_head_dim = 0;
-  if (source.family.Takes("global_head_dim") && !source.top.Has("per_layer_config")) {
+  if (source.family.Has(kGlobalHeadDim) && !source.top.Has("per_layer_config")) {
     global_head_dim = source.top.Int("global_head_dim", 2, kMaxHeadDim).value_or(512);
   }
   SpecMaker maker(source, c);

@@ -82,7 +82,7 @@ void ReadHeadDim(const HfSource& source, ModelConfig& c) {
     return;
   }
   if (c.hidden == 0 || c.heads == 0) {
-    if (family.other != nullptr) return;  // nothing rotates
+    if (family.other != OtherEncoding::kNone) return;  // nothing rotates
     source.top.Fail(c.hidden == 0 ? "hidden_size" : "num_attention_heads",
                     "an integer, because head_dim is absent");
   }

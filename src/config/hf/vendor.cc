@@ -150,7 +150,7 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
     context.max_position = family.sizes.max_position;
     plan.notes.push_back(fmt::format("max_position_embeddings is absent: {}, the default of {}",
                                      context.max_position, family.name));
-  } else if (family.other == nullptr) {
+  } else if (family.other == OtherEncoding::kNone) {
     top.Fail("max_position_embeddings", "an integer");
   }
   context.original = top.Int("original_max_position_embeddings", 1, kMaxTokens);
@@ -164,7 +164,7 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
   }
   plan.configured_length = context.max_position;
   plan.trained_length = context.original.value_or(context.max_position);
-  if (family.Takes("use_dynamic_ntk")) {  // Qwen 1
+  if (family.Has(kSeqLengthIsTrained)) {
     plan.trained_length = top.Int("seq_length", 1, kMaxTokens).value_or(plan.trained_length);
   }
 }
@@ -223,27 +223,33 @@ std::vector<std::optional<QueryTemperature>> ReadTemperatures(const HfSource& so
   return out;
 }
 
-std::string ReadOtherEncoding(const HfSource& source) {
+InsteadOfRotation ReadOtherEncoding(const HfSource& source) {
   const JsonObject& top = source.top;
   const Family& family = source.family;
-  if (family.other != nullptr) {
+  const auto named = [](OtherEncoding other) { return InsteadOfRotation{other, NameOf(other)}; };
+  const auto nothing = [](std::string words) {
+    return InsteadOfRotation{OtherEncoding::kNoPositions, std::move(words)};
+  };
+  if (family.other != OtherEncoding::kNone) {
     const auto type = family.Takes("position_embedding_type")
                           ? top.String("position_embedding_type")
                           : std::nullopt;
-    return type && *type != "absolute" ? fmt::format("position_embedding_type \"{}\"", *type)
-                                       : family.other;
+    if (!type || *type == "absolute") return named(family.other);
+    return {OtherEncoding::kOther, fmt::format("position_embedding_type \"{}\"", *type)};
   }
-  if (family.Takes("alibi") && top.Bool("alibi").value_or(false)) return kAlibi;
-  if (family.Takes("rope") && !top.Bool("rope").value_or(true)) return "no positions (rope: false)";
+  if (family.Takes("alibi") && top.Bool("alibi").value_or(false))
+    return named(OtherEncoding::kAlibi);
+  if (family.Takes("rope") && !top.Bool("rope").value_or(true))
+    return nothing("no positions (rope: false)");
   if (family.Takes("rotary") && top.Find("rotary") != nullptr && *top.Find("rotary") == false) {
-    return "no positions (rotary: false)";
+    return nothing("no positions (rotary: false)");
   }
   if (family.Takes("position_embedding_type")) {
     const auto type = top.String("position_embedding_type");
-    if (type && *type == "nope") return "no positions (position_embedding_type: nope)";
+    if (type && *type == "nope") return nothing("no positions (position_embedding_type: nope)");
     if (!type && family.Takes("position_embedding_type") && !family.pattern &&
         HasWord(family.layer_kinds, "mamba")) {
-      return "no positions (position_embedding_type is absent)";
+      return nothing("no positions (position_embedding_type is absent)");
     }
     if (type && !type->starts_with("rope")) {
       top.Fail("position_embedding_type", "\"rope\" or \"nope\"");
@@ -251,15 +257,15 @@ std::string ReadOtherEncoding(const HfSource& source) {
   }
   if (family.Takes("learned_pos_emb")) {  // MPT
     const json* value = top.Find("attn_config");
-    if (value == nullptr) return kAlibi;  // its default
+    if (value == nullptr) return named(OtherEncoding::kAlibi);  // its default
     const JsonObject attn(*value, Sourced(source, "attn_config"));
-    if (attn.Bool("alibi").value_or(true)) return kAlibi;
+    if (attn.Bool("alibi").value_or(true)) return named(OtherEncoding::kAlibi);
     if (!attn.Bool("rope").value_or(false)) {
-      return top.Bool("learned_pos_emb").value_or(true) ? "learned absolute positions"
-                                                        : "no positions";
+      return top.Bool("learned_pos_emb").value_or(true) ? named(OtherEncoding::kLearned)
+                                                        : nothing("no positions");
     }
   }
-  return "";
+  return {};
 }
 
 }  // namespace ropewalk::internal

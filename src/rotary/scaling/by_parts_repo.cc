@@ -55,9 +55,7 @@ std::vector<float> TorchByPartsRepo(const ByPartsRepoScaling& p, const RotarySpe
   return f;
 }
 
-}  // namespace
-
-Frequencies ResolveByPartsRepo(const ByPartsRepoScaling& scaling, const RotarySpec& spec) {
+Frequencies Resolved(const ByPartsRepoScaling& scaling, const RotarySpec& spec, int64_t) {
   if (spec.rotary_dim < 4) {
     BadScaling("by-parts-repo: rotary_dim must be at least 4, the NTK exponent is d/(d-2)");
   }
@@ -78,6 +76,22 @@ Frequencies ResolveByPartsRepo(const ByPartsRepoScaling& scaling, const RotarySp
   }
   out.inv_freq_f32 = TorchByPartsRepo(scaling, spec, beta, gamma);
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<ByPartsRepoScaling> RowOf() {
+  return {.name = "by-parts-repo",
+          .title = "NTK-by-parts (yarn repository)",
+          .source = "github.com/jquesnelle/yarn",
+          .needs_trained_length = true,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kUsual,
+          .dialects = Dialects{kYarnRepo, "; the paper's is the method by-parts"},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

@@ -11,6 +11,22 @@ void BadScaling(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "rotary: " + message);
 }
 
+double PowerOfBase(double base, int64_t dim, int64_t pair, double inv_freq, double elasticity) {
+  const double exponent = 2 * static_cast<double>(pair) / static_cast<double>(dim);
+  return -exponent / base * inv_freq * elasticity;
+}
+
+// d ln(f w(r)) / d ln f for w = (1 - t) / s + t with t = (r - low) / (high - low) between `low` and
+// `high` rotations r = L f / 2 pi.
+double RampElasticity(const RotarySpec& spec, int64_t pair, double s, double low, double high) {
+  const double exponent = 2 * static_cast<double>(pair) / static_cast<double>(spec.rotary_dim);
+  const double rotations = static_cast<double>(spec.trained_length) *
+                           std::pow(spec.base, -exponent) / (2 * std::numbers::pi);
+  if (rotations <= low || rotations >= high) return 1;
+  const double t = (rotations - low) / (high - low);
+  return 1 + rotations / (high - low) * (1 - 1 / s) / ((1 - t) / s + t);
+}
+
 DoubleDouble PlainFrequency(const RotarySpec& spec, int64_t i) {
   return RationalPower({spec.base, 0}, -i, Pairs(spec));
 }
@@ -33,6 +49,7 @@ Frequencies RampOverRotations(const RotarySpec& spec, double s, double low, doub
 }
 
 DoubleDouble PairOfRotations(const RotarySpec& spec, double rotations) {
+  if (spec.base == 1) BadScaling("base 1: all pairs rotate alike, so no ramp runs over them");
   const DoubleDouble turns = static_cast<double>(spec.trained_length) / (kTwoPi * rotations);
   return Log(turns) * static_cast<double>(Pairs(spec)) / Log({spec.base, 0});
 }

@@ -9,9 +9,9 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+namespace {
 
-Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& spec,
-                           int64_t sequence) {
+Frequencies Resolved(const DynamicNtkScaling& scaling, const RotarySpec& spec, int64_t sequence) {
   if (spec.rotary_dim < 4) {
     BadScaling("dynamic: rotary_dim must be at least 4, the exponent is d/(d-2)");
   }
@@ -20,7 +20,7 @@ Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& s
   const double s = scaling.factor;
   const double length =
       spec.dialect == Dialect::kVllm ? s * trained : static_cast<double>(sequence);
-  if (length <= trained) return ResolveNone(spec);
+  if (length <= trained) return ResolvePlain(spec);
   // s length / L - (s - 1)
   const DoubleDouble grown = TwoProduct(s, length) / trained - (DoubleDouble{s, 0} - 1.0);
   Frequencies out;
@@ -34,6 +34,22 @@ Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& s
   const float power = static_cast<float>(std::pow(static_cast<double>(grown_f32), d / (d - 2)));
   out.inv_freq_f32 = TorchFrequencies(static_cast<float>(spec.base) * power, Pairs(spec));
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<DynamicNtkScaling> RowOf() {
+  return {.name = "dynamic",
+          .title = "dynamic NTK",
+          .source = "emozilla 2023; Hugging Face",
+          .needs_trained_length = true,
+          .length_dependent = true,
+          .trained_with = false,
+          .setting = Setting::kUsual,
+          .dialects = Dialects{kPaper | kHuggingFace | kVllm | kYarnRepo},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

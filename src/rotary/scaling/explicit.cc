@@ -5,13 +5,14 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+namespace {
 
-Frequencies ResolveExplicit(const ExplicitScaling& scaling, const RotarySpec& spec) {
+Frequencies Resolved(const ExplicitScaling& scaling, const RotarySpec& spec, int64_t) {
   if (static_cast<int64_t>(scaling.divisors.size()) != Pairs(spec)) {
     BadScaling("explicit: expected one divisor a pair, " + std::to_string(Pairs(spec)) + ", got " +
                std::to_string(scaling.divisors.size()));
   }
-  Frequencies out = ResolveNone(spec);
+  Frequencies out = ResolvePlain(spec);
   for (std::size_t i = 0; i < scaling.divisors.size(); ++i) {
     const double divisor = scaling.divisors[i];
     if (!(divisor > 0 && std::isfinite(divisor))) {
@@ -22,6 +23,22 @@ Frequencies ResolveExplicit(const ExplicitScaling& scaling, const RotarySpec& sp
     out.inv_freq_f32[i] /= static_cast<float>(divisor);
   }
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<ExplicitScaling> RowOf() {
+  return {.name = "explicit",
+          .title = "divisors of a file",
+          .source = "GGUF rope_freqs.weight",
+          .needs_trained_length = false,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kByHand,
+          .dialects = Dialects{kLlamaCpp},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

@@ -32,9 +32,7 @@ std::vector<float> TorchLlama3(const Llama3Scaling& p, const RotarySpec& spec) {
   return f;
 }
 
-}  // namespace
-
-Frequencies ResolveLlama3(const Llama3Scaling& given, const RotarySpec& given_spec) {
+Frequencies Resolved(const Llama3Scaling& given, const RotarySpec& given_spec, int64_t) {
   Llama3Scaling scaling = given;
   RotarySpec spec = given_spec;
   if (spec.dialect == Dialect::kMegatron) {  // takes the factor alone
@@ -63,6 +61,27 @@ Frequencies ResolveLlama3(const Llama3Scaling& given, const RotarySpec& given_sp
     out.inv_freq_f32 = RoundedFrequencies(out.inv_freq);
   }
   return out;
+}
+
+double ByBase(const Llama3Scaling& s, const RotarySpec& spec, int64_t pair, double inv_freq) {
+  return PowerOfBase(spec.base, spec.rotary_dim, pair, inv_freq,
+                     RampElasticity(spec, pair, s.factor, s.low_freq_factor, s.high_freq_factor));
+}
+
+}  // namespace
+
+template <>
+ScalingRow<Llama3Scaling> RowOf() {
+  return {.name = "llama3",
+          .title = "Llama 3.1",
+          .source = "Meta 2024; Hugging Face",
+          .needs_trained_length = true,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kUsual,
+          .dialects = Dialects{kAllDialects & ~(kPaper | kYarnRepo)},
+          .resolve = Resolved,
+          .by_base = ByBase};
 }
 
 }  // namespace ropewalk::internal

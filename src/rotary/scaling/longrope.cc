@@ -40,10 +40,7 @@ double Amplitude(const LongRopeScaling& p, const RotarySpec& spec, bool is_long)
   return std::sqrt(1 + std::log(*p.factor) / std::log(static_cast<double>(spec.trained_length)));
 }
 
-}  // namespace
-
-Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& spec,
-                            int64_t length) {
+Frequencies Resolved(const LongRopeScaling& scaling, const RotarySpec& spec, int64_t length) {
   CheckDivisors(scaling.short_factor, "short_factor", spec);
   CheckDivisors(scaling.long_factor, "long_factor", spec);
   const std::vector<double>& divisors =
@@ -56,6 +53,22 @@ Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& sp
   }
   out.amplitude = Amplitude(scaling, spec, length > spec.trained_length);
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<LongRopeScaling> RowOf() {
+  return {.name = "longrope",
+          .title = "LongRoPE",
+          .source = "arXiv 2402.13753; Phi-3",
+          .needs_trained_length = true,
+          .length_dependent = true,
+          .trained_with = false,
+          .setting = Setting::kByHand,
+          .dialects = Dialects{kPaper | kHuggingFace | kVllm | kLlamaCpp},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

@@ -6,8 +6,9 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+namespace {
 
-Frequencies ResolveNtk(const NtkScaling& scaling, const RotarySpec& spec) {
+Frequencies Resolved(const NtkScaling& scaling, const RotarySpec& spec, int64_t) {
   if (spec.rotary_dim < 4)
     BadScaling("ntk: rotary_dim must be at least 4, the exponent is d/(d-2)");
   Frequencies out;
@@ -18,6 +19,22 @@ Frequencies ResolveNtk(const NtkScaling& scaling, const RotarySpec& spec) {
   const double base = spec.base * std::pow(scaling.factor, d / (d - 2));
   out.inv_freq_f32 = TorchFrequencies(static_cast<float>(base), Pairs(spec));
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<NtkScaling> RowOf() {
+  return {.name = "ntk",
+          .title = "NTK-aware",
+          .source = "bloc97 2023; arXiv 2309.00071, eq. 16",
+          .needs_trained_length = false,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kUsual,
+          .dialects = Dialects{kPaper | kVllm | kLlamaCpp | kYarnRepo, "; change the base instead"},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

@@ -6,8 +6,9 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+namespace {
 
-Frequencies ResolveNtkMixed(const NtkMixedScaling& scaling, const RotarySpec& spec) {
+Frequencies Resolved(const NtkMixedScaling& scaling, const RotarySpec& spec, int64_t) {
   if (!(scaling.exponent > 0 && std::isfinite(scaling.exponent))) {
     BadScaling("ntk-mixed: exponent must be a positive number, got " +
                std::to_string(scaling.exponent));
@@ -22,6 +23,22 @@ Frequencies ResolveNtkMixed(const NtkMixedScaling& scaling, const RotarySpec& sp
   }
   out.inv_freq_f32 = RoundedFrequencies(out.inv_freq);
   return out;
+}
+
+}  // namespace
+
+template <>
+ScalingRow<NtkMixedScaling> RowOf() {
+  return {.name = "ntk-mixed",
+          .title = "NTK-aware, mixed",
+          .source = "kexue.fm/archives/9706; vLLM",
+          .needs_trained_length = false,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kByFactor,
+          .dialects = Dialects{kPaper | kVllm},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

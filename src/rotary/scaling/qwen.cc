@@ -3,12 +3,29 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+namespace {
 
-Frequencies ResolveQwen(const QwenNtkScaling&, const RotarySpec& spec, int64_t length) {
+Frequencies Resolved(const QwenNtkScaling&, const RotarySpec& spec, int64_t length) {
   int64_t doublings = 0;  // the smallest m with L 2^m >= length
   while (length > spec.trained_length << doublings) ++doublings;
   const double alpha = doublings == 0 ? 1.0 : static_cast<double>((int64_t{2} << doublings) - 1);
-  return ResolveNtk(NtkScaling{alpha}, spec);
+  return ResolveAs(NtkScaling{alpha}, spec, length);
+}
+
+}  // namespace
+
+template <>
+ScalingRow<QwenNtkScaling> RowOf() {
+  return {.name = "qwen",
+          .title = "Qwen's stepwise NTK",
+          .source = "QwenLM/Qwen issue 401",
+          .needs_trained_length = true,
+          .length_dependent = true,
+          .trained_with = false,
+          .setting = Setting::kByFactor,
+          .dialects = Dialects{0},
+          .resolve = Resolved,
+          .by_base = ByPlainBase};
 }
 
 }  // namespace ropewalk::internal

@@ -1,6 +1,10 @@
-// One function a scaling method: spec in, frequencies out; pure. Each fills `inv_freq` in
-// double-double, `inv_freq_f32`, and the amplitude where it has one. The callers have checked what
-// is common to all: dims, base > 1, factor >= 1, a trained length where one is needed.
+// What a scaling method is to the library: one row, at the end of its file in this folder. All else
+// (lists of names, checks, descriptions, the C interface, JSON) follows from the row and from the
+// fields of the method's struct.
+//
+// `resolve` is pure: spec in, frequencies out. It fills `inv_freq` in double-double,
+// `inv_freq_f32`, and the amplitude where the method has one. The callers have checked what is
+// common to all: dims, base >= 1, factor >= 1, a trained length where one is needed.
 //
 // Notation: d = rotary_dim, h = d / 2 pairs, b = base, f_i = b^(-i/h), s = factor, L = trained
 // length.
@@ -13,31 +17,53 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/spec.h"
+#include "src/base/required.h"
 #include "src/rotary/double_double.h"
 
 namespace ropewalk::internal {
 
-Frequencies ResolveNone(const RotarySpec& spec);
-Frequencies ResolveLinear(const LinearScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveNtk(const NtkScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveNtkFixed(const NtkFixedScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveNtkMixed(const NtkMixedScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveDynamicLinear(const DynamicLinearScaling& scaling, const RotarySpec& spec,
-                                 int64_t length);
-Frequencies ResolveQwen(const QwenNtkScaling& scaling, const RotarySpec& spec, int64_t length);
-Frequencies ResolveDynamicYarn(const DynamicYarnScaling& scaling, const RotarySpec& spec,
-                               int64_t length);
-Frequencies ResolveProportional(const ProportionalScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveHope(const HopeScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveBase(const BaseScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveDynamic(const DynamicNtkScaling& scaling, const RotarySpec& spec,
-                           int64_t length);
-Frequencies ResolveByParts(const ByPartsScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveByPartsRepo(const ByPartsRepoScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveYarn(const YarnScaling& scaling, const RotarySpec& spec);
-Frequencies ResolveLlama3(const Llama3Scaling& scaling, const RotarySpec& spec);
-Frequencies ResolveLongRope(const LongRopeScaling& scaling, const RotarySpec& spec, int64_t length);
-Frequencies ResolveExplicit(const ExplicitScaling& scaling, const RotarySpec& spec);
+// The dialects that have a formula for a method, beside the native one.
+constexpr unsigned Bit(Dialect d) { return 1u << static_cast<unsigned>(d); }
+inline constexpr unsigned kPaper = Bit(Dialect::kPaper), kHuggingFace = Bit(Dialect::kHuggingFace),
+                          kVllm = Bit(Dialect::kVllm), kLlamaCpp = Bit(Dialect::kLlamaCpp),
+                          kMegatron = Bit(Dialect::kMegatron), kYarnRepo = Bit(Dialect::kYarnRepo),
+                          kAllDialects =
+                              kPaper | kHuggingFace | kVllm | kLlamaCpp | kMegatron | kYarnRepo;
+struct Dialects {
+  unsigned bits;
+  const char* instead = "";  // what to do where there is none: "; change the base instead"
+};
+
+// Who says enough to set the method.
+enum class Setting : uint8_t {
+  kByHand,    // needs more than a factor: lists, another base
+  kByFactor,  // a factor or the length alone decides
+  kUsual      // kByFactor, and a sweep that names no methods tries it
+};
+
+template <class S>
+struct ScalingRow {
+  Required<const char*> name;    // "by-parts"
+  Required<const char*> title;   // "NTK-by-parts (paper)"
+  Required<const char*> source;  // paper or repository
+  Required<bool> needs_trained_length;
+  Required<bool> length_dependent;  // on the declared final length of the sequence
+  Required<bool> trained_with;      // part of the model, not an extension of it: HoPE
+  Required<Setting> setting;
+  Required<Dialects> dialects;
+  Required<Frequencies (*)(const S&, const RotarySpec&, int64_t length)> resolve;
+  // d inv_freq / d base of a pair.
+  Required<double (*)(const S&, const RotarySpec&, int64_t pair, double inv_freq)> by_base;
+};
+
+// Each file defines the specialization of its method; the linker misses one that is not there.
+template <class S>
+ScalingRow<S> RowOf();
+
+template <class S>
+Frequencies ResolveAs(const S& scaling, const RotarySpec& spec, int64_t length) {
+  return RowOf<S>().resolve(scaling, spec, length);
+}
 
 // Throws Error(kUnsupported) where the spec's dialect has no formula for its method (dialect.cc).
 void CheckDialect(const RotarySpec& spec);
@@ -47,6 +73,17 @@ Frequencies ResolveAxes(const RotarySpec& spec, int64_t length);
 
 // What the methods share (common.cc).
 inline int64_t Pairs(const RotarySpec& spec) { return spec.rotary_dim / 2; }
+// No scaling (none.cc).
+Frequencies ResolvePlain(const RotarySpec& spec);
+// d inv_freq / d base of base^(-2 pair / dim) times what does not depend on the base;
+// `elasticity`, where it does: d ln inv_freq / d ln of the plain frequency.
+double PowerOfBase(double base, int64_t dim, int64_t pair, double inv_freq, double elasticity = 1);
+template <class S>
+double ByPlainBase(const S& /*scaling*/, const RotarySpec& spec, int64_t pair, double inv_freq) {
+  return PowerOfBase(spec.base, spec.rotary_dim, pair, inv_freq);
+}
+// The elasticity of RampOverRotations.
+double RampElasticity(const RotarySpec& spec, int64_t pair, double s, double low, double high);
 // f_i = b^(-i/h).
 DoubleDouble PlainFrequency(const RotarySpec& spec, int64_t i);
 // f_i of the base b s^(d/(d-2)), which is b^(-i/h) s^(-i/(h-1)). Needs h >= 2.
@@ -57,6 +94,7 @@ DoubleDouble Blend(DoubleDouble a, DoubleDouble b, DoubleDouble t);
 // `high` rotations on, linear in the rotations between: YaRN paper, eq. 17 to 20.
 Frequencies RampOverRotations(const RotarySpec& spec, double s, double low, double high);
 // The pair index at which `rotations` full turns fit into L: h ln(L / (2 pi rotations)) / ln b.
+// Throws Error for base 1, whose pairs rotate alike.
 DoubleDouble PairOfRotations(const RotarySpec& spec, double rotations);
 // The same in double, by the operations of Hugging Face and of the yarn repository.
 double PairOfRotationsDouble(const RotarySpec& spec, double rotations);

@@ -123,9 +123,7 @@ void CheckYarn(const YarnScaling& p, const RotarySpec& spec) {
   }
 }
 
-}  // namespace
-
-Frequencies ResolveYarn(const YarnScaling& scaling, const RotarySpec& given) {
+Frequencies Resolved(const YarnScaling& scaling, const RotarySpec& given, int64_t) {
   CheckYarn(scaling, given);
   RotarySpec spec = given;
   // vLLM hands M-RoPE's cache length, four times the trained one, to the range.
@@ -157,6 +155,30 @@ Frequencies ResolveYarn(const YarnScaling& scaling, const RotarySpec& given) {
     out.softmax_multiplier = g * g;
   }
   return out;
+}
+
+double ByBase(const YarnScaling& s, const RotarySpec& spec, int64_t pair, double inv_freq) {
+  if (!s.truncate) {
+    throw Error(ErrorCode::kUnsupported, "BaseDerivative: with truncate off the ramp of " +
+                                             Describe(spec.scaling) + " moves");
+  }
+  return PowerOfBase(spec.base, spec.rotary_dim, pair, inv_freq);
+}
+
+}  // namespace
+
+template <>
+ScalingRow<YarnScaling> RowOf() {
+  return {.name = "yarn",
+          .title = "YaRN",
+          .source = "arXiv 2309.00071; Hugging Face",
+          .needs_trained_length = true,
+          .length_dependent = false,
+          .trained_with = false,
+          .setting = Setting::kUsual,
+          .dialects = Dialects{kAllDialects},
+          .resolve = Resolved,
+          .by_base = ByBase};
 }
 
 }  // namespace ropewalk::internal
