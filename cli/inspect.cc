@@ -135,7 +135,7 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
 void PrintModel(const ModelFiles& files, const std::string& hash) {
   const ModelConfig& c = files.config;
   fmt::print("{}\n", files.path);
-  fmt::print("format         {}, architecture {}\n", c.format, c.architecture);
+  fmt::print("format         {}, architecture {}\n", c.format_name, c.architecture);
   std::vector<std::string> sizes = {fmt::format("{} layers", c.layers)};
   const auto add = [&](int64_t size, const std::string& words) {
     if (size > 0) sizes.push_back(words);  // sizes that nobody needs may not have been read
