@@ -112,7 +112,8 @@ Json PageJson(const InspectPage& page) {
   for (const InspectDecay& d : page.decay) {
     Json points = Json::array();
     for (const DecayPoint& p : d.points) {
-      points.push_back({{"distance", p.distance}, {"bound", p.bound}, {"expected", p.expected}});
+      points.push_back(
+          {{"distance", p.distance}, {"bound", Number(p.bound)}, {"expected", Number(p.expected)}});
     }
     decay.push_back({{"method", d.method}, {"factor", d.factor}, {"points", std::move(points)}});
   }

@@ -1,15 +1,14 @@
 // What a sweep says: the summary on the terminal, report.html, CSV, Markdown and JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
-#include "src/eval/recommend.h"
 
 namespace ropewalk::cli {
 
@@ -18,7 +17,7 @@ struct SweepReport {
   std::string label;  // name of the folder; made unique among the sweeps of a report
   SweepResults results;
   std::vector<Recommendation> recommendations;
-  std::vector<internal::Reach> reaches;
+  std::vector<MethodReach> reaches;
   std::string rule;          // what "usable" means, with this sweep's numbers
   std::string passkey_note;  // why passkey decides nothing; empty where it counts
 };
@@ -55,7 +54,5 @@ void RefuseForeign(const std::string& path);
 // Renders folders that hold a results.jsonl into one HTML file and returns its path. `out` empty:
 // DIR/report.html for one folder, ./report.html for several. Throws Error.
 std::string WriteReport(const std::vector<std::string>& folders, const std::string& out);
-
-void AddReportCommand(CLI::App& app);
 
 }  // namespace ropewalk::cli

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "src/config/gguf/keys.h"
 
@@ -215,28 +216,6 @@ class Writer {
 };
 
 }  // namespace
-
-const RotarySpec& OnlyRotation(const PositionPlan& plan) {
-  const RotarySpec* first = nullptr;
-  for (const LayerPlan& layer : plan.layers) {
-    if (!layer.rotation) continue;
-    if (first == nullptr) first = &*layer.rotation;
-    const RotarySpec& spec = *layer.rotation;
-    if (spec.base != first->base || spec.rotary_dim != first->rotary_dim ||
-        spec.head_dim != first->head_dim || spec.first_dim != first->first_dim ||
-        spec.trained_length != first->trained_length ||
-        Describe(spec.scaling) != Describe(first->scaling)) {
-      throw Error(ErrorCode::kUnsupported,
-                  "the layers of this model rotate in more than one way (local and global bases); "
-                  "one setting for all of them would be wrong");
-    }
-  }
-  if (first == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                "the model has no rotary layer, so there is nothing to set");
-  }
-  return *first;
-}
 
 StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
                       int64_t served_length) {

@@ -108,6 +108,42 @@ Scaling ScalingOf(Json dictionary, double factor, SettingsTarget& t) {
 
 }  // namespace
 
+const RotarySpec& OnlyRotation(const PositionPlan& plan) {
+  const RotarySpec* first = nullptr;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.rotation) continue;
+    if (first == nullptr) first = &*layer.rotation;
+    const RotarySpec& spec = *layer.rotation;
+    if (spec.base != first->base || spec.rotary_dim != first->rotary_dim ||
+        spec.head_dim != first->head_dim || spec.first_dim != first->first_dim ||
+        spec.trained_length != first->trained_length ||
+        Describe(spec.scaling) != Describe(first->scaling)) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the layers of this model rotate in more than one way (local and global bases); "
+                  "one setting for all of them would be wrong");
+    }
+  }
+  if (first == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model has no rotary layer, so there is nothing to set");
+  }
+  return *first;
+}
+
+std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
+                               const SettingsTarget& target) {
+  const std::string engine = schema == ConfigSchema::kRopeParameters
+                                 ? "Hugging Face transformers 5"
+                                 : "Hugging Face transformers 4";
+  for (const EngineSetting& setting : SettingsFor(scaling, target)) {
+    if (setting.engine != engine) continue;
+    if (setting.expressible) return setting.setting;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot say {}: {}", engine, Describe(scaling), setting.note));
+  }
+  throw Error(ErrorCode::kUnsupported, "no setting is known for " + engine);
+}
+
 std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTarget& target) {
   if (target.trained_length <= 0 || target.target_length <= 0 || target.rotary_dim < 2) {
     throw Error(

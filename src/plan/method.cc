@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "ropewalk/base/error.h"
-#include "src/base/did_you_mean.h"
+#include "ropewalk/base/did_you_mean.h"
 
 namespace ropewalk {
 namespace {
@@ -97,7 +97,7 @@ const MethodInfo* FindScaling(const std::string& name) {
          fmt::format("method: got \"{}\"{}; expected one of {}; or several joined by +", name,
                      trained ? ", which is trained with the model: it cannot be swapped into one "
                                "that was trained with another"
-                             : internal::DidYouMean(name, names),
+                             : DidYouMean(name, names),
                      fmt::join(names, ", ")));
 }
 
