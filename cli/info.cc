@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <hwy/targets.h>
 
+#include <CLI/Version.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/options.h"

@@ -1,5 +1,6 @@
 // The positions of a model as JSON; docs/inspect-format.md lists the keys.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "cli/inspect_page.h"
 

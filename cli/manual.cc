@@ -1,7 +1,6 @@
 // ropewalk manual: a page of the manual (man(7)), made from the rows of commands and options.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "cli/help.h"

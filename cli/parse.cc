@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "cli/help.h"
 #include "ropewalk/base/did_you_mean.h"
