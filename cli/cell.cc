@@ -4,14 +4,12 @@
 #include <cmath>
 #include <fstream>
 
-#include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/decoder_engine.h"
-#include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -73,45 +71,7 @@ void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens
   if (!file) throw Error(ErrorCode::kIo, path + ": cannot be written (--per-token)");
 }
 
-void RunPerplexity(const Options& options) {
-  const ModelFiles files = OpenRunnable(options);
-  const TokenText text = ReadTokenText(options, files);
-  SweepSpec spec = SpecOf(options, files);
-  const int64_t length = OneLength(spec);
-  SettleProtocol(options, length, spec);
-  spec.passkey = false;
-  const SweepTask task = SingleTask(options, files, spec, length);
-  MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
-  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
-  const DecoderEngine engine(*decoder);
-  SweepInputs inputs;
-  inputs.engine = &engine;
-  inputs.tokenizer = files.tokenizer.get();
-  inputs.text = &text;
-  if (options.dry_run) return DryRun(options, task, spec, inputs);
-  inputs.model_hash = files.Hash();
-  std::vector<ScoredToken> tokens;
-  const Cell cell = Compute(task, spec, inputs, &tokens);
-  if (!options.per_token.empty()) WriteTokens(options.per_token, tokens);
-  if (options.json) {
-    fmt::print("{}\n", JsonText(internal::ToJson(cell)));
-    return;
-  }
-  fmt::print("perplexity     {:.4f} per token ({:.5f} nats", cell.perplexity, cell.mean_nll);
-  if (std::isfinite(cell.standard_error)) {
-    fmt::print(", standard error {:.5f}", cell.standard_error);
-  }
-  fmt::print(")\n");
-  if (std::isfinite(cell.bits_per_byte)) fmt::print("bits per byte  {:.4f}\n", cell.bits_per_byte);
-  if (std::isfinite(cell.entropy)) {
-    fmt::print(
-        "entropy        {:.4f} nats of attention at the end of a window, {:.1f} % of uniform\n",
-        cell.entropy, 100 * cell.entropy_share);
-  }
-  fmt::print("protocol       {}: {} tokens scored in {} windows of {}, seed {}, BOS {}\n",
-             cell.protocol, cell.scored_tokens, cell.windows, cell.length, cell.seed, cell.bos);
-  PrintProvenance(options, cell);
-}
+}  // namespace
 
 void RunPasskey(const Options& options) {
   const ModelFiles files = OpenRunnable(options);
@@ -147,7 +107,7 @@ void RunPasskey(const Options& options) {
   inputs.model_hash = files.Hash();
   const Cell cell = Compute(task, spec, inputs, nullptr);
   if (options.json) {
-    fmt::print("{}\n", JsonText(internal::ToJson(cell)));
+    fmt::print("{}\n", ToJson(cell, 2));
     return;
   }
   fmt::print("passkey        {:.0f}% of {} prompts of {} tokens\n", 100 * cell.passkey_accuracy,
@@ -159,36 +119,43 @@ void RunPasskey(const Options& options) {
   PrintProvenance(options, cell);
 }
 
-}  // namespace
-
-void AddPerplexityCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("perplexity", "One cell: perplexity at one length under one method");
-  AddOptions(*command, *options,
-             {Opt::kModel,       Opt::kText,     Opt::kIds,          Opt::kLengths,  Opt::kMethods,
-              Opt::kRopeScaling, Opt::kFactors,  Opt::kTrained,      Opt::kProtocol, Opt::kAnchors,
-              Opt::kSeed,        Opt::kPerToken, Opt::kAngles,       Opt::kCompute,  Opt::kBos,
-              Opt::kSpecial,     Opt::kThreads,  Opt::kAllowUnknown, Opt::kJson,     Opt::kDryRun});
-  command->footer(
-      "Without --method: as-shipped.\n\nExample: ropewalk perplexity model.gguf --text book.txt "
-      "--length 512 --protocol half");
-  command->callback([options] { RunPerplexity(*options); });
-}
-
-void AddPasskeyCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "passkey", "One cell: can the model find a number hidden in a prompt of one length?");
-  AddOptions(*command, *options,
-             {Opt::kModel, Opt::kPasskeyFiller, Opt::kText, Opt::kLengths, Opt::kMethods,
-              Opt::kRopeScaling, Opt::kFactors, Opt::kTrained, Opt::kSeed, Opt::kPasskeyTrials,
-              Opt::kDepths, Opt::kAngles, Opt::kCompute, Opt::kBos, Opt::kSpecial, Opt::kThreads,
-              Opt::kAllowUnknown, Opt::kJson, Opt::kDryRun});
-  command->footer(
-      "--text is read for --passkey-filler text alone. Without --method: as-shipped.\n\n"
-      "Example: ropewalk passkey model.gguf --length 16k --method yarn --factor 2");
-  command->callback([options] { RunPasskey(*options); });
+void RunPerplexity(const Options& options) {
+  const ModelFiles files = OpenRunnable(options);
+  const TokenText text = ReadTokenText(options, files);
+  SweepSpec spec = SpecOf(options, files);
+  const int64_t length = OneLength(spec);
+  SettleProtocol(options, length, spec);
+  spec.passkey = false;
+  const SweepTask task = SingleTask(options, files, spec, length);
+  MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
+  SweepInputs inputs;
+  inputs.decoder = decoder.get();
+  inputs.tokenizer = files.tokenizer.get();
+  inputs.text = &text;
+  if (options.dry_run) return DryRun(options, task, spec, inputs);
+  inputs.model_hash = files.Hash();
+  std::vector<ScoredToken> tokens;
+  const Cell cell = Compute(task, spec, inputs, &tokens);
+  if (!options.per_token.empty()) WriteTokens(options.per_token, tokens);
+  if (options.json) {
+    fmt::print("{}\n", ToJson(cell, 2));
+    return;
+  }
+  fmt::print("perplexity     {:.4f} per token ({:.5f} nats", cell.perplexity, cell.mean_nll);
+  if (std::isfinite(cell.standard_error)) {
+    fmt::print(", standard error {:.5f}", cell.standard_error);
+  }
+  fmt::print(")\n");
+  if (std::isfinite(cell.bits_per_byte)) fmt::print("bits per byte  {:.4f}\n", cell.bits_per_byte);
+  if (std::isfinite(cell.entropy)) {
+    fmt::print(
+        "entropy        {:.4f} nats of attention at the end of a window, {:.1f} % of uniform\n",
+        cell.entropy, 100 * cell.entropy_share);
+  }
+  fmt::print("protocol       {}: {} tokens scored in {} windows of {}, seed {}, BOS {}\n",
+             cell.protocol, cell.scored_tokens, cell.windows, cell.length, cell.seed, cell.bos);
+  PrintProvenance(options, cell);
 }
 
 }  // namespace ropewalk::cli

@@ -3,14 +3,13 @@
 
 #include <charconv>
 
-#include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "ropewalk/absolute/hierarchical.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/encoder.h"
-#include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -106,7 +105,9 @@ std::vector<int32_t> FramedText(const Options& options, const ModelFiles& files)
   return ids;
 }
 
-void Run(const Options& options) {
+}  // namespace
+
+void RunEmbed(const Options& options) {
   const std::optional<double> alpha = ReadPositions(options.positions);
   if (options.ids.empty() == options.text.empty()) {
     throw UsageError(
@@ -137,32 +138,7 @@ void Run(const Options& options) {
                     "sentence-transformers cuts them for this model; here none is cut",
                     beyond, texts.size(), pooling.trained_tokens));
   }
-  fmt::print("{}\n", internal::Line(Output(*encoder, pooling, options, alpha, std::move(vectors))));
-}
-
-}  // namespace
-
-void AddEmbedCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("embed",
-                         "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, T5, "
-                         "DeBERTa v2 and v3, XLNet)");
-  AddOptions(*command, *options,
-             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kSpecial, Opt::kPositions, Opt::kStates,
-              Opt::kCompute, Opt::kThreads, Opt::kAllowUnknown});
-  command->footer(
-      "--text takes one text and puts round it what tokenizer.json says ([CLS] and [SEP], <s> and "
-      "</s>, </s> behind it). --ids takes one, [101, 7592, 102], or many, [[101, 7592, 102], [101, "
-      "102]], with "
-      "the special tokens that the model was trained with. Pooling is what modules.json says (the "
-      "mean or the first token, normalised or not); without it the mean.\n"
-      "A BERT of 512 positions reads longer texts with --positions hierarchical: position i n + j "
-      "is made of the learned ones of i and j, and positions below n stay as they were.\n"
-      "--states mask-decoder is for DeBERTa v2 and v3 with the original checkpoint's absolute "
-      "positions, which its layers do not read.\n\n"
-      "Example: ropewalk embed ./all-MiniLM-L6-v2 --text book.txt --positions hierarchical");
-  command->callback([options] { Run(*options); });
+  fmt::print("{}\n", JsonLine(Output(*encoder, pooling, options, alpha, std::move(vectors))));
 }
 
 }  // namespace ropewalk::cli

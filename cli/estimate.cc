@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
-#include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/parse.h"
 #include "cli/progress.h"
 
 namespace ropewalk::cli {
@@ -151,28 +151,27 @@ std::string Text(const Estimate& estimate) {
 namespace {
 
 // The sweep's command line with other values for some options.
-std::string CommandWith(const CLI::App& command, std::map<std::string, std::string> values) {
-  std::string line = "ropewalk " + command.get_name();
-  for (const CLI::Option* option : command.get_options()) {
-    const CLI::results_t& given = option->results();
-    if (option->get_positional()) {
-      line += " " + Quoted(given.at(0));
+std::string CommandWith(const Options& options, const std::map<std::string, std::string>& values) {
+  std::string line = "ropewalk sweep";
+  const auto add = [&](const std::string& name, const std::string& value) {
+    line += " " + name + " " + Quoted(value);
+  };
+  for (const Given& given : options.given) {
+    const OptionRow& option = *given.option;
+    const std::string name = MainName(option);
+    if (IsPositional(option)) {
+      line += " " + Quoted(given.values.at(0));
+    } else if (values.contains(name)) {
       continue;
-    }
-    const auto changed = values.find(option->get_lnames().front());
-    const std::string name = " --" + option->get_lnames().front();
-    if (changed != values.end()) {
-      line += name + " " + Quoted(changed->second);
-    } else if (option->count() == 0) {
-      continue;
-    } else if (option->get_items_expected_max() == 0) {
-      line += given.at(0) == "false" ? " --" + option->get_lnames().back() : name;
-    } else if (option->get_delimiter() != '\0') {
-      line += name + " " + Quoted(fmt::format("{}", fmt::join(given, ",")));
+    } else if (IsFlag(option)) {
+      line += " " + (given.values.at(0) == "false" ? NamesOf(option).back() : name);
+    } else if (IsList(option)) {
+      add(name, fmt::format("{}", fmt::join(given.values, ",")));
     } else {
-      for (const std::string& value : given) line += name + " " + Quoted(value);
+      for (const std::string& value : given.values) add(name, value);
     }
   }
+  for (const auto& [name, value] : values) add(name, value);
   return line;
 }
 
@@ -233,20 +232,20 @@ class Shrinker {
     SweepSpec& spec = sweep.spec = whole_.spec;
     if (lengths < spec.lengths.size()) {
       spec.lengths.resize(lengths);
-      s.values["lengths"] = fmt::format("{}", fmt::join(spec.lengths, ","));
+      s.values["--lengths"] = fmt::format("{}", fmt::join(spec.lengths, ","));
     }
     if (few_methods && spec.methods.size() > 2 && options_.rope_scaling.empty()) {
       spec.methods = FewMethods(spec.methods);
-      s.values["methods"] = spec.methods[0].name + "," + spec.methods[1].name;
+      s.values["--methods"] = spec.methods[0].name + "," + spec.methods[1].name;
     }
     if (thrift > 0 && spec.passkey && spec.passkey_options.trials > 1) {
       spec.passkey_options.trials = 1;
-      s.values["passkey-trials"] = "1";
+      s.values["--passkey-trials"] = "1";
     }
     const int64_t anchors = spec.protocol.kind == Protocol::Kind::kAligned ? 3 : 8;
     if (thrift > 1 && (spec.protocol.anchors == 0 || spec.protocol.anchors > anchors)) {
       spec.protocol.anchors = anchors;
-      s.values["anchors"] = std::to_string(anchors);
+      s.values["--anchors"] = std::to_string(anchors);
     }
     sweep.tasks = PlanSweep(spec, sweep.files.config.plan);
     sweep.longest = sweep.tasks.back().length;
@@ -264,26 +263,25 @@ class Shrinker {
 
 }  // namespace
 
-std::string WhatFits(const Options& options, const CLI::App& command, const Sweep& sweep,
-                     const SweepInputs& inputs, const Estimate& estimate) {
+std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+                     const Estimate& estimate) {
   std::optional<Smaller> part = Shrinker(options, sweep, inputs, estimate).LargestThatFits();
   if (!part) return "nothing of it can be left out";
   // Rows of a smaller sweep do not go into the folder of a larger one.
   const bool fresh = std::none_of(estimate.finished.begin(), estimate.finished.end(),
                                   [](bool there) { return there; });
-  if (!fresh) part->values["output"] = options.output + "-hour";
+  if (!fresh) part->values["--output"] = options.output + "-hour";
   return fmt::format("{} about {}: {}",
                      part->estimate.seconds <= kHour ? "what would fit into one,"
                                                      : "no part of it fits; the quickest takes",
-                     Duration(part->estimate.seconds), CommandWith(command, part->values));
+                     Duration(part->estimate.seconds), CommandWith(options, part->values));
 }
 
-void CheckWithinAnHour(const Options& options, const CLI::App& command, const Sweep& sweep,
-                       const SweepInputs& inputs, const Estimate& estimate) {
+void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+                       const Estimate& estimate) {
   if (estimate.seconds <= kHour) return;
   if (options.yes) return;
-  Message("ropewalk: that is more than an hour; " +
-          WhatFits(options, command, sweep, inputs, estimate));
+  Message("ropewalk: that is more than an hour; " + WhatFits(options, sweep, inputs, estimate));
   const bool stdin_was_text = options.text == "-" || options.ids == "-";
   if (!stdin_was_text && Confirm("ropewalk: start it all the same? [y/N] ")) return;
   throw UsageError(

@@ -1,7 +1,6 @@
 // What a sweep will take, said before it starts; and what of it would fit in an hour.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,10 +46,10 @@ std::string Text(const Estimate& estimate);
 
 // Throws UsageError where the estimate is above an hour, after saying what would fit, unless the
 // options or the user at the terminal say to go on.
-void CheckWithinAnHour(const Options& options, const CLI::App& command, const Sweep& sweep,
-                       const SweepInputs& inputs, const Estimate& estimate);
+void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+                       const Estimate& estimate);
 // What would fit: "ropewalk sweep ..." with other options, or that nothing does.
-std::string WhatFits(const Options& options, const CLI::App& command, const Sweep& sweep,
-                     const SweepInputs& inputs, const Estimate& estimate);
+std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+                     const Estimate& estimate);
 
 }  // namespace ropewalk::cli

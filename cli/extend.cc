@@ -6,28 +6,20 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/engines.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
-#include "cli/setting.h"
 #include "cli/write_proven.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/convert.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
-#include "src/convert/convert.h"
-#include "src/convert/verify.h"
-#include "src/engines/gguf_rope.h"
 
 namespace ropewalk::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Command {
-  Options options;
-  bool link = false;
-};
 
 // What was asked for.
 struct Request {
@@ -75,7 +67,7 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
 
 Request Settle(const Options& options, const ModelFiles& files) {
   const std::vector<SweepMethod> methods = MethodsOf(options, files, {});
-  if (methods.size() != 1 || methods[0].name == "as-shipped") {
+  if (methods.size() != 1 || methods[0].name == kAsShipped) {
     throw UsageError("a model holds one setting: give one --method, or one --rope-scaling");
   }
   Request request;
@@ -87,7 +79,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
   double factor = 1;  // of the length to serve; a few methods have none of their own
   if (methods[0].fixed) {
     request.plan = methods[0].plan;
-    request.scaling = internal::OnlyRotation(request.plan).scaling;
+    request.scaling = OnlyRotation(request.plan).scaling;
     trained = request.plan.trained_length;
   } else {
     factor = FactorFor(options, methods[0].name, trained);
@@ -98,12 +90,12 @@ Request Settle(const Options& options, const ModelFiles& files) {
       RefuseUnwritable(files, request.plan, method, factor, EnginesOf(options.engines));
     }
   }
-  const RotarySpec& spec = internal::OnlyRotation(request.plan);
+  const RotarySpec& spec = OnlyRotation(request.plan);
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
   const double served =
       std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
   request.target = {trained, static_cast<int64_t>(served), spec.base, spec.rotary_dim,
-                    spec.base != internal::OnlyRotation(files.config.plan).base};
+                    spec.base != OnlyRotation(files.config.plan).base};
   if (!options.lengths.empty()) {
     request.target.target_length =
         std::max(request.target.target_length, ParseLength(options.lengths[0]));
@@ -117,8 +109,8 @@ Request Settle(const Options& options, const ModelFiles& files) {
   const std::string method = Describe(request.scaling);
   std::string why = error.what();
   if (IsLengthDependent(request.scaling)) {
-    const auto fixed =
-        HuggingFaceSetting(/*rope_parameters=*/true, request.scaling, request.target);
+    const auto fixed = nlohmann::ordered_json::parse(
+        HuggingFaceSetting(ConfigSchema::kRopeParameters, request.scaling, request.target));
     why = fmt::format(
         "it follows the length of each text, and --method dynamic is the one such method that "
         "there is a type for. Give what it comes to at {} tokens, for shorter texts as well: "
@@ -135,8 +127,8 @@ Request Settle(const Options& options, const ModelFiles& files) {
   throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold {}: {}", format, method, why));
 }
 
-void Print(const Options& options, const Request& request, const internal::Converted& written,
-           const internal::PlanProof& proof) {
+void Print(const Options& options, const Request& request, const Converted& written,
+           const PlanProof& proof) {
   auto settings = Narrow(SettingsFor(request.scaling, request.target), EnginesOf(options.engines));
   for (EngineSetting& s : settings) {
     if (s.kind != EngineKind::kLlamaCpp || s.expressible || !options.output.ends_with(".gguf")) {
@@ -199,19 +191,9 @@ void CheckOutput(const std::string& output, const ModelFiles& files, bool folder
   }
 }
 
-// What goes into config.json. A dictionary may bring a base of its own, which the older schema has
-// outside of it.
-nlohmann::ordered_json SettingOf(const ModelFiles& files, const Request& request) {
-  auto setting = HuggingFaceSetting(files.path, request.scaling, request.target);
-  if (request.target.base != internal::OnlyRotation(files.config.plan).base &&
-      !setting.contains("rope_parameters") && !setting.contains("rope_theta")) {
-    setting["rope_theta"] = request.target.base;
-  }
-  return setting;
-}
+}  // namespace
 
-void Run(const Command& c) {
-  const Options& options = c.options;
+void RunExtend(const Options& options) {
   const ModelFiles files = OpenModelFor(options, false);  // weights are copied unread
   std::error_code error;
   const bool folder =
@@ -222,56 +204,28 @@ void Run(const Command& c) {
                             "GGUF files do",
                             files.path, files.config.format_name));
   }
-  if (c.link && !folder) {
+  if (options.link && !folder) {
     throw UsageError("--link is for folders: a GGUF file holds its keys and its weights in one");
   }
   CheckOutput(options.output, files, folder);
   const Request request = Settle(options, files);
-  internal::Converted written;
-  internal::PlanProof proof;
+  Converted written;
+  PlanProof proof;
   WriteProven(options.output, [&](const std::string& path) {
-    written =
-        folder
-            ? internal::ExtendFolder(files, path, request.plan, SettingOf(files, request), c.link)
-            : internal::ExtendGguf(files, path, request.plan, request.target.target_length);
+    written = folder ? ExtendFolder(files, path, request.plan, request.target, options.link)
+                     : ExtendGguf(files, path, request.plan, request.target.target_length);
     OpenOptions open;
     open.allow_unknown = options.allow_unknown;
     open.need_weights = false;
     const ModelFiles read = OpenModel(path, open);
     try {
-      proof = internal::ProvePlan(request.plan, written.stored, read.config.plan,
-                                  request.target.target_length);
+      proof =
+          ProvePlan(request.plan, written.stored, read.config.plan, request.target.target_length);
     } catch (const Error& e) {
       RefuseScaling(read.config.format_name, request, e);
     }
   });
   Print(options, request, written, proof);
-}
-
-}  // namespace
-
-void AddExtendCommand(CLI::App& app) {
-  const auto c = std::make_shared<Command>();
-  CLI::App* command = app.add_subcommand(
-      "extend", "Writes the model with a position setting in it; the weights are not touched");
-  AddOptions(*command, c->options,
-             {Opt::kModel, Opt::kMethods, Opt::kRopeScaling, Opt::kFactors, Opt::kLengths,
-              Opt::kTrained, Opt::kEngines, Opt::kAllowUnknown, Opt::kJson});
-  command
-      ->add_option("-o,--output", c->options.output,
-                   "What to write: a folder for a folder, a .gguf file for a GGUF file; must not "
-                   "exist")
-      ->required();
-  command->add_flag("--link", c->link,
-                    "Share a folder's weights with the source by hard links instead of copying "
-                    "them");
-  command->footer(
-      "A folder gets config.json rewritten and copies of everything else, which need no room where "
-      "the file system can share blocks; a GGUF file is copied with other keys (and the tensor "
-      "rope_freqs where llama.cpp needs it). The result is read back, and its plan compared with "
-      "what was asked for, before it gets its name.\n\n"
-      "Example: ropewalk extend ./model --method yarn --factor 4 -o model-yarn4");
-  command->callback([c] { Run(*c); });
 }
 
 }  // namespace ropewalk::cli

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
-#include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -32,7 +31,9 @@ int32_t Greedy(const Decoder& decoder, const float* hidden, std::vector<float>& 
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-void Run(const Options& options) {
+}  // namespace
+
+void RunGenerate(const Options& options) {
   const ModelFiles files = OpenRunnable(options);
   const Tokenizer& tokenizer = RequireTokenizer(files);
   const bool bos = WantsBos(options, files);
@@ -94,22 +95,7 @@ void Run(const Options& options) {
                                        {"scaling", task.scaling},
                                        {"plan_hash", task.plan_hash},
                                        {"compute", Name(decoder->compute())}};
-  fmt::print("{}\n", internal::Line(json));
-}
-
-}  // namespace
-
-void AddGenerateCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("generate",
-                                         "Goes on from a prompt, greedily: is the "
-                                         "model read right?");
-  AddOptions(*command, *options,
-             {Opt::kModel, Opt::kPrompt, Opt::kMaxTokens, Opt::kMethods, Opt::kRopeScaling,
-              Opt::kFactors, Opt::kTrained, Opt::kAngles, Opt::kCompute, Opt::kBos, Opt::kSpecial,
-              Opt::kThreads, Opt::kAllowUnknown, Opt::kJson});
-  command->footer("Example: ropewalk generate ./model --prompt \"Once upon a time\"");
-  command->callback([options] { Run(*options); });
+  fmt::print("{}\n", JsonLine(json));
 }
 
 }  // namespace ropewalk::cli

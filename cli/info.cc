@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <hwy/targets.h>
 
+#include <CLI/Version.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/threads.h"
 #include "ropewalk/base/cuda.h"
@@ -56,7 +56,9 @@ void Print(const CudaInfo& info) {
   if (!info.why_none.empty()) fmt::print("  no GPU: {}\n", info.why_none);
 }
 
-void Run(const Options& options) {
+}  // namespace
+
+void RunInfo(const Options& options) {
   UseThreads(options);
   const CudaInfo cuda = FindCuda();
   const nlohmann::ordered_json json = {
@@ -94,16 +96,6 @@ void Run(const Options& options) {
   for (const auto& [key, value] : json["libraries"].items()) {
     fmt::print("  {:13} {}\n", key, value.get<std::string>());
   }
-}
-
-}  // namespace
-
-void AddInfoCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "info", "Version, build, SIMD target in use, bf16 instructions, threads, GPUs, libraries");
-  AddOptions(*command, *options, {Opt::kThreads, Opt::kJson});
-  command->callback([options] { Run(*options); });
 }
 
 }  // namespace ropewalk::cli

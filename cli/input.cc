@@ -14,10 +14,10 @@
 
 #include "cli/progress.h"
 #include "cli/threads.h"
+#include "ropewalk/base/did_you_mean.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
-#include "src/base/did_you_mean.h"
-#include "src/tokenizer/utf8_text.h"
+#include "ropewalk/tokenizer/utf8_text.h"
 
 namespace ropewalk::cli {
 
@@ -76,7 +76,7 @@ std::string ReadFile(const std::string& path) {
 }
 
 std::string TextOf(const std::string& bytes, const std::string& name) {
-  const internal::Utf8Text taken = internal::TakeUtf8(bytes, name);
+  const Utf8Text taken = TakeUtf8(bytes, name);
   for (const std::string& note : taken.notes) Message("ropewalk: " + note);
   return std::string(taken.text);
 }
@@ -209,27 +209,31 @@ void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_
 
 }  // namespace
 
+std::vector<std::string> MethodNames(const Options& options) {
+  std::vector<std::string> names;
+  for (const std::string& name : JoinSettings(options.methods)) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    try {
+      if (name != kAsShipped) PositionMethod::Parse(name);
+    } catch (const Error& e) {
+      throw UsageError(fmt::format("--methods: {}, or {}{}", e.what(), kAsShipped,
+                                   DidYouMean(name, {kAsShipped})));
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults) {
   const bool given = !options.methods.empty() || !options.rope_scaling.empty();
   std::vector<SweepMethod> methods;
-  for (const std::string& name : given ? JoinSettings(options.methods) : defaults) {
-    SweepMethod method;
+  for (const std::string& name : given ? MethodNames(options) : defaults) {
+    SweepMethod& method = methods.emplace_back();
     method.name = name;
-    if (name == "as-shipped") {
-      method.fixed = true;
-      method.plan = files.config.plan;
-    } else {
-      try {
-        PositionMethod::Parse(name);
-      } catch (const Error& e) {
-        throw UsageError(std::string("--methods: ") + e.what() + ", or as-shipped" +
-                         internal::DidYouMean(name, {"as-shipped"}));
-      }
-    }
-    const bool twice = std::any_of(methods.begin(), methods.end(),
-                                   [&](const SweepMethod& m) { return m.name == name; });
-    if (!twice) methods.push_back(std::move(method));
+    if (name != kAsShipped) continue;
+    method.fixed = true;
+    method.plan = files.config.plan;
   }
   for (const std::string& dictionary : options.rope_scaling) {
     AddDictionary(dictionary, files, options.allow_unknown, methods);
@@ -276,7 +280,7 @@ void SettleProtocol(const Options& options, int64_t shortest_length, SweepSpec& 
 
 SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,
                      int64_t length) {
-  const std::vector<SweepMethod> methods = MethodsOf(options, files, {"as-shipped"});
+  const std::vector<SweepMethod> methods = MethodsOf(options, files, {kAsShipped});
   if (methods.size() != 1 || options.factors.size() > 1) {
     throw UsageError("this command computes one cell: give one method and one factor");
   }

@@ -2,15 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
-#include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/inspect_page.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
-#include "cli/progress.h"
-#include "ropewalk/base/error.h"
-#include "src/eval/cell_json.h"
+#include "cli/output.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -132,10 +129,10 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
   return json;
 }
 
-void PrintModel(const ModelFiles& files, const std::string& hash) {
+std::string ModelText(const ModelFiles& files, const std::string& hash) {
   const ModelConfig& c = files.config;
-  fmt::print("{}\n", files.path);
-  fmt::print("format         {}, architecture {}\n", c.format_name, c.architecture);
+  std::string text = files.path + "\n";
+  text += fmt::format("format         {}, architecture {}\n", c.format_name, c.architecture);
   std::vector<std::string> sizes = {fmt::format("{} layers", c.layers)};
   const auto add = [&](int64_t size, const std::string& words) {
     if (size > 0) sizes.push_back(words);  // sizes that nobody needs may not have been read
@@ -148,31 +145,25 @@ void PrintModel(const ModelFiles& files, const std::string& hash) {
   if (c.not_runnable.empty()) {
     sizes.emplace_back(c.tied_head ? "head tied to the embedding" : "head of its own");
   }
-  fmt::print("sizes          {}\n", fmt::join(sizes, ", "));
+  text += fmt::format("sizes          {}\n", fmt::join(sizes, ", "));
   if (files.tensors.empty()) {
-    fmt::print("weights        none in this folder\n");
+    text += fmt::format("weights        none in this folder\n");
   } else {
-    fmt::print("weights        {} parameters in {} tensors ({})\n", Parameters(files),
-               files.tensors.size(), WeightTypes(files));
+    text += fmt::format("weights        {} parameters in {} tensors ({})\n", Parameters(files),
+                        files.tensors.size(), WeightTypes(files));
   }
   if (files.tokenizer != nullptr) {
     const auto id = [](const std::optional<int32_t>& i) {
       return i ? std::to_string(*i) : std::string("none");
     };
-    fmt::print("tokenizer      {}, {} tokens, BOS {}{}, EOS {}, {}\n", files.tokenizer->kind(),
-               files.tokenizer->vocab_size(), id(files.tokenizer->bos_id()),
-               files.tokenizer->adds_bos() ? " (added)" : " (not added)",
-               id(files.tokenizer->eos_id()), files.tokenizer->hash());
+    text +=
+        fmt::format("tokenizer      {}, {} tokens, BOS {}{}, EOS {}, {}\n", files.tokenizer->kind(),
+                    files.tokenizer->vocab_size(), id(files.tokenizer->bos_id()),
+                    files.tokenizer->adds_bos() ? " (added)" : " (not added)",
+                    id(files.tokenizer->eos_id()), files.tokenizer->hash());
   }
-  if (!hash.empty()) fmt::print("model hash     {}\n", hash);
-}
-
-void WriteHtml(const std::string& path, const std::string& html) {
-  std::ofstream file(path, std::ios::binary);
-  file << html;
-  file.close();
-  if (!file) throw Error(ErrorCode::kIo, "--html " + path + ": cannot be written");
-  Message(path);
+  if (!hash.empty()) text += fmt::format("model hash     {}\n", hash);
+  return text;
 }
 
 void RunOne(const Options& options) {
@@ -183,17 +174,15 @@ void RunOne(const Options& options) {
   if (measure) page.use = UseOfText(options, files, page);
   const std::string hash = files.tensors.empty() ? "" : files.Hash();
   Json json = ModelJson(files, hash, page);
-  if (!options.html.empty()) WriteHtml(options.html, PageHtml(page, json));
-  if (options.json) {
-    fmt::print("{}\n", internal::Line(json));
-    return;
-  }
-  PrintModel(files, hash);
-  fmt::print("\nPositions, at {} tokens:\n{}", page.length, Describe(page.plan, page.length));
+  if (options.html) return WriteResult(options, PageHtml(page, json));
+  if (options.json) return WriteResult(options, JsonLine(json) + "\n");
+  std::string text = ModelText(files, hash);
+  text +=
+      fmt::format("\nPositions, at {} tokens:\n{}", page.length, Describe(page.plan, page.length));
   const std::vector<std::string> unusual = Unusual(files);
-  if (!unusual.empty()) fmt::print("\nUnusual:\n");
-  for (const std::string& line : unusual) fmt::print("  - {}\n", line);
-  fmt::print("{}", PageText(page));
+  if (!unusual.empty()) text += "\nUnusual:\n";
+  for (const std::string& line : unusual) text += fmt::format("  - {}\n", line);
+  WriteResult(options, text + PageText(page));
 }
 
 void RunDiff(const Options& options) {
@@ -216,40 +205,20 @@ void RunDiff(const Options& options) {
     if (!options.lengths.empty()) break;
   }
   const Json diff = DiffJson(pages[0], pages[1]);
-  if (options.json) {
-    fmt::print("{}\n", internal::Line(diff));
-  } else {
-    fmt::print("{}", DiffText(diff));
-  }
-}
-
-void Run(const Options& options) {
-  if (options.diff.empty() == options.model.empty()) {
-    throw UsageError("give one MODEL, or two with --diff A B");
-  }
-  if (options.diff.empty()) return RunOne(options);
-  if (!options.html.empty() || !options.text.empty() || !options.ids.empty()) {
-    throw UsageError("--diff compares two settings: no --html, --text or --ids");
-  }
-  RunDiff(options);
+  WriteResult(options, options.json ? JsonLine(diff) + "\n" : DiffText(diff));
 }
 
 }  // namespace
 
-void AddInspectCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "inspect",
-      "What a model does with positions: pairs, limits, errors, what engines make of it, warnings");
-  AddOptions(*command, *options,
-             {Opt::kModel, Opt::kLengths, Opt::kTrained, Opt::kRopeScaling, Opt::kDialect,
-              Opt::kEngines, Opt::kMethods, Opt::kFactors, Opt::kText, Opt::kIds, Opt::kSpecial,
-              Opt::kHtml, Opt::kDiff, Opt::kAllowUnknown, Opt::kThreads, Opt::kJson});
-  command->get_option("MODEL")->required(false);
-  command->footer(
-      "Works on a lone config.json, and without weights or tokenizer, unless --text asks how much "
-      "each frequency contributes to the scores. docs/inspect-format.md describes --json.");
-  command->callback([options] { Run(*options); });
+void RunInspect(const Options& options) {
+  if (options.diff.empty() == options.model.empty()) {
+    throw UsageError("give one MODEL, or two with --diff A B");
+  }
+  if (options.diff.empty()) return RunOne(options);
+  if (options.html || !options.text.empty() || !options.ids.empty()) {
+    throw UsageError("--diff compares two settings: no --html, --text or --ids");
+  }
+  RunDiff(options);
 }
 
 }  // namespace ropewalk::cli

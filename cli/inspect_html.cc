@@ -1,6 +1,7 @@
 // The page of `ropewalk inspect --html`: the JSON and a script that draws it, in the report's
 // frame.
 #include "cli/inspect_page.h"
+#include "cli/json_text.h"
 #include "cli/report_html.h"
 
 namespace ropewalk::cli {
@@ -9,10 +10,8 @@ namespace ropewalk::cli {
 extern const char kInspectJs[], kExplorerJs[];
 
 std::string PageHtml(const InspectPage& page, const nlohmann::ordered_json& model) {
-  const std::string json =
-      model.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return HtmlPage(page.name + " - Ropewalk", model["plan"].get<std::string>() + PageText(page),
-                  json, std::string(kExplorerJs) + kInspectJs);
+                  JsonLine(model), std::string(kExplorerJs) + kInspectJs);
 }
 
 }  // namespace ropewalk::cli

@@ -1,5 +1,6 @@
 // The positions of a model as JSON; docs/inspect-format.md lists the keys.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "cli/inspect_page.h"
 
@@ -114,7 +115,8 @@ Json PageJson(const InspectPage& page) {
   for (const InspectDecay& d : page.decay) {
     Json points = Json::array();
     for (const DecayPoint& p : d.points) {
-      points.push_back({{"distance", p.distance}, {"bound", p.bound}, {"expected", p.expected}});
+      points.push_back(
+          {{"distance", p.distance}, {"bound", Number(p.bound)}, {"expected", Number(p.expected)}});
     }
     decay.push_back({{"method", d.method}, {"factor", d.factor}, {"points", std::move(points)}});
   }

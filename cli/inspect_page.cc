@@ -8,6 +8,7 @@
 #include "cli/engines.h"
 #include "cli/input.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/plan/method.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -74,38 +75,64 @@ InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool boun
   return out;
 }
 
+// Scores of the last token by distance, as its first rotation and the distance map of that layer
+// have them. NaN where the map drops a key.
+std::vector<DecayPoint> DecayOf(const ResolvedPlan& plan) {
+  const Frequencies& frequencies = plan.rotations[0].frequencies;
+  const int64_t query = plan.length - 1;
+  const auto layer = std::find_if(plan.layers.begin(), plan.layers.end(),
+                                  [](const ResolvedLayer& l) { return l.rotation == 0; });
+  std::vector<int64_t> distances = LogDistances(query);
+  if (layer == plan.layers.end() || !layer->map) return Decay(frequencies, distances);
+  const std::vector<DistanceView> views = Views(*layer->map);
+  std::vector<DecayPoint> points;
+  for (const int64_t distance : distances) {
+    const int64_t key = query - distance;
+    const int view = ViewOf(*layer->map, query, key);
+    DecayPoint point{distance, std::nan(""), std::nan("")};
+    if (view >= 0) {
+      const DistanceView& v = views[static_cast<std::size_t>(view)];
+      Frequencies slower = frequencies;
+      const auto divisor = static_cast<double>(v.frequency_divisor);
+      for (DoubleDouble& f : slower.inv_freq) f = {f.hi / divisor, f.lo / divisor};
+      point = Decay(slower, {v.query(query) - v.key(key)}).front();
+      point.distance = distance;
+    }
+    points.push_back(point);
+  }
+  return points;
+}
+
 // The methods of --methods at the factors of --factors; without either none and what the file says,
 // and where the length passes the trained one the usual methods at the ratio of the two.
-std::vector<InspectDecay> DecayOf(const Options& options, const InspectPage& page) {
-  const std::vector<int64_t> distances = LogDistances(page.length - 1);
+std::vector<InspectDecay> DecayLines(const Options& options, const InspectPage& page) {
   std::vector<InspectDecay> lines;
   const auto add = [&](const std::string& method, double factor, const PositionPlan& plan) {
-    const ResolvedPlan resolved = Resolve(plan, page.length);
-    lines.push_back({method, factor, Decay(resolved.rotations[0].frequencies, distances)});
+    lines.push_back({method, factor, DecayOf(Resolve(plan, page.length))});
   };
   add("as shipped", 1, page.plan);
-  std::vector<std::string> methods = options.methods;
+  std::vector<std::string> methods = MethodNames(options);
   std::vector<double> factors = options.factors;
   const double ratio = page.trained_length > 0 ? static_cast<double>(page.length) /
                                                      static_cast<double>(page.trained_length)
                                                : 1;
   if (factors.empty()) factors = {std::max(1.0, ratio)};
-  if (methods.empty()) methods = {"none"};
-  if (options.methods.empty() && factors.back() > 1) {
-    methods.insert(methods.end(), {"linear", "ntk", "yarn"});
-  }
+  const bool asked = !methods.empty();
+  if (!asked) methods = {"none"};
+  if (!asked && factors.back() > 1) methods.insert(methods.end(), {"linear", "ntk", "yarn"});
   for (const std::string& name : methods) {
-    if (name == "as-shipped") continue;  // always there
+    if (name == kAsShipped) continue;  // always there
+    const PositionMethod method = PositionMethod::Parse(name);
     for (const double factor : factors) {
-      const MethodInfo& method = FindMethod(name);
-      if (factor == 1 && name != "none" && !method.length_dependent) continue;
+      const bool scales = method.uses_factor() && !method.length_dependent();
+      if (factor == 1 && scales) continue;  // as none
       try {
-        add(name, name == "none" ? 1 : factor,
-            WithScaling(page.plan, method.make(factor), page.trained_length));
+        add(name, method.uses_factor() ? factor : 1,
+            method.Apply(page.plan, factor, page.trained_length));
       } catch (const Error&) {
-        if (!options.methods.empty()) throw;  // asked for by name
+        if (asked) throw;
       }
-      if (name == "none") break;
+      if (!method.uses_factor()) break;
     }
   }
   return lines;
@@ -133,7 +160,7 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   for (std::size_t i = 0; i < page.resolved.biases.size(); ++i) {
     page.biases.push_back(BiasOf(page, i));
   }
-  if (!page.rotations.empty()) page.decay = DecayOf(options, page);
+  if (!page.rotations.empty()) page.decay = DecayLines(options, page);
   page.findings = Narrow(Warnings(page.plan, page.resolved), page.choices);
   return page;
 }

@@ -2,7 +2,7 @@
 // JSON or a page.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -59,7 +59,7 @@ struct InspectPage {
   int64_t length = 0;
   std::vector<InspectRotation> rotations;
   std::vector<InspectBias> biases;
-  std::vector<InspectDecay> decay;  // of the first rotation
+  std::vector<InspectDecay> decay;    // of the first rotation
   std::vector<EngineChoice> choices;  // --engine: whose views and findings are shown
   std::vector<Finding> findings;
   bool whole_file = true;           // false: the file has keys that no code of its family reads

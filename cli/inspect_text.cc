@@ -134,10 +134,12 @@ void AddFloat32(const InspectRotation& r, std::string& out) {
 void AddDecay(const InspectPage& page, std::string& out) {
   out += "\nExpected score against distance (1 at distance 0; mean of cos(m f) over pairs)\n";
   out += fmt::format("  {:>9}", "distance");
-  std::vector<std::string> heads;
+  std::vector<std::size_t> widths;
   for (const InspectDecay& d : page.decay) {
-    heads.push_back(d.factor == 1 ? d.method : fmt::format("{} x{:.4g}", d.method, d.factor));
-    out += fmt::format("  {:>12}", heads.back());
+    const std::string head =
+        d.factor == 1 ? d.method : fmt::format("{} x{:.4g}", d.method, d.factor);
+    widths.push_back(std::max<std::size_t>(12, head.size()));
+    out += fmt::format("  {:>{}}", head, widths.back());
   }
   out += fmt::format("  {:>12}\n", "bound");
   const std::vector<DecayPoint>& first = page.decay.front().points;
@@ -146,8 +148,11 @@ void AddDecay(const InspectPage& page, std::string& out) {
     const bool power_of_four = m > 0 && (m & (m - 1)) == 0 && (m & 0x5555555555555555) != 0;
     if (!power_of_four && i + 1 != first.size()) continue;
     out += fmt::format("  {:>9}", m);
-    for (const InspectDecay& d : page.decay)
-      out += fmt::format("  {:>12.4f}", d.points[i].expected);
+    for (std::size_t line = 0; line < page.decay.size(); ++line) {
+      const double expected = page.decay[line].points[i].expected;
+      const std::string text = std::isnan(expected) ? "not seen" : fmt::format("{:.4f}", expected);
+      out += fmt::format("  {:>{}}", text, widths[line]);
+    }
     out += fmt::format("  {:>12.2f}\n", first[i].bound);
   }
   out += "  bound: RoFormer's, as shipped: mean |S_j| over pairs\n";

@@ -1,230 +1,299 @@
+// The options of the program, one row each, so that an option means the same in every command.
 #include "cli/options.h"
 
 #include <charconv>
 
-#include "cli/engines.h"
-#include "ropewalk/plan/method.h"
+#include "cli/rows.h"
 
 namespace ropewalk::cli {
 namespace {
 
-std::string MethodHelp() {
-  std::string help;
-  for (const MethodInfo& method : Methods()) help += method.name + std::string(", ");
-  for (const MethodPart& part : MethodParts()) help += part.name + std::string(", ");
-  return help +
-         "as-shipped (what the file itself says), separated by commas; combined by + "
-         "(ntk+log-n), with settings behind a colon (rerope:512, self-extend:window=512,group=8)";
-}
+using O = Options;
+constexpr int64_t kBillion = int64_t{1} << 30;
 
-// CLI11 takes -1 for the largest number.
-CLI::Validator NotNegative() {
-  const auto check = [](const std::string& text) {
-    uint64_t value = 0;
-    const char* end = text.data() + text.size();
-    const auto [p, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && p == end) return std::string();
-    return "expected a whole number from 0 to 18446744073709551615, got '" + text + "'";
-  };
-  return CLI::Validator(check, "");
-}
+constexpr OptionRow kOptions[] = {
+    // ---- what to read
+    {.names = "MODEL",
+     .value = "MODEL",
+     .field = &O::model,
+     .help = "Hugging Face folder, .gguf file, or llama2.c .bin beside its tokenizer.bin",
+     .takes = Takes::kFile},
+    {.names = "DIR",
+     .value = "DIR",
+     .field = &O::folders,
+     .help = "Folders that hold a results.jsonl",
+     .takes = Takes::kFile,
+     .several = Several::kEach},
+    {.names = "--text",
+     .value = "FILE",
+     .field = &O::text,
+     .help = "Text file, UTF-8; - for standard input",
+     .takes = Takes::kFile},
+    {.names = "--ids",
+     .value = "FILE",
+     .field = &O::ids,
+     .help = "JSON array of token ids instead of a text, for any tokenizer; - for standard input",
+     .takes = Takes::kFile},
+    {.names = "--special",
+     .value = "",
+     .field = &O::special,
+     .help = "Special tokens written out in the text are special"},
+    {.names = "--bos,!--no-bos",
+     .value = "",
+     .field = &O::bos,
+     .help = "Begin with BOS, or with none; without either what the file says"},
+    {.names = "--prompt", .value = "TEXT", .field = &O::prompt, .help = "Text to go on from"},
+    {.names = "--allow-unknown",
+     .value = "",
+     .field = &O::allow_unknown,
+     .help =
+         "Unknown keys of position settings, and keys that change numbers and are not computed, "
+         "are warnings, not errors"},
 
-void AddOne(CLI::App& c, Options& o, Opt which) {
-  switch (which) {
-    case Opt::kModel:
-      c.add_option("MODEL", o.model,
-                   "Hugging Face folder, .gguf file, or llama2.c .bin beside its tokenizer.bin")
-          ->required();
-      return;
-    case Opt::kText:
-      c.add_option("--text", o.text, "Text file to measure on, UTF-8; - for standard input");
-      return;
-    case Opt::kIds:
-      c.add_option("--ids", o.ids,
-                   "JSON array of token ids instead of a text, for any tokenizer; - for stdin");
-      return;
-    case Opt::kSpecial:
-      c.add_flag("--special", o.special, "Special tokens written out in the text are special");
-      return;
-    case Opt::kMethods:
-      c.add_option("--methods,--method", o.methods, MethodHelp())->delimiter(',');
-      return;
-    case Opt::kRopeScaling:
-      c.add_option("--rope-scaling", o.rope_scaling,
-                   "A Hugging Face rope_scaling dictionary (JSON) as one more method; repeatable")
-          ->type_name("JSON")
-          ->expected(1)
-          ->take_all();
-      return;
-    case Opt::kLengths:
-      c.add_option("--lengths,--length", o.lengths,
-                   "Lengths in tokens, such as 8192, 8k or 1m, separated by commas")
-          ->delimiter(',');
-      return;
-    case Opt::kFactors:
-      c.add_option("--factors,--factor", o.factors,
-                   "Factors for every method; without it each length beyond the trained one gets "
-                   "length / trained")
-          ->delimiter(',');
-      return;
-    case Opt::kTrained:
-      c.add_option("--trained", o.trained,
-                   "Length the model was trained at; without it what the file says");
-      return;
-    case Opt::kProtocol:
-      c.add_option(
-           "--protocol", o.protocol,
-           "Which tokens are scored. aligned:K: the same K tokens behind each anchor at "
-           "every length (K is 128, or half the shortest length where that is less); "
-           "windows: all but the first of each window; half: the second half of each, as "
-           "llama.cpp does; sliding:STRIDE: windows that advance by STRIDE tokens, of which "
-           "the last STRIDE are scored, as papers do")
-          ->capture_default_str();
-      return;
-    case Opt::kAnchors:
-      c.add_option("--anchors", o.anchors,
-                   "Anchors of aligned (8), or the most windows of the others (all)");
-      return;
-    case Opt::kSeed:
-      c.add_option("--seed", o.seed, "Places anchors, passkeys and filler")
-          ->capture_default_str()
-          ->check(NotNegative());
-      return;
-    case Opt::kPasskeyTrials:
-      c.add_option("--passkey-trials", o.passkey_trials, "Passkey prompts at each depth")
-          ->capture_default_str()
-          ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
-      return;
-    case Opt::kPasskeyFiller:
-      c.add_option("--passkey-filler", o.passkey_filler,
-                   "What the passkey is hidden in: builtin, one sentence again and again, the same "
-                   "for every text; or text, the running text of --text, in which it is harder to "
-                   "find")
-          ->capture_default_str()
-          ->check(CLI::IsMember({"builtin", "text"}));
-      return;
-    case Opt::kDepths:
-      c.add_option("--depths", o.depths,
-                   "Where the passkey stands: 0 at the beginning, 1 before the question")
-          ->delimiter(',')
-          ->capture_default_str()
-          ->check(CLI::Range(0.0, 1.0));
-      return;
-    case Opt::kNoPasskey:
-      c.add_flag("--no-passkey", o.no_passkey, "Perplexity only");
-      return;
-    case Opt::kAngles:
-      c.add_option("--angles", o.angles,
-                   "exact, or float32: the rounding of Hugging Face transformers")
-          ->capture_default_str()
-          ->check(CLI::IsMember({"exact", "float32"}));
-      return;
-    case Opt::kPositions:
-      c.add_option("--positions", o.positions,
-                   "model: as it was trained; hierarchical[:ALPHA]: n^2 positions out of n learned "
-                   "ones (ALPHA is 0.4)")
-          ->capture_default_str();
-      return;
-    case Opt::kStates:
-      c.add_option("--states", o.states,
-                   "Instead of a vector a text, the states of its tokens: last: of the last layer; "
-                   "mask-decoder: what DeBERTa's masked language model reads, with absolute "
-                   "positions")
-          ->check(CLI::IsMember({"last", "mask-decoder"}));
-      return;
-    case Opt::kCompute:
-      c.add_option("--compute", o.compute,
-                   "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs "
-                   "rounded to bf16, sums and all else in float32)")
-          ->capture_default_str()
-          ->check(CLI::IsMember({Name(ComputeType::kFloat32), Name(ComputeType::kBFloat16)}));
-      return;
-    case Opt::kBos:
-      c.add_flag_function(
-          "--bos,!--no-bos", [&o](int64_t count) { o.bos = count > 0; },
-          "Begin every window with BOS, or with none; without either what the file says");
-      return;
-    case Opt::kThreads:
-      c.add_option("--threads", o.threads, "Threads; without it all cores (or OMP_NUM_THREADS)")
-          ->check(CLI::Range(1, 4096));
-      c.add_flag("--oversubscribe", o.oversubscribe, "Let there be more threads than cores");
-      return;
-    case Opt::kAllowUnknown:
-      c.add_flag("--allow-unknown", o.allow_unknown,
-                 "Unknown keys of position settings, and keys that change numbers and are not "
-                 "computed, are warnings, not errors");
-      return;
-    case Opt::kJson:
-      c.add_flag("--json", o.json, "Result as JSON (docs/results-format.md)");
-      return;
-    case Opt::kDryRun:
-      c.add_flag("--dry-run", o.dry_run, "Say what would be done: cells, tokens, memory, time");
-      return;
-    case Opt::kYes:
-      c.add_flag("--yes", o.yes, "Start although it will take more than an hour");
-      return;
-    case Opt::kOutput:
-      c.add_option("-o,--output", o.output,
-                   "Folder for results.jsonl and report.html; the same "
-                   "folder again resumes")
-          ->capture_default_str();
-      return;
-    case Opt::kSearch:
-      c.add_option("--search", o.search,
-                   "Look for a setting first, at the longest length, and measure the best as one "
-                   "more method: base (golden section over log base), factors (LongRoPE's "
-                   "evolution over one divisor a pair), or both")
-          ->delimiter(',')
-          ->check(CLI::IsMember({"base", "factors"}));
-      return;
-    case Opt::kBudget:
-      c.add_option("--budget", o.budget, "Cells that each --search may compute")
-          ->capture_default_str()
-          ->check(CLI::Range(int64_t{2}, int64_t{1000000}));
-      return;
-    case Opt::kPerToken:
-      c.add_option("--per-token", o.per_token,
-                   "File for one JSON row a scored token: window, position, id, nll");
-      return;
-    case Opt::kPrompt:
-      c.add_option("--prompt", o.prompt, "Text to go on from");
-      return;
-    case Opt::kMaxTokens:
-      c.add_option("--max-tokens", o.max_tokens, "Stop after so many tokens")
-          ->capture_default_str()
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-      return;
-    case Opt::kHtml:
-      c.add_option("--html", o.html, "File for the same as one page, charts and an explorer in it");
-      return;
-    case Opt::kDiff:
-      c.add_option("--diff", o.diff, "Two models or configurations: what their positions differ in")
-          ->type_name("A B")
-          ->expected(2);
-      return;
-    case Opt::kDialect:
-      c.add_option(
-          "--dialect", o.dialect,
-          "Whose formulas: native, paper, hf, vllm, llamacpp, megatron, yarn_repo; without "
-          "it the method's own (native)");
-      return;
-    case Opt::kEngines:
-      AddEngineOption(c, o.engines);
-      return;
-    case Opt::kPieces:
-      c.add_flag("--pieces", o.pieces, "Show each id with the piece of text it stands for");
-      return;
-    case Opt::kDecode:
-      c.add_flag("--decode", o.decode, "The other way: ids (--ids FILE or stdin) to text");
-      return;
-  }
-}
+    // ---- position settings
+    {.names = "--methods,--method",
+     .value = "METHOD,...",
+     .field = &O::methods,
+     .help = "{methods} (what the file itself says), separated by commas; combined by + "
+             "(ntk+log-n), with settings behind a colon (yarn:4, rerope:512, "
+             "self-extend:window=512,group=8)",
+     .takes = Takes::kMethods},
+    {.names = "--rope-scaling",
+     .value = "JSON",
+     .field = &O::rope_scaling,
+     .help = "A Hugging Face rope_scaling dictionary as one more method; repeatable",
+     .several = Several::kEach},
+    {.names = "--lengths,--length",
+     .value = "N,...",
+     .field = &O::lengths,
+     .help = "Lengths in tokens, such as 8192, 8k or 1m, separated by commas"},
+    {.names = "--factors,--factor",
+     .value = "F,...",
+     .field = &O::factors,
+     .help = "Factors for every method; without it each length beyond the trained one gets length "
+             "/ trained"},
+    {.names = "--trained",
+     .value = "N",
+     .field = &O::trained,
+     .help = "Length the model was trained at; without it what the file says"},
+    {.names = "--angles",
+     .value = "HOW",
+     .field = &O::angles,
+     .help = "exact, or float32: the rounding of Hugging Face transformers",
+     .takes = Takes::kOneOf,
+     .choices = "exact,float32"},
+    {.names = "--dialect",
+     .value = "NAME",
+     .field = &O::dialect,
+     .help = "Whose formulas: native, paper, hf, vllm, llamacpp, megatron, yarn_repo; without it "
+             "the method's own (native)",
+     .takes = Takes::kSuggest,
+     .choices = "native,paper,hf,vllm,llamacpp,megatron,yarn_repo"},
+    {.names = "--engine",
+     .value = "NAME[=VERSION]",
+     .field = &O::engines,
+     .help = "Only what concerns this engine, and the version that you have: transformers, vllm or "
+             "llama.cpp (by date), as vllm=0.10.2 or llama.cpp=2026-05-01; repeatable",
+     .takes = Takes::kSuggest,
+     .choices = "transformers,vllm,llama.cpp",
+     .several = Several::kEach},
+    {.names = "--diff",
+     .value = "A B",
+     .field = &O::diff,
+     .help = "Two models or configurations: what their positions differ in",
+     .takes = Takes::kFile,
+     .several = Several::kPair},
+
+    // ---- what is measured
+    {.names = "--protocol",
+     .value = "HOW",
+     .field = &O::protocol,
+     .help = "Which tokens are scored. aligned:K: the same K tokens behind each anchor at every "
+             "length (K is 128, or half the shortest length where that is less); windows: all but "
+             "the first of each window; half: the second half of each, as llama.cpp does; "
+             "sliding:STRIDE: windows that advance by STRIDE tokens, of which the last STRIDE are "
+             "scored, as papers do",
+     .takes = Takes::kSuggest,
+     .choices = "aligned,windows,half,sliding:"},
+    {.names = "--anchors",
+     .value = "N",
+     .field = &O::anchors,
+     .help = "Anchors of aligned (8), or the most windows of the others (all)"},
+    {.names = "--seed",
+     .value = "N",
+     .field = &O::seed,
+     .help = "Places anchors, passkeys and filler"},
+    {.names = "--passkey-trials",
+     .value = "N",
+     .field = &O::passkey_trials,
+     .help = "Passkey prompts at each depth",
+     .range = {1, 1000000}},
+    {.names = "--passkey-filler",
+     .value = "WHAT",
+     .field = &O::passkey_filler,
+     .help = "What the passkey is hidden in: builtin, one sentence again and again, the same for "
+             "every text; or text, the running text of --text, in which it is harder to find",
+     .takes = Takes::kOneOf,
+     .choices = "builtin,text"},
+    {.names = "--depths",
+     .value = "X,...",
+     .field = &O::depths,
+     .help = "Where the passkey stands: 0 at the beginning, 1 before the question",
+     .range = {0, 1}},
+    {.names = "--no-passkey", .value = "", .field = &O::no_passkey, .help = "Perplexity only"},
+    {.names = "--search",
+     .value = "WHAT,...",
+     .field = &O::search,
+     .help = "Look for a setting first, at the longest length, and measure the best as one more "
+             "method: base (golden section over log base), factors (LongRoPE's evolution over one "
+             "divisor per pair), or both",
+     .takes = Takes::kOneOf,
+     .choices = "base,factors"},
+    {.names = "--budget",
+     .value = "N",
+     .field = &O::budget,
+     .help = "Cells that each --search may compute",
+     .range = {2, 1000000}},
+    {.names = "--max-tokens",
+     .value = "N",
+     .field = &O::max_tokens,
+     .help = "Stop after so many tokens",
+     .range = {1, kBillion}},
+    {.names = "--positions",
+     .value = "HOW",
+     .field = &O::positions,
+     .help = "model: as it was trained; hierarchical[:ALPHA]: n^2 positions out of n learned ones "
+             "(ALPHA is 0.4)",
+     .takes = Takes::kSuggest,
+     .choices = "model,hierarchical"},
+    {.names = "--states",
+     .value = "WHICH",
+     .field = &O::states,
+     .help = "Instead of a vector per text, the states of its tokens: last: of the last layer; "
+             "mask-decoder: what DeBERTa's masked language model reads, with absolute positions",
+     .takes = Takes::kOneOf,
+     .choices = "last,mask-decoder"},
+    {.names = "--decode",
+     .value = "",
+     .field = &O::decode,
+     .help = "The other way: ids (--ids FILE or standard input) to text"},
+
+    // ---- what is written
+    {.names = "--type",
+     .value = "TYPE",
+     .field = &O::type,
+     .help = "f32, f16, bf16 or q8_0 (GGUF) for the matrices; without it they stay what they are, "
+             "where the format has it",
+     .takes = Takes::kOneOf,
+     .choices = "f32,f16,bf16,q8_0"},
+    {.names = "--layout",
+     .value = "LAYOUT",
+     .field = &O::layout,
+     .help = "half or interleaved: put the rows of q and k into this pair layout",
+     .takes = Takes::kOneOf,
+     .choices = "half,interleaved"},
+    {.names = "--head-dim",
+     .value = "N",
+     .field = &O::head_dim,
+     .help = "Elements of a head, for --layout of one file",
+     .range = {1, kBillion}},
+    {.names = "--rotary-dim",
+     .value = "N",
+     .field = &O::rotary_dim,
+     .help = "How many of them rotate, for --layout of one file; without it all",
+     .range = {1, kBillion}},
+    {.names = "--no-tokenizer",
+     .value = "",
+     .field = &O::no_tokenizer,
+     .help = "Convert the weights alone"},
+    {.names = "--no-verify",
+     .value = "",
+     .field = &O::no_verify,
+     .help = "Do not run the model before and after to compare its logits (which needs its size in "
+             "float32 as memory)"},
+    {.names = "--link",
+     .value = "",
+     .field = &O::link,
+     .help = "Share a folder's weights with the source by hard links instead of copying them"},
+
+    // ---- where the result goes, and in what form
+    {.names = "-o,--output",
+     .value = "PATH",
+     .field = &O::output,
+     .help = "Where the result goes: a file, or a folder where the result is one",
+     .takes = Takes::kFile},
+    {.names = "--json",
+     .value = "",
+     .field = &O::json,
+     .help = "The result as JSON",
+     .excludes = "--html --csv --markdown"},
+    {.names = "--html",
+     .value = "",
+     .field = &O::html,
+     .help = "The result as one page with charts, which needs no network",
+     .excludes = "--csv --markdown"},
+    {.names = "--csv",
+     .value = "",
+     .field = &O::csv,
+     .help = "The result as CSV, one line per cell",
+     .excludes = "--markdown"},
+    {.names = "--markdown",
+     .value = "",
+     .field = &O::markdown,
+     .help = "The result as tables in Markdown"},
+    {.names = "--per-token",
+     .value = "FILE",
+     .field = &O::per_token,
+     .help = "Write one JSON row per scored token there as well: window, position, id, nll",
+     .takes = Takes::kFile},
+    {.names = "--pieces",
+     .value = "",
+     .field = &O::pieces,
+     .help = "Show each id with the piece of text it stands for"},
+
+    // ---- how it is computed
+    {.names = "--compute",
+     .value = "TYPE",
+     .field = &O::compute,
+     .help = "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs rounded "
+             "to bf16, sums and all else in float32)",
+     .takes = Takes::kOneOf,
+     .choices = "float32,bf16"},
+    {.names = "--threads",
+     .value = "N",
+     .field = &O::threads,
+     .help = "Threads; without it all cores (or OMP_NUM_THREADS)",
+     .range = {1, 4096}},
+    {.names = "--oversubscribe",
+     .value = "",
+     .field = &O::oversubscribe,
+     .help = "Let there be more threads than cores"},
+    {.names = "--dry-run",
+     .value = "",
+     .field = &O::dry_run,
+     .help = "Say what would be done: cells, tokens, memory, time"},
+    {.names = "--yes",
+     .value = "",
+     .field = &O::yes,
+     .help = "Start although it will take more than an hour"},
+
+    // ---- about the program
+    {.names = "SHELL",
+     .value = "SHELL",
+     .field = &O::shell,
+     .help = "bash, zsh or fish",
+     .takes = Takes::kOneOf,
+     .choices = "bash,zsh,fish"},
+    {.names = "COMMAND",
+     .value = "COMMAND",
+     .field = &O::page,
+     .help = "The command whose page it is; without it the page of the program",
+     .takes = Takes::kCommands},
+};
 
 }  // namespace
 
-void AddOptions(CLI::App& command, Options& options, std::initializer_list<Opt> which) {
-  for (const Opt opt : which) AddOne(command, options, opt);
-}
+std::span<const OptionRow> OptionRows() { return kOptions; }
 
 int64_t ParseLength(const std::string& text) {
   constexpr int64_t kLongest = int64_t{1} << 30;

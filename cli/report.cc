@@ -4,23 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <map>
-#include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "cli/engines.h"
+#include "cli/output.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
-#include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -60,7 +56,7 @@ int64_t PickCell(const std::vector<Cell>& cells, const std::string& method, int6
   return picked;
 }
 
-Json CostJson(const std::optional<internal::PairedDifference>& cost) {
+Json CostJson(const std::optional<PairedDifference>& cost) {
   if (!cost) return nullptr;
   return {{"nats", cost->mean},
           {"standard_error", cost->standard_error},
@@ -68,7 +64,7 @@ Json CostJson(const std::optional<internal::PairedDifference>& cost) {
 }
 
 Json SettingsOf(const Recommendation& r, const SweepReport& sweep) {
-  const Cell* cell = internal::FindCell(sweep.results.cells, r.method, r.factor, r.length);
+  const Cell* cell = FindCell(sweep.results.cells, r.method, r.factor, r.length);
   if (cell == nullptr || cell->rotary_dim < 2) return Json::array();
   return SettingsJson(Narrow(SettingsFor(*cell, r.length), sweep.engines));
 }
@@ -77,7 +73,7 @@ Json SweepJson(const SweepReport& sweep) {
   const std::vector<Cell>& cells = sweep.results.cells;
   Json out;
   out["label"] = sweep.label;
-  out["header"] = internal::ToJson(sweep.results.header);
+  out["header"] = Json::parse(ToJson(sweep.results.header));
   out["recommendations"] = Json::array();
   for (const Recommendation& r : sweep.recommendations) {
     out["recommendations"].push_back({{"length", r.length},
@@ -94,11 +90,11 @@ Json SweepJson(const SweepReport& sweep) {
                                       {"settings", SettingsOf(r, sweep)}});
   }
   out["rule"] = sweep.rule;
-  const bool passkey = internal::FindYardstick(cells).passkey_measured;
+  const bool passkey = PasskeyMeasured(cells);
   out["passkey_counts"] = passkey ? Json(sweep.passkey_note.empty()) : Json(nullptr);
   out["passkey_note"] = sweep.passkey_note;
   out["usable"] = Json::array();
-  for (const internal::Reach& reach : sweep.reaches) {
+  for (const MethodReach& reach : sweep.reaches) {
     out["usable"].push_back({{"method", reach.method},
                              {"longest_usable", reach.longest_usable},
                              {"factor", reach.factor},
@@ -112,7 +108,7 @@ Json SweepJson(const SweepReport& sweep) {
   }
   out["grid"]["cells"] = grid.cells;
   out["cells"] = Json::array();
-  for (const Cell& cell : cells) out["cells"].push_back(internal::ToJson(cell));
+  for (const Cell& cell : cells) out["cells"].push_back(Json::parse(ToJson(cell)));
   return out;
 }
 
@@ -148,30 +144,6 @@ bool IsReport(const std::string& text) {
          (begins("## ") && holds("\nHashes: model "));
 }
 
-// Whole or not at all: written beside the target, then renamed over it.
-void WriteWhole(const std::string& path, const std::string& text) {
-  RefuseForeign(path);
-  const std::string part = path + ".part";
-  {
-    std::ofstream file(part, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) {
-      const std::string reason = std::strerror(errno);
-      std::remove(part.c_str());
-      throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}; free some space or choose "
-                                              "another place with -o",
-                                              path, reason));
-    }
-  }
-  std::error_code error;
-  fs::rename(part, path, error);
-  if (error) {
-    std::remove(part.c_str());
-    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path, error.message()));
-  }
-}
-
 }  // namespace
 
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results) {
@@ -179,9 +151,9 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.label = label;
   report.results = results;
   report.recommendations = Recommend(results.cells);
-  report.reaches = internal::Reaches(results.cells);
-  report.rule = internal::UsabilityRule(results.cells);
-  report.passkey_note = internal::PasskeyNote(internal::FindYardstick(results.cells));
+  report.reaches = Reaches(results.cells);
+  report.rule = UsabilityRule(results.cells);
+  report.passkey_note = PasskeyNote(results.cells);
   return report;
 }
 
@@ -218,7 +190,7 @@ Grid MakeGrid(const std::vector<Cell>& cells) {
     for (size_t m = 0; m < grid.methods.size(); ++m) {
       const int64_t index = PickCell(cells, grid.methods[m], length);
       grid.cells[m].push_back(index);
-      if (index < 0 || !internal::TakesFactor(grid.methods[m])) continue;
+      if (index < 0 || !TakesFactor(grid.methods[m])) continue;
       if (column.factor == 0) column.factor = cells[index].factor;
       uniform = uniform && cells[index].factor == column.factor;
     }
@@ -258,47 +230,22 @@ std::string WriteReport(const std::vector<std::string>& folders, const std::stri
   if (path.empty()) {
     path = folders.size() == 1 ? (fs::path(folders[0]) / "report.html").string() : "report.html";
   }
+  RefuseForeign(path);
   WriteWhole(path, Html(sweeps));
   return path;
 }
 
-void AddReportCommand(CLI::App& app) {
-  struct ReportOptions {
-    std::vector<std::string> folders;
-    std::string out;
-    std::vector<std::string> engines;
-    bool csv = false, markdown = false, json = false;
-  };
-  auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand(
-      "report", "Render the report of a sweep again, or compare several sweeps in one");
-  command->add_option("DIR", options->folders, "Folders that hold a results.jsonl")->required();
-  command->add_option("-o,--output", options->out,
-                      "Where to write (default: DIR/report.html, for several DIRs ./report.html; "
-                      "with --csv, --markdown and --json standard output)");
-  AddEngineOption(*command, options->engines);
-  auto* csv = command->add_flag("--csv", options->csv, "One line a cell as CSV");
-  auto* markdown = command->add_flag("--markdown", options->markdown, "Tables as Markdown");
-  auto* json = command->add_flag("--json", options->json, "All of it as JSON");
-  csv->excludes(markdown)->excludes(json);
-  markdown->excludes(json);
-  command->callback([options] {
-    const std::vector<EngineChoice> engines = EnginesOf(options->engines);
-    if (!options->csv && !options->markdown && !options->json) {
-      std::cout << WriteReport(options->folders, options->out, engines) << "\n";
-      return;
-    }
-    const std::vector<SweepReport> sweeps = LoadSweeps(options->folders, engines);
-    const std::string text = options->csv ? Csv(sweeps)
-                             : options->markdown
-                                 ? Markdown(sweeps)
-                                 : ReportJson(sweeps).dump(1, ' ', false, kReplace) + "\n";
-    if (options->out.empty()) {
-      std::cout << text;
-    } else {
-      WriteWhole(options->out, text);
-    }
-  });
+void RunReport(const Options& options) {
+  if (!options.csv && !options.markdown && !options.json) {
+    fmt::print("{}\n", WriteReport(options.folders, options.output, EnginesOf(options.engines)));
+    return;
+  }
+  const std::vector<SweepReport> sweeps = LoadSweeps(options.folders, EnginesOf(options.engines));
+  if (!options.output.empty()) RefuseForeign(options.output);
+  WriteResult(options, options.csv ? Csv(sweeps)
+                       : options.markdown
+                           ? Markdown(sweeps)
+                           : ReportJson(sweeps).dump(1, ' ', false, kReplace) + "\n");
 }
 
 }  // namespace ropewalk::cli

@@ -1,15 +1,14 @@
 // What a sweep says: the summary on the terminal, report.html, CSV, Markdown and JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
-#include "src/eval/recommend.h"
 
 namespace ropewalk::cli {
 
@@ -18,7 +17,7 @@ struct SweepReport {
   std::string label;  // name of the folder; made unique among the sweeps of a report
   SweepResults results;
   std::vector<Recommendation> recommendations;
-  std::vector<internal::Reach> reaches;
+  std::vector<MethodReach> reaches;
   std::string rule;                        // what "usable" means, with this sweep's numbers
   std::string passkey_note;                // why passkey decides nothing; empty where it counts
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
@@ -58,7 +57,5 @@ void RefuseForeign(const std::string& path);
 // DIR/report.html for one folder, ./report.html for several. Throws Error.
 std::string WriteReport(const std::vector<std::string>& folders, const std::string& out,
                         const std::vector<EngineChoice>& engines = {});
-
-void AddReportCommand(CLI::App& app);
 
 }  // namespace ropewalk::cli

@@ -31,8 +31,7 @@ bool InBitsPerByte(const std::vector<SweepReport>& sweeps) {
 }
 
 std::string Value(const Cell& c, bool bits) {
-  std::string out =
-      bits ? fmt::format("{:.3f}", c.bits_per_byte) : internal::PerplexityText(c.perplexity);
+  std::string out = bits ? fmt::format("{:.3f}", c.bits_per_byte) : PerplexityText(c.perplexity);
   if (c.has_passkey) out += fmt::format(", {:.2f}", c.passkey_accuracy);
   return out;
 }
@@ -45,13 +44,12 @@ std::string Recommended(const SweepReport& sweep, int64_t length, bool bits) {
   if (advised && r->method.empty()) return "none good enough";
   const Cell* cell = nullptr;
   if (advised) {
-    cell = internal::FindCell(sweep.results.cells, r->method, r->factor, length);
+    cell = FindCell(sweep.results.cells, r->method, r->factor, length);
   } else if (length <= sweep.results.cells.front().trained_length) {
     cell = NoneAt(sweep, length);
   }
   if (cell == nullptr) return "-";
-  return fmt::format("{}: {}", internal::MethodLabel(cell->method, cell->factor),
-                     Value(*cell, bits));
+  return fmt::format("{}: {}", MethodLabel(cell->method, cell->factor), Value(*cell, bits));
 }
 
 std::vector<std::string> Heads(const std::vector<SweepReport>& sweeps,
@@ -86,7 +84,7 @@ std::vector<std::vector<std::string>> EveryMethod(const std::vector<SweepReport>
         std::vector<std::string>& row = found[{c.method, c.length}];
         row.resize(sweeps.size(), "-");
         row[s] = Value(c, bits);
-        if (internal::TakesFactor(c.method)) row[s] += fmt::format(" (x{:.4g})", c.factor);
+        if (TakesFactor(c.method)) row[s] += fmt::format(" (x{:.4g})", c.factor);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/json_text.h"
 #include "cli/report.h"
 
 namespace ropewalk::cli {
@@ -70,9 +71,7 @@ std::string Html(const std::vector<SweepReport>& sweeps) {
   }
   const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
                                               : sweeps[0].results.header.model_name + " - Ropewalk";
-  const std::string json =
-      ReportJson(sweeps).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  return HtmlPage(title, plain, json, kReportJs);
+  return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)), kReportJs);
 }
 
 }  // namespace ropewalk::cli

@@ -61,7 +61,7 @@ bool HasPasskey(const std::vector<Cell>& cells) {
 }
 
 std::string CellText(const Cell& c, const char* separator) {
-  std::string out = internal::PerplexityText(c.perplexity);
+  std::string out = PerplexityText(c.perplexity);
   if (c.has_passkey) out += fmt::format("{}{:.2f}", separator, c.passkey_accuracy);
   return out;
 }

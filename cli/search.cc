@@ -9,8 +9,8 @@
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
-#include "src/engines/gguf_rope.h"
-#include "src/eval/search.h"
+#include "ropewalk/engines/settings.h"
+#include "ropewalk/eval/search.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -27,7 +27,7 @@ class Search {
         files_(files),
         header_(std::move(header)),
         length_(header_.common.longest_length),
-        rotation_(internal::OnlyRotation(files.config.plan)) {
+        rotation_(OnlyRotation(files.config.plan)) {
     spec_.passkey = false;  // the loss decides; the sweep measures passkey of what was found
     header_.common = CommonFields(spec_, inputs_, length_);
     extension_ = static_cast<double>(length_) / static_cast<double>(spec_.trained_length);
@@ -98,9 +98,8 @@ class Search {
   Found SearchOverBase() {
     const auto d = static_cast<double>(rotation_.rotary_dim);
     const double high = rotation_.base * std::pow(extension_, 2.5 * d / (d - 2));
-    const auto trials =
-        internal::SearchBase(rotation_.base, high, request_.budget,
-                             [&](double base) { return LossOf(BaseDictionary(base)); });
+    const auto trials = SearchBase(rotation_.base, high, request_.budget,
+                                   [&](double base) { return LossOf(BaseDictionary(base)); });
     const auto best = std::min_element(
         trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
     return {BaseDictionary(best->base), best->loss, trials.size(), trials.front().loss};
@@ -120,9 +119,9 @@ class Search {
         divisors.push_back(plain.inv_freq[i].hi / scaled.inv_freq[i].hi);
       }
     }
-    const auto trials = internal::SearchFactors(
-        start, extension_, request_.budget, spec_.protocol.seed,
-        [&](const std::vector<double>& f) { return LossOf(FactorDictionary(f)); });
+    const auto trials =
+        SearchFactors(start, extension_, request_.budget, spec_.protocol.seed,
+                      [&](const std::vector<double>& f) { return LossOf(FactorDictionary(f)); });
     const auto best = std::min_element(
         trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
     return {FactorDictionary(best->factors), best->loss, trials.size(), trials.front().loss};

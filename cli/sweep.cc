@@ -5,12 +5,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/engines.h"
 #include "cli/estimate.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
+#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/search.h"
@@ -91,7 +91,7 @@ Sweep Prepare(const Options& options) {
   }
   for (const LayerPlan& layer : sweep.files.config.plan.layers) {
     if (layer.rotation && !std::holds_alternative<NoScaling>(layer.rotation->scaling)) {
-      defaults.push_back("as-shipped");
+      defaults.push_back(kAsShipped);
       break;
     }
   }
@@ -261,7 +261,11 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
   return EstimateSweep(sweep, inputs, there, costs_known, searches, nullptr);
 }
 
-void Run(const Options& options, const CLI::App& command) {
+}  // namespace
+
+void RunSweep(const Options& given) {
+  Options options = given;
+  if (options.output.empty()) options.output = "ropewalk-results";
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
   Sweep sweep = Prepare(options);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
@@ -281,7 +285,7 @@ void Run(const Options& options, const CLI::App& command) {
   const Estimate estimate = Plan(options, sweep, inputs, searches_left);
   if (options.dry_run) return DryRun(options, sweep, estimate);
   Message("ropewalk: " + Text(estimate));
-  CheckWithinAnHour(options, command, sweep, inputs, estimate);
+  CheckWithinAnHour(options, sweep, inputs, estimate);
   try {
     Search(options, sweep, inputs, false, searches_left);
     RunTasks(options, sweep, inputs, 0);
@@ -299,34 +303,6 @@ void Run(const Options& options, const CLI::App& command) {
   } else {
     fmt::print("{}\nReport: {}\n", SummaryText(reports.front()), report);
   }
-}
-
-}  // namespace
-
-void AddSweepCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  options->output = "ropewalk-results";
-  CLI::App* command = app.add_subcommand(
-      "sweep", "Perplexity and passkey against length for every method; the main job");
-  AddOptions(*command, *options,
-             {Opt::kModel,         Opt::kText,          Opt::kIds,     Opt::kOutput,
-              Opt::kMethods,       Opt::kRopeScaling,   Opt::kLengths, Opt::kFactors,
-              Opt::kTrained,       Opt::kProtocol,      Opt::kAnchors, Opt::kSeed,
-              Opt::kPasskeyTrials, Opt::kPasskeyFiller, Opt::kDepths,  Opt::kNoPasskey,
-              Opt::kAngles,        Opt::kCompute,       Opt::kBos,     Opt::kSpecial,
-              Opt::kThreads,       Opt::kAllowUnknown,  Opt::kJson,    Opt::kDryRun,
-              Opt::kSearch,        Opt::kBudget,        Opt::kYes,     Opt::kEngines});
-  command->footer(
-      "Without --lengths: half the trained length, the trained length, 2, 4 and 8 times it, as far "
-      "as the text goes.\nEach method is measured once at each length: beyond the trained length "
-      "with factor length / trained, up to it with the largest of these factors. For the "
-      "recommendation, none at the trained length is added, and what the recommended settings cost "
-      "there.\nThe estimate comes first. Above an hour nothing starts without --yes (exit code 2) "
-      "or a yes at the terminal.\nInterrupted (Ctrl-C, kill, power)? The same command goes on; "
-      "what is "
-      "finished is not done again.\n\nExample: ropewalk sweep ./model --text book.txt -o out "
-      "--lengths 4k,8k,16k --methods none,ntk,yarn");
-  command->callback([options, command] { Run(*options, *command); });
 }
 
 }  // namespace ropewalk::cli

@@ -1,17 +1,19 @@
 #include "cli/threads.h"
 
 #include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
 
 #include "cli/progress.h"
 #include "ropewalk/base/threads.h"
-#include "src/base/parallel.h"
 
 namespace ropewalk::cli {
 
 void UseThreads(const Options& options) {
   const int cores = NumCores();
   // OpenMP has read the variable; this thread has not told it anything else.
-  int threads = options.threads > 0 ? options.threads : internal::OpenMpThreads();
+  int threads = options.threads > 0 ? options.threads : std::max(1, omp_get_max_threads());
   if (threads > cores && !options.oversubscribe) {
     const std::string may =
         fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");

@@ -3,15 +3,12 @@
 
 #include <cstdio>
 
-#include "cli/commands.h"
 #include "cli/input.h"
+#include "cli/json_text.h"
 #include "cli/options.h"
-#include "src/eval/cell_json.h"
 
 namespace ropewalk::cli {
-namespace {
-
-void Run(const Options& options) {
+void RunTokenize(const Options& options) {
   const ModelFiles files = OpenModelFor(options, false);
   const Tokenizer& tokenizer = RequireTokenizer(files);
   if (options.decode) {
@@ -36,23 +33,7 @@ void Run(const Options& options) {
     rows.push_back({{"id", id}, {"piece", tokenizer.Piece(id)}});
     if (!options.json) fmt::print("{:>8}  {}\n", id, tokenizer.Piece(id));
   }
-  if (options.json) fmt::print("{}\n", internal::Line(rows));
-}
-
-}  // namespace
-
-void AddTokenizeCommand(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tokenize", "The token ids of a text, as a JSON array");
-  AddOptions(*command, *options,
-             {Opt::kModel, Opt::kText, Opt::kIds, Opt::kPieces, Opt::kDecode, Opt::kBos,
-              Opt::kSpecial, Opt::kAllowUnknown, Opt::kJson});
-  command->footer(
-      "Without --text reads standard input. The ids are those of the text alone, so that --ids "
-      "takes "
-      "them as they are; --bos puts a BOS in front.\n\nExample: ropewalk tokenize ./model --text "
-      "book.txt > ids.json");
-  command->callback([options] { Run(*options); });
+  if (options.json) fmt::print("{}\n", JsonLine(rows));
 }
 
 }  // namespace ropewalk::cli

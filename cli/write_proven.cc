@@ -13,7 +13,7 @@
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
-#include "src/convert/new_output.h"
+#include "ropewalk/convert/new_output.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -115,9 +115,9 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 
 void WriteProven(const std::string& output,
                  const std::function<void(const std::string& path)>& write_and_prove) {
-  RemoveOnSignal guard(internal::NewOutput::TemporaryFolder(output));
+  RemoveOnSignal guard(NewOutput::TemporaryFolder(output));
   using State = RemoveOnSignal::State;
-  std::optional<internal::NewOutput> out;
+  std::optional<NewOutput> out;
   guard.Undisturbed(State::kWriting, [&] { out.emplace(output); });
   try {
     write_and_prove(out->written());

@@ -9,6 +9,9 @@ set(private_dir ${CMAKE_INSTALL_LIBDIR}/ropewalk)
 install(DIRECTORY include/ropewalk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET ropewalk)
   install(TARGETS ropewalk RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/share/bash-completion ${PROJECT_BINARY_DIR}/share/zsh
+                    ${PROJECT_BINARY_DIR}/share/fish DESTINATION ${CMAKE_INSTALL_DATADIR} OPTIONAL)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/share/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
 endif()
 if(ROPEWALK_HAVE_CUDA)
   # NVIDIA lets programs and libraries bring it along: who links an installed library needs no toolkit.

@@ -10,7 +10,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/engines/settings.h"
 #include "src/config/text.h"
-#include "src/convert/verify.h"
+#include "ropewalk/convert/convert.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
 
@@ -41,7 +41,7 @@ void ExpectTheRestKept(const std::string& before, const std::string& after) {
 void PutIn(const std::string& text, const ropewalk::PositionPlan& from,
            const ropewalk::Scaling& scaling) {
   const ropewalk::PositionPlan plan = WithScaling(from, scaling, from.trained_length);
-  const ropewalk::RotarySpec& spec = internal::OnlyRotation(plan);
+  const ropewalk::RotarySpec& spec = ropewalk::OnlyRotation(plan);
   for (const char* architecture : {"llama", "phi3"}) {
     try {
       internal::GgufRopeOf(architecture, plan, kServed);
@@ -59,7 +59,7 @@ void PutIn(const std::string& text, const ropewalk::PositionPlan& from,
     ExpectTheRestKept(text, once);
     if (internal::WithRopeSetting(once, kFile, setting, plan.trained_length) != once) std::abort();
     const ropewalk::ModelConfig read = internal::ParseConfigText(once, kFile, true);
-    internal::ProvePlan(plan, plan, read.plan, kServed);
+    ropewalk::ProvePlan(plan, plan, read.plan, kServed);
   }
 }
 

@@ -151,7 +151,7 @@ function decayChart() {
     el("p", {class: "small soft"}, "The mean of cos(distance x frequency) over pairs: the score of a query and a key whose elements share " +
       "one mean, relative to distance 0. RoFormer's bound (section 3.4.3) is in the table."),
     behind(table(["distance", ...at.decay.map(lineName), "bound, as shipped"], at.decay[0].points.map((p, i) =>
-      [grouped(p.distance), ...at.decay.map((d) => d.points[i].expected.toFixed(4)), p.bound.toFixed(2)]))))];
+      [grouped(p.distance), ...at.decay.map((d) => d.points[i].expected?.toFixed(4) ?? "not seen"), p.bound.toFixed(2)]))))];
 }
 
 // ---- what a real model uses ------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-#include "src/base/did_you_mean.h"
+#include "ropewalk/base/did_you_mean.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 
-namespace ropewalk::internal {
+namespace ropewalk {
 
 std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& known) {
   std::string_view best;
@@ -27,4 +27,4 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string_view
   return best.empty() ? "" : " (did you mean \"" + std::string(best) + "\"?)";
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

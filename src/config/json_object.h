@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/did_you_mean.h"
+#include "ropewalk/base/did_you_mean.h"
 
 namespace ropewalk::internal {
 

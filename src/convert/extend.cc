@@ -6,21 +6,42 @@
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
-#include "src/convert/convert.h"
+#include "ropewalk/convert/convert.h"
 #include "src/convert/copy_folder.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
 #include "src/io/atomic_file.h"
+#include "src/io/json.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
+
+using internal::CopyCount;
+using internal::CopyFiles;
+using internal::CreateFolder;
+using internal::FolderFile;
+using internal::GgufRopeOf;
+using internal::HasRopeParameters;
+using internal::IsGgufRopeKey;
+using internal::IsGgufRopeTensor;
+using internal::IsWeightFile;
+using internal::ListFolder;
+using internal::ParseOrderedObject;
+using internal::StoredRope;
+using internal::WithRopeSetting;
+using internal::WriteFileAtomically;
 
 namespace fs = std::filesystem;
 
 Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
-                       const nlohmann::ordered_json& setting, bool link_weights) {
+                       const SettingsTarget& target, bool link_weights) {
   const std::string config = (fs::path(files.path) / "config.json").string();
-  const std::string text = WithRopeSetting(std::string(MappedFile::Open(config)->text()), config,
-                                           setting, plan.trained_length);
+  const std::string before(MappedFile::Open(config)->text());
+  const auto schema = HasRopeParameters(ParseOrderedObject(before, config))
+                          ? ConfigSchema::kRopeParameters
+                          : ConfigSchema::kRopeScaling;
+  const std::string setting = HuggingFaceSetting(schema, OnlyRotation(plan).scaling, target);
+  const std::string text =
+      WithRopeSetting(before, config, nlohmann::ordered_json::parse(setting), plan.trained_length);
   std::vector<std::string> hidden, foreign;
   std::vector<FolderFile> others = ListFolder(files.path, &hidden);
   std::erase_if(others, [](const FolderFile& file) { return file.name == "config.json"; });
@@ -88,4 +109,4 @@ Converted ExtendGguf(const ModelFiles& files, const std::string& path, const Pos
   return result;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

@@ -1,4 +1,4 @@
-#include "src/convert/new_output.h"
+#include "ropewalk/convert/new_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include "ropewalk/base/error.h"
 #include "src/io/atomic_file.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
 
 namespace fs = std::filesystem;
@@ -55,7 +55,7 @@ NewOutput::~NewOutput() {
 }
 
 void NewOutput::Commit() {
-  SyncFolder(written_);  // of a file: nothing to do, its writer has synced it
+  internal::SyncFolder(written_);  // of a file: nothing to do, its writer has synced it
   int failed = ::renameat2(AT_FDCWD, written_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
   if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) {  // not on this file system
     failed = ::access(path_.c_str(), F_OK) == 0 ? (errno = EEXIST, -1)
@@ -67,7 +67,7 @@ void NewOutput::Commit() {
                 fmt::format("{}: cannot give it its name: {}", path_, std::strerror(errno)));
   }
   const std::string parent = fs::path(path_).parent_path().string();
-  SyncFolder(parent.empty() ? "." : parent);
+  internal::SyncFolder(parent.empty() ? "." : parent);
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

@@ -4,16 +4,31 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "ropewalk/base/error.h"
-#include "src/convert/convert.h"
+#include "ropewalk/convert/convert.h"
+#include "src/config/json_object.h"
 #include "src/convert/copy_folder.h"
 #include "src/io/atomic_file.h"
+#include "src/io/json.h"
+#include "src/model/rows.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
 
+using internal::CopyFiles;
+using internal::CreateFolder;
+using internal::FolderFile;
+using internal::HeadRows;
+using internal::IsWeightFile;
+using internal::ListFolder;
+using internal::ParseOrderedObject;
+using internal::Rearranged;
+using internal::WriteFileAtomically;
+
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 bool Contains(const std::string& name, const char* part) {
   return name.find(part) != std::string::npos;
@@ -35,6 +50,18 @@ void RefuseFused(const std::string& name) {
                             "model, so split it first",
                             name));
   }
+}
+
+// By which config.json says that rows of q and k are in the interleaved layout. Readers that rotate
+// halves, as transformers' are, have to refuse it.
+constexpr char kInterleavedKey[] = "rope_interleaved";
+
+bool IsInterleaved(const Json& config, const std::string& path) {
+  const auto said = config.find(kInterleavedKey);
+  if (said == config.end() || said->is_null()) return false;
+  if (said->is_boolean()) return *said == true;
+  throw Error(ErrorCode::kInvalidConfig, fmt::format("{}: {}: expected true or false, got {}", path,
+                                                     kInterleavedKey, internal::Shown(*said)));
 }
 
 std::map<std::string, Weight> Open(const std::string& from) {
@@ -71,10 +98,33 @@ Converted PermuteSafetensors(const std::string& from, const std::string& to, Hea
   return result;
 }
 
-Converted PermuteFolder(const std::string& from, const std::string& to,
-                        const std::string& config_json, HeadSizes sizes, PairLayout to_layout) {
+ModelFiles OpenEitherLayout(const std::string& folder, bool allow_unknown) {
+  const std::string path = (fs::path(folder) / "config.json").string();
+  Json config = ParseOrderedObject(MappedFile::Open(path)->text(), path);
+  const bool interleaved = IsInterleaved(config, path);
+  config.erase(kInterleavedKey);
+  ModelFiles files;
+  files.path = folder;
+  files.config = ParseHfConfig(config.dump(), path, allow_unknown);
+  files.config.permuted_qk = interleaved;
+  files.tensors = OpenSafetensorsFolder(folder);
+  return files;
+}
+
+Converted PermuteFolder(const ModelFiles& files, const std::string& to, PairLayout to_layout) {
+  const std::string config_path = (fs::path(files.path) / "config.json").string();
+  Json config = ParseOrderedObject(MappedFile::Open(config_path)->text(), config_path);
+  const bool interleaved = to_layout == PairLayout::kInterleaved;
+  if (IsInterleaved(config, config_path) == interleaved) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: the model is in the {} layout already", config_path,
+                            interleaved ? "interleaved" : "half"));
+  }
+  config.erase(kInterleavedKey);
+  if (interleaved) config[kInterleavedKey] = true;
+  const RotarySpec& spec = OnlyRotation(files.config.plan);
   std::vector<std::string> left_out;
-  std::vector<FolderFile> others = ListFolder(from, &left_out);
+  std::vector<FolderFile> others = ListFolder(files.path, &left_out);
   std::erase_if(others, [&](const FolderFile& file) {
     const bool here = file.name.find('/') == std::string::npos;
     const bool permuted = here && (file.name.ends_with(".safetensors") ||
@@ -83,9 +133,10 @@ Converted PermuteFolder(const std::string& from, const std::string& to,
     return permuted || IsWeightFile(file.name) || file.name == "config.json";
   });
   CreateFolder(to);
-  Converted result = PermuteSafetensors(from, to + "/model.safetensors", sizes, to_layout);
+  Converted result = PermuteSafetensors(files.path, to + "/model.safetensors",
+                                        {spec.head_dim, spec.rotary_dim}, to_layout);
   CopyFiles(others, to, /*link_weights=*/false);
-  WriteFileAtomically(to + "/config.json", config_json);
+  WriteFileAtomically(to + "/config.json", config.dump(2) + "\n");
   if (!left_out.empty()) {
     result.notes.push_back(
         fmt::format("left out: {} (hidden folders, and weights that would be in "
@@ -95,4 +146,4 @@ Converted PermuteFolder(const std::string& from, const std::string& to,
   return result;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

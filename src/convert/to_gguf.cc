@@ -7,16 +7,40 @@
 #include <map>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/convert.h"
 #include "src/config/family.h"
-#include "src/convert/convert.h"
 #include "src/convert/not_kept.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
+#include "src/model/rows.h"
 #include "src/model/tensor_table.h"
 #include "src/tokenizer/export.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
+
+using internal::ExpectedTensor;
+using internal::ExpectedTensors;
+using internal::ExtrasOfFolder;
+using internal::Family;
+using internal::FindFamily;
+using internal::GgufKeysOf;
+using internal::GgufRopeOf;
+using internal::HeadRows;
+using internal::Holds;
+using internal::kConvertedFamilies;
+using internal::kGgufPermuted;
+using internal::kQkvBias;
+using internal::ListFolderKeys;
+using internal::Naming;
+using internal::NotesOf;
+using internal::NotKept;
+using internal::Rearranged;
+using internal::StoredRope;
+using internal::TensorId;
+using internal::TokenIdsOf;
+using internal::TokenizerKeysOfFolder;
+using internal::TransformersClass;
 
 // llama.cpp's general.file_type for a file whose matrices are mostly of this type.
 int64_t FileType(WeightType type) {
@@ -184,4 +208,4 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
   return result;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

@@ -5,17 +5,37 @@
 #include <map>
 
 #include "ropewalk/base/error.h"
-#include "src/convert/convert.h"
+#include "ropewalk/convert/convert.h"
 #include "src/convert/copy_folder.h"
 #include "src/convert/not_kept.h"
-#include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
 #include "src/io/atomic_file.h"
+#include "src/model/rows.h"
 #include "src/model/tensor_table.h"
 #include "src/tokenizer/export.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
+
+using internal::ConfigJsonOf;
+using internal::CreateFolder;
+using internal::ExpectedTensor;
+using internal::ExpectedTensors;
+using internal::ExtrasOfGguf;
+using internal::HeadRows;
+using internal::Holds;
+using internal::ListGgufKeys;
+using internal::Naming;
+using internal::NotesOf;
+using internal::NotKept;
+using internal::Rearranged;
+using internal::TensorId;
+using internal::TokenIdsOf;
+using internal::TokenizerFilesOfGguf;
+using internal::WithRopeSetting;
+using internal::WriteFileAtomically;
+
+using Json = nlohmann::ordered_json;
 
 bool IsPlain(WeightType type) { return Info(type).block_elements == 1; }
 
@@ -34,7 +54,7 @@ WeightType MatrixType(const Weight& weight, const ConvertOptions& options) {
 }  // namespace
 
 Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
-                       const nlohmann::ordered_json& rope, const ConvertOptions& options) {
+                       const ConvertOptions& options) {
   const ModelConfig& c = files.config;
   if (options.type && !IsPlain(*options.type)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -42,6 +62,12 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
                             Info(*options.type).name));
   }
   const RotarySpec& spec = OnlyRotation(c.plan);
+  Json rope = nullptr;
+  if (!std::holds_alternative<NoScaling>(spec.scaling)) {
+    rope = Json::parse(HuggingFaceSetting(
+        ConfigSchema::kRopeScaling, spec.scaling,
+        {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
+  }
   const auto from = ExpectedTensors(c, Naming::kGguf);
   const auto to = ExpectedTensors(c, Naming::kHuggingFace);
   Converted result;
@@ -76,7 +102,7 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
 
   CreateFolder(folder);
   WriteSafetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
-  nlohmann::ordered_json token_ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+  Json token_ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   const GgufFile gguf = OpenGguf(files.path);
   std::vector<NotKept> not_kept;
   if (options.tokenizer) {
@@ -106,4 +132,4 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
   return result;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

@@ -1,5 +1,3 @@
-#include "src/convert/verify.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,9 +5,14 @@
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/convert.h"
+#include "src/tokenizer/extras.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
+
+using internal::ExtrasOfFolder;
+using internal::ExtrasOfGguf;
 
 constexpr double kFloat32Step = 0x1p-22;  // two roundings, of a base or factor and of a divisor
 
@@ -125,4 +128,4 @@ void ProveTokenizer(const Tokenizer& before, const Tokenizer& after) {
   }
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

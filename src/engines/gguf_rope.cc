@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "src/config/gguf/keys.h"
 #include "src/engines/divisors.h"
@@ -201,24 +202,6 @@ class Writer {
 };
 
 }  // namespace
-
-const RotarySpec& OnlyRotation(const PositionPlan& plan) {
-  const RotarySpec* first = nullptr;
-  for (const LayerPlan& layer : plan.layers) {
-    if (!layer.rotation || HasLocalBase(plan, layer)) continue;
-    if (first == nullptr) first = &*layer.rotation;
-    if (*layer.rotation != *first) {
-      throw Error(ErrorCode::kUnsupported,
-                  "the layers of this model rotate in more than one way; "
-                  "one setting for all of them would be wrong");
-    }
-  }
-  if (first == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                "the model has no rotary layer, so there is nothing to set");
-  }
-  return *first;
-}
 
 StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
                       int64_t served_length) {

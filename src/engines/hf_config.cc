@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/engines/settings.h"
 #include "src/config/block.h"
 #include "src/config/family.h"
-#include "src/engines/gguf_rope.h"
 #include "src/io/json.h"
 
 namespace ropewalk::internal {

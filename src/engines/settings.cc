@@ -11,6 +11,7 @@
 #include "ropewalk/config/config.h"
 #include "src/engines/per_version.h"
 #include "src/engines/settings_recipes.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -153,6 +154,38 @@ Scaling ScalingOf(Json dictionary, double factor, SettingsTarget& t) {
 }
 
 }  // namespace
+
+const RotarySpec& OnlyRotation(const PositionPlan& plan) {
+  const RotarySpec* first = nullptr;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.rotation || internal::HasLocalBase(plan, layer)) continue;
+    if (first == nullptr) first = &*layer.rotation;
+    if (*layer.rotation != *first) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the layers of this model rotate in more than one way; "
+                  "one setting for all of them would be wrong");
+    }
+  }
+  if (first == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model has no rotary layer, so there is nothing to set");
+  }
+  return *first;
+}
+
+std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
+                               const SettingsTarget& target) {
+  const std::string engine = schema == ConfigSchema::kRopeParameters
+                                 ? "Hugging Face transformers 5"
+                                 : "Hugging Face transformers 4";
+  for (const EngineSetting& setting : SettingsFor(scaling, target)) {
+    if (setting.engine != engine) continue;
+    if (setting.expressible) return setting.setting;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot say {}: {}", engine, Describe(scaling), setting.note));
+  }
+  throw Error(ErrorCode::kUnsupported, "no setting is known for " + engine);
+}
 
 std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTarget& target) {
   if (target.trained_length <= 0 || target.target_length <= 0 || target.rotary_dim < 2) {

@@ -138,11 +138,18 @@ SweepHeader HeaderFromJson(const Json& json) {
   return header;
 }
 
-std::string Line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Line(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace internal
+
+std::string ToJson(const Cell& cell, int indent) {
+  return internal::Line(internal::ToJson(cell), indent);
+}
+std::string ToJson(const SweepHeader& header, int indent) {
+  return internal::Line(internal::ToJson(header), indent);
+}
 
 std::string Cell::Identity() const {
   Hasher hasher;

@@ -20,7 +20,8 @@ nlohmann::ordered_json ToJson(const SweepHeader& header);
 Cell CellFromJson(const nlohmann::ordered_json& json);
 SweepHeader HeaderFromJson(const nlohmann::ordered_json& json);
 
-// One line without its newline. NaN becomes null, bytes that are not UTF-8 become U+FFFD.
-std::string Line(const nlohmann::ordered_json& json);
+// One line without its newline, or with an indent. NaN becomes null, bytes that are not UTF-8
+// become U+FFFD.
+std::string Line(const nlohmann::ordered_json& json, int indent = -1);
 
 }  // namespace ropewalk::internal

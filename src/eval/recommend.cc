@@ -42,18 +42,6 @@ int64_t PasskeyHits(const Cell& cell) {
   return std::llround(cell.passkey_accuracy * static_cast<double>(cell.passkey_trials));
 }
 
-const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
-                     int64_t length) {
-  for (const Cell& c : cells) {
-    if (c.method == method && c.length == length && std::abs(c.factor - factor) < 1e-9) return &c;
-  }
-  return nullptr;
-}
-
-bool TakesFactor(const std::string& method) {
-  return method != "none" && PositionMethod::TryParse(method).has_value();
-}
-
 Yardstick FindYardstick(const std::vector<Cell>& cells) {
   Yardstick y;
   const Cell* shortest = nullptr;
@@ -98,30 +86,6 @@ std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
 }
 
 }  // namespace
-
-std::vector<Reach> Reaches(const std::vector<Cell>& cells) {
-  const Yardstick y = FindYardstick(cells);
-  std::vector<Reach> out;
-  if (y.baseline == nullptr) return out;
-  std::set<std::string> seen;
-  for (const Cell& first : cells) {
-    if (!seen.insert(first.method).second) continue;
-    Reach reach;
-    reach.method = first.method;
-    const bool takes_factor = TakesFactor(reach.method);
-    // With factor 1, which is no scaling, every method reaches as far as the model itself.
-    if (takes_factor && IsUsable(*y.baseline, y)) reach.longest_usable = first.trained_length;
-    for (const auto& [length, cell] : BestByLength(cells, reach.method, y)) {
-      if (takes_factor && length == first.trained_length) continue;
-      if (!IsUsable(*cell, y)) break;
-      reach.longest_usable = length;
-      reach.factor = cell->factor;
-    }
-    reach.cost = CostAtTrained(cells, reach.method, reach.factor, y.baseline);
-    out.push_back(reach);
-  }
-  return out;
-}
 
 namespace {
 
@@ -179,12 +143,53 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
 
 }  // namespace internal
 
+const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
+                     int64_t length) {
+  for (const Cell& c : cells) {
+    if (c.method == method && c.length == length && std::abs(c.factor - factor) < 1e-9) return &c;
+  }
+  return nullptr;
+}
+
+bool TakesFactor(const std::string& method) {
+  return method != "none" && PositionMethod::TryParse(method).has_value();
+}
+
+std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
+  const internal::Yardstick y = internal::FindYardstick(cells);
+  std::vector<MethodReach> out;
+  if (y.baseline == nullptr) return out;
+  std::set<std::string> seen;
+  for (const Cell& first : cells) {
+    if (!seen.insert(first.method).second) continue;
+    MethodReach reach;
+    reach.method = first.method;
+    const bool takes_factor = TakesFactor(reach.method);
+    // With factor 1, which is no scaling, every method reaches as far as the model itself.
+    if (takes_factor && internal::IsUsable(*y.baseline, y))
+      reach.longest_usable = first.trained_length;
+    for (const auto& [length, cell] : internal::BestByLength(cells, reach.method, y)) {
+      if (takes_factor && length == first.trained_length) continue;
+      if (!internal::IsUsable(*cell, y)) break;
+      reach.longest_usable = length;
+      reach.factor = cell->factor;
+    }
+    reach.cost = internal::CostAtTrained(cells, reach.method, reach.factor, y.baseline);
+    out.push_back(reach);
+  }
+  return out;
+}
+
+bool PasskeyMeasured(const std::vector<Cell>& cells) {
+  return internal::FindYardstick(cells).passkey_measured;
+}
+
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
   std::set<int64_t> targets;
   for (const Cell& c : cells) {
     if (c.trained_length > 0 && c.length > c.trained_length) targets.insert(c.length);
   }
-  const std::vector<internal::Reach> reaches = internal::Reaches(cells);
+  const std::vector<MethodReach> reaches = Reaches(cells);
   std::vector<Recommendation> out;
   for (const int64_t length : targets) {
     const internal::Verdict v = internal::Judge(cells, length);
@@ -193,7 +198,7 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
     r.judged = v.yardstick.baseline != nullptr;
     if (v.runner_up != nullptr) {
       r.runner_up = v.runner_up->method;
-      const internal::PairedDifference d = internal::Compare(*v.runner_up, *v.nearest);
+      const PairedDifference d = Compare(*v.runner_up, *v.nearest);
       r.lead_outside_noise = d.outside_noise && d.mean > 0;
     }
     r.perplexity = v.nearest->perplexity;
@@ -201,7 +206,7 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
     r.factor = v.nearest->factor;
     if (v.chosen != nullptr) {
       r.method = v.chosen->method;
-      for (const internal::Reach& reach : reaches) {
+      for (const MethodReach& reach : reaches) {
         if (reach.method == r.method) r.longest_usable = reach.longest_usable;
       }
       if (v.cost) r.trained_length_cost = v.cost->mean;

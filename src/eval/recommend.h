@@ -1,4 +1,4 @@
-// The statistics behind Recommend, and what a report says beside it.
+// The statistics behind Recommend.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/recommend.h"
 
 namespace ropewalk::internal {
 
@@ -21,16 +21,6 @@ double BinomialAtMost(int64_t k, int64_t n, double p);
 double FisherBelow(int64_t k1, int64_t n1, int64_t k2, int64_t n2);
 // 97.5 % quantile of Student's t (1.96 + 2.4 / dof past 30, within 0.003).
 double StudentT975(int64_t dof);
-
-// Mean over windows of a's loss minus b's, nats a token; windows are the clusters. With one window,
-// or windows that do not pair, `standard_error` is NaN.
-struct PairedDifference {
-  double mean = 0;
-  double standard_error = 0;
-  int64_t windows = 0;
-  bool outside_noise = false;  // |mean| > t * standard_error, two-sided 5 %
-};
-PairedDifference Compare(const Cell& a, const Cell& b);
 
 int64_t PasskeyHits(const Cell& cell);
 
@@ -48,21 +38,6 @@ Yardstick FindYardstick(const std::vector<Cell>& cells);
 std::string PasskeyNote(const Yardstick& yardstick);
 // False without a baseline.
 bool IsUsable(const Cell& cell, const Yardstick& yardstick);
-// The rule that IsUsable applies, in words, with the numbers of this sweep.
-std::string UsabilityRule(const std::vector<Cell>& cells);
-
-// The longest measured length up to which a method (at its best factor for each length) is usable
-// at every measured length from the trained one on. 0: not even there.
-struct Reach {
-  std::string method;
-  int64_t longest_usable = 0;
-  double factor = 1;  // at that length
-  // What that factor costs at the trained length against no scaling; absent when not measured, and
-  // for no scaling itself.
-  std::optional<PairedDifference> cost;
-};
-// In order of first appearance; empty without a baseline.
-std::vector<Reach> Reaches(const std::vector<Cell>& cells);
 
 // What there is to say about one length, for the paragraph of it. Pointers into the cells.
 struct Verdict {
@@ -76,18 +51,11 @@ struct Verdict {
   const Cell* runner_up = nullptr;
   std::vector<const Cell*> vetoed;  // lower perplexity than `nearest`, but retrieval too bad
   std::vector<const Cell*> same;    // compute the same frequencies as `chosen`
-  // Of `chosen` at the trained length against no scaling; absent as in Reach.
+  // Of `chosen` at the trained length against no scaling; absent as in MethodReach.
   std::optional<PairedDifference> cost;
 };
 Verdict Judge(const std::vector<Cell>& cells, int64_t length);
 // The paragraph. `reaches` are those of all cells.
-std::string VerdictText(const Verdict& verdict, const std::vector<Reach>& reaches);
-
-const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
-                     int64_t length);
-// A named method that scales; not "none", "as-shipped" or a dictionary, which carries its own.
-bool TakesFactor(const std::string& method);
-std::string MethodLabel(const std::string& method, double factor);  // "yarn with factor 4"
-std::string PerplexityText(double perplexity);                      // "26.7", "9.81", "1204"
+std::string VerdictText(const Verdict& verdict, const std::vector<MethodReach>& reaches);
 
 }  // namespace ropewalk::internal

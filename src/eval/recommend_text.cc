@@ -7,7 +7,8 @@
 #include "ropewalk/plan/method.h"
 #include "src/eval/recommend.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
+namespace internal {
 namespace {
 
 std::string Percent(double nats) { return fmt::format("{:.1f} %", 100 * std::expm1(nats)); }
@@ -25,50 +26,12 @@ std::string Label(const Cell& c) { return MethodLabel(c.method, c.factor); }
 
 }  // namespace
 
-std::string MethodLabel(const std::string& method, double factor) {
-  if (method == "none") return "no scaling";
-  if (method == "as-shipped") return "the model as shipped";
-  const auto named = PositionMethod::TryParse(method);
-  return named && named->uses_factor() ? fmt::format("{} with factor {:.4g}", method, factor)
-                                       : method;
-}
-
-std::string PerplexityText(double perplexity) {
-  if (!std::isfinite(perplexity)) return "infinite";
-  const int digits = perplexity < 10 ? 2 : perplexity < 1000 ? 1 : 0;
-  return fmt::format("{:.{}f}", perplexity, digits);
-}
-
 std::string PasskeyNote(const Yardstick& y) {
   if (y.passkey_fails == nullptr) return "";
   return fmt::format(
       "Passkey does not count: without scaling the model finds only {} at {} tokens already, so "
       "the task says nothing about longer text.",
       Trials(*y.passkey_fails), y.passkey_fails->length);
-}
-
-std::string UsabilityRule(const std::vector<Cell>& cells) {
-  const Yardstick y = FindYardstick(cells);
-  if (y.baseline == nullptr) {
-    return "Nothing can be judged: no scaling at the trained length, by which it would be, was not "
-           "measured.";
-  }
-  const std::string baseline = PerplexityText(y.baseline->perplexity);
-  std::string rule = fmt::format(
-      "Usable means: perplexity at most {:.2f} times that of no scaling at the trained length ({} "
-      "times {:.2f} = {})",
-      kUsablePerplexity, baseline, kUsablePerplexity,
-      PerplexityText(y.baseline->perplexity * kUsablePerplexity));
-  if (!y.passkey_measured) {
-    rule += "; passkey was not measured.";
-  } else if (y.passkey_fails != nullptr) {
-    rule += ". " + PasskeyNote(y);
-  } else {
-    rule += fmt::format(
-        ", and passkey accuracy not significantly below {} (one-sided binomial test, 5 %).",
-        kUsablePasskey);
-  }
-  return rule + " A method is usable up to the longest length before the first that fails.";
 }
 
 namespace {
@@ -200,7 +163,7 @@ std::string ChosenText(const Verdict& v, int64_t longest_usable) {
   return out;
 }
 
-std::string NoneText(const Verdict& v, const std::vector<Reach>& reaches) {
+std::string NoneText(const Verdict& v, const std::vector<MethodReach>& reaches) {
   const Cell& c = *v.nearest;
   const Cell& baseline = *v.yardstick.baseline;
   std::string out =
@@ -211,9 +174,10 @@ std::string NoneText(const Verdict& v, const std::vector<Reach>& reaches) {
           v.measured > 1 ? "best" : "only one measured", Label(c), PerplexityText(c.perplexity),
           c.perplexity / baseline.perplexity, PerplexityText(baseline.perplexity));
   out += PasskeyText(v);
-  const auto best = std::max_element(
-      reaches.begin(), reaches.end(),
-      [](const Reach& a, const Reach& b) { return a.longest_usable < b.longest_usable; });
+  const auto best = std::max_element(reaches.begin(), reaches.end(),
+                                     [](const MethodReach& a, const MethodReach& b) {
+                                       return a.longest_usable < b.longest_usable;
+                                     });
   if (best != reaches.end() && best->longest_usable > v.trained) {
     out += fmt::format(" The longest usable length is {} tokens, with {}.", best->longest_usable,
                        MethodLabel(best->method, best->factor));
@@ -235,14 +199,58 @@ std::string UnjudgedText(const Verdict& v) {
 
 }  // namespace
 
-std::string VerdictText(const Verdict& v, const std::vector<Reach>& reaches) {
+std::string VerdictText(const Verdict& v, const std::vector<MethodReach>& reaches) {
   if (v.yardstick.baseline == nullptr) return UnjudgedText(v);
   if (v.chosen == nullptr) return NoneText(v, reaches);
   int64_t longest_usable = 0;
-  for (const Reach& reach : reaches) {
+  for (const MethodReach& reach : reaches) {
     if (reach.method == v.chosen->method) longest_usable = reach.longest_usable;
   }
   return ChosenText(v, longest_usable);
 }
 
-}  // namespace ropewalk::internal
+}  // namespace internal
+
+std::string MethodLabel(const std::string& method, double factor) {
+  if (method == "none") return "no scaling";
+  if (method == "as-shipped") return "the model as shipped";
+  const auto named = PositionMethod::TryParse(method);
+  return named && named->uses_factor() ? fmt::format("{} with factor {:.4g}", method, factor)
+                                       : method;
+}
+
+std::string PerplexityText(double perplexity) {
+  if (!std::isfinite(perplexity)) return "infinite";
+  const int digits = perplexity < 10 ? 2 : perplexity < 1000 ? 1 : 0;
+  return fmt::format("{:.{}f}", perplexity, digits);
+}
+
+std::string UsabilityRule(const std::vector<Cell>& cells) {
+  const internal::Yardstick y = internal::FindYardstick(cells);
+  if (y.baseline == nullptr) {
+    return "Nothing can be judged: no scaling at the trained length, by which it would be, was not "
+           "measured.";
+  }
+  const std::string baseline = PerplexityText(y.baseline->perplexity);
+  std::string rule = fmt::format(
+      "Usable means: perplexity at most {:.2f} times that of no scaling at the trained length ({} "
+      "times {:.2f} = {})",
+      internal::kUsablePerplexity, baseline, internal::kUsablePerplexity,
+      PerplexityText(y.baseline->perplexity * internal::kUsablePerplexity));
+  if (!y.passkey_measured) {
+    rule += "; passkey was not measured.";
+  } else if (y.passkey_fails != nullptr) {
+    rule += ". " + internal::PasskeyNote(y);
+  } else {
+    rule += fmt::format(
+        ", and passkey accuracy not significantly below {} (one-sided binomial test, 5 %).",
+        internal::kUsablePasskey);
+  }
+  return rule + " A method is usable up to the longest length before the first that fails.";
+}
+
+std::string PasskeyNote(const std::vector<Cell>& cells) {
+  return internal::PasskeyNote(internal::FindYardstick(cells));
+}
+
+}  // namespace ropewalk

@@ -1,4 +1,4 @@
-#include "src/eval/search.h"
+#include "ropewalk/eval/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "ropewalk/base/error.h"
 #include "src/eval/rng.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
 
 constexpr std::size_t kParents = 8;       // the best so many have children
@@ -132,4 +132,4 @@ std::vector<FactorTrial> SearchFactors(
   return evolution.Take();
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

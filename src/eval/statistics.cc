@@ -6,7 +6,8 @@
 
 #include "src/eval/recommend.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
+namespace internal {
 namespace {
 
 double LogChoose(int64_t n, int64_t k) {
@@ -43,6 +44,8 @@ double StudentT975(int64_t dof) {
   return 1.96 + 2.4 / static_cast<double>(dof);
 }
 
+}  // namespace internal
+
 PairedDifference Compare(const Cell& a, const Cell& b) {
   PairedDifference d;
   d.standard_error = std::numeric_limits<double>::quiet_NaN();
@@ -60,8 +63,8 @@ PairedDifference Compare(const Cell& a, const Cell& b) {
     squares += e * e;
   }
   d.standard_error = std::sqrt(squares / (n - 1) / n);
-  d.outside_noise = std::abs(d.mean) > StudentT975(d.windows - 1) * d.standard_error;
+  d.outside_noise = std::abs(d.mean) > internal::StudentT975(d.windows - 1) * d.standard_error;
   return d;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

@@ -8,9 +8,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "ropewalk/base/did_you_mean.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/relative/distance_bias.h"
-#include "src/base/did_you_mean.h"
 
 namespace ropewalk {
 namespace {
@@ -56,7 +56,7 @@ const MethodInfo* FindScaling(const std::string& name) {
          fmt::format("method: got \"{}\"{}; expected one of {}; or several joined by +", name,
                      trained ? ", which is trained with the model: it cannot be swapped into one "
                                "that was trained with another"
-                             : internal::DidYouMean(name, names),
+                             : DidYouMean(name, names),
                      fmt::join(names, ", ")));
 }
 

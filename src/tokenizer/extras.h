@@ -1,4 +1,4 @@
-// What goes with a tokenizer and cuts no text: tokens with a role, and templates of chats.
+// What goes with a tokenizer and cuts no text (TokenizerExtras), read from files.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,6 @@
 #include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk::internal {
-
-struct TokenizerExtras {
-  // By role as Hugging Face calls it ("pad", "unk"), besides "bos" and "eos", which are
-  // Tokenizer's.
-  std::map<std::string, int32_t> ids;
-  std::map<std::string, std::string> chat_templates;  // by name, the usual one "default"
-  bool adds_eos = false;                              // behind a text
-  bool operator==(const TokenizerExtras&) const = default;
-};
 
 // The keys of one file that the other format has no place for.
 struct NotKept {

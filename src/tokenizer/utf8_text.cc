@@ -1,4 +1,4 @@
-#include "src/tokenizer/utf8_text.h"
+#include "ropewalk/tokenizer/utf8_text.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "ropewalk/base/error.h"
 #include "src/tokenizer/unicode.h"
 
-namespace ropewalk::internal {
+namespace ropewalk {
 namespace {
 
 using namespace std::string_view_literals;
@@ -45,7 +45,7 @@ Bad FindBad(std::string_view bytes, std::size_t begin) {
   };
   std::size_t invalid = 0;
   for (std::size_t at = begin; at < bytes.size();) {
-    const std::size_t length = ValidSequence(bytes.substr(at), &invalid);
+    const std::size_t length = internal::ValidSequence(bytes.substr(at), &invalid);
     if (length == 0) add(at, invalid);
     if (bytes[at] == '\0') {
       add(at, 1);
@@ -107,4 +107,4 @@ Utf8Text TakeUtf8(std::string_view bytes, const std::string& name) {
   return out;
 }
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

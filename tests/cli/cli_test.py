@@ -225,12 +225,12 @@ class Cli(support.CliCase):
         self.assertAlmostEqual(first["frequency_ratio"], 4 ** (-(pairs - 1) / pairs), 9)
         self.assertIn("times as fast", self.works("inspect", "--diff", MODEL, other).decode())
         page = self.folder / "page.html"
-        self.works("inspect", MODEL, "--html", page)
+        self.works("inspect", MODEL, "--html", "-o", page)
         text = page.read_text()
         for word in ("const Explorer", "critical_dimension", "Chart.js"):
             self.assertIn(word, text)
         self.assertNotIn("{{", text.split("<script>")[0])
-        self.fails(1, "inspect", MODEL, "--html", self.folder / "no/page.html", says="--html")
+        self.fails(1, "inspect", MODEL, "--html", "-o", self.folder / "no/page.html", says="with -o")
 
     def test_tokenize(self):
         ids = self.json("tokenize", MODEL, "--text", self.text)

@@ -66,7 +66,7 @@ class Stderr(support.CliCase):
 
     def test_results_do_not_depend_on_it(self):
         page = self.folder / "page.html"
-        self.assertEqual(self.everywhere("inspect", MODEL, "--json", "--html", page), 0)
+        self.assertEqual(self.everywhere("inspect", MODEL, "--html", "-o", page), 0)
         self.assertTrue(page.read_bytes().startswith(b"<!"), "a message was written into a result")
         self.assertEqual(self.everywhere("tokenize", MODEL, "--text", self.text), 0)
         self.assertEqual(self.everywhere("generate", MODEL, "--prompt", "And", "--max-tokens", 4), 0)

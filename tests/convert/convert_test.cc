@@ -1,6 +1,6 @@
 // Conversion: the same bits back, the same logits, refusals with a reason. Models are transformers'
 // tiny ones (biases, norms of q and k, GQA, untied heads).
-#include "src/convert/convert.h"
+#include "ropewalk/convert/convert.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,15 +8,13 @@
 #include <cstring>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/new_output.h"
 #include "ropewalk/io/writer.h"
-#include "src/convert/new_output.h"
-#include "src/convert/verify.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
 namespace {
 
-using internal::ConvertOptions;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -108,8 +106,7 @@ TEST_P(Families, ToGgufAndBackIsBitExact) {
       for (const auto& [key, value] : setting.json.items()) config[key] = value;
     });
     const ConvertOptions weights_alone{{}, false};
-    const internal::Converted there =
-        internal::FolderToGguf(files, out / "model.gguf", weights_alone);
+    const Converted there = FolderToGguf(files, out / "model.gguf", weights_alone);
     EXPECT_TRUE(there.same_values);
     const ModelFiles gguf = OpenModel(out / "model.gguf");
     EXPECT_EQ(gguf.config.architecture, GetParam());
@@ -118,36 +115,35 @@ TEST_P(Families, ToGgufAndBackIsBitExact) {
         EXPECT_EQ(weight.type, WeightType::kF32) << name;
       }
     }
-    const auto proof = internal::ProvePlan(files.config.plan, there.stored, gguf.config.plan, 512);
+    const auto proof = ProvePlan(files.config.plan, there.stored, gguf.config.plan, 512);
     EXPECT_EQ(proof.asked, proof.read);
-    const std::vector<float> logits = internal::ProbeLogits(files);
-    EXPECT_EQ(internal::ProbeLogits(gguf), logits);
+    const std::vector<float> logits = ProbeLogits(files);
+    EXPECT_EQ(ProbeLogits(gguf), logits);
 
-    const internal::Converted back =
-        internal::GgufToFolder(gguf, out / "hf", setting.json, weights_alone);
+    const Converted back = GgufToFolder(gguf, out / "hf", weights_alone);
     EXPECT_TRUE(back.same_values);
     const ModelFiles again = OpenModel(out / "hf");
     ExpectSameTensors(again.tensors, files.tensors);
     EXPECT_EQ(Resolve(again.config.plan, 512).hash, proof.asked);
     EXPECT_EQ(again.config.norm_eps, files.config.norm_eps);
-    EXPECT_EQ(internal::ProbeLogits(again), logits);
+    EXPECT_EQ(ProbeLogits(again), logits);
   }
 }
 
 TEST_P(Families, Q8_0AndBackAndForthGivesTheSameBytes) {
   const test::TempFolder folder, out;
   const ModelFiles files = OpenGolden(folder, GetParam(), [](nlohmann::json&) {});
-  const auto to = internal::FolderToGguf(files, out / "q8.gguf", {WeightType::kQ8_0, false});
+  const auto to = FolderToGguf(files, out / "q8.gguf", {WeightType::kQ8_0, false});
   EXPECT_FALSE(to.same_values);
   const ModelFiles q8 = OpenModel(out / "q8.gguf");
   EXPECT_EQ(q8.tensors.at("token_embd.weight").type, WeightType::kQ8_0);
-  internal::GgufToFolder(q8, out / "hf", nullptr, {{}, false});
+  GgufToFolder(q8, out / "hf", {{}, false});
   const ModelFiles decoded = OpenModel(out / "hf");
-  EXPECT_EQ(internal::ProbeLogits(decoded), internal::ProbeLogits(q8));
-  internal::FolderToGguf(decoded, out / "again.gguf", {WeightType::kQ8_0, false});
+  EXPECT_EQ(ProbeLogits(decoded), ProbeLogits(q8));
+  FolderToGguf(decoded, out / "again.gguf", {WeightType::kQ8_0, false});
   ExpectSameTensors(OpenGguf(out / "again.gguf").tensors, q8.tensors);
   // Rounded, yet the same model: the control that the probe sees rounding at all.
-  const double moved = test::Difference(internal::ProbeLogits(q8), internal::ProbeLogits(files));
+  const double moved = test::Difference(ProbeLogits(q8), ProbeLogits(files));
   EXPECT_GT(moved, 0);
   EXPECT_LT(moved, 0.1);
 }
@@ -156,18 +152,14 @@ TEST_P(Families, Q8_0AndBackAndForthGivesTheSameBytes) {
 TEST_P(Families, InterleavedFolderGivesTheSameLogits) {
   const test::TempFolder folder, out;
   const ModelFiles files = OpenGolden(folder, GetParam(), [](nlohmann::json&) {});
-  const RotarySpec& spec = *files.config.plan.layers[0].rotation;
-  internal::PermuteFolder(files.path, out / "there", "{}", {spec.head_dim, spec.rotary_dim},
-                          PairLayout::kInterleaved);
-  ModelFiles there;
-  there.path = out / "there";
-  there.config = files.config;
-  there.tensors = OpenSafetensorsFolder(there.path);
-  EXPECT_NE(internal::ProbeLogits(there), internal::ProbeLogits(files)) << "nothing was moved";
-  there.config.permuted_qk = true;
-  EXPECT_EQ(internal::ProbeLogits(there), internal::ProbeLogits(files));
-  internal::PermuteFolder(there.path, out / "back", "{}", {spec.head_dim, spec.rotary_dim},
-                          PairLayout::kHalf);
+  PermuteFolder(files, out / "there", PairLayout::kInterleaved);
+  ModelFiles there = OpenEitherLayout(out / "there");
+  EXPECT_TRUE(there.config.permuted_qk);
+  EXPECT_EQ(ProbeLogits(there), ProbeLogits(files));
+  there.config.permuted_qk = false;
+  EXPECT_NE(ProbeLogits(there), ProbeLogits(files)) << "nothing was moved";
+  PermuteFolder(there, out / "back", PairLayout::kHalf);
+  EXPECT_FALSE(OpenEitherLayout(out / "back").config.permuted_qk);
   ExpectSameTensors(OpenSafetensorsFolder(out / "back"), files.tensors);
 }
 
@@ -183,7 +175,7 @@ TEST(Convert, PartialRotaryIsNoGguf) {
   ModelFiles files = OpenModel(folder / "hf");
   for (LayerPlan& layer : files.config.plan.layers) layer.rotation->rotary_dim = 4;
   EXPECT_THAT(MessageOf([&] {
-                internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+                FolderToGguf(files, out / "m.gguf", {{}, false});
               }),
               AllOf(HasSubstr("4 of 8 dimensions"), HasSubstr("whole heads")));
   EXPECT_FALSE(test::fs::exists(out / "m.gguf"));
@@ -196,16 +188,16 @@ TEST(Convert, YarnAmplitudeIsAFactorInGguf) {
   const ModelFiles files = OpenGolden(folder, "llama", [](nlohmann::json& c) {
     c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.9}};
   });
-  const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+  const auto converted = FolderToGguf(files, out / "m.gguf", {{}, false});
   const ModelFiles gguf = OpenModel(out / "m.gguf");
-  internal::ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 512);
+  ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 512);
   const GgufFile raw = OpenGguf(out / "m.gguf");
   EXPECT_FLOAT_EQ(raw.metadata.at("llama.rope.scaling.attn_factor").AsDouble("attn_factor"),
                   0.9 / (0.1 * std::log(4.0) + 1));
   EXPECT_EQ(raw.metadata.at("tokenizer.ggml.model").AsString("model"), "no_vocab");
   EXPECT_THAT(gguf.tokenizer_error, HasSubstr("no_vocab"));
   EXPECT_NEAR(Resolve(*gguf.config.plan.layers[0].rotation, 512).amplitude, 0.9, 1e-7);
-  internal::GgufToFolder(gguf, out / "hf", nullptr, {{}, false});
+  GgufToFolder(gguf, out / "hf", {{}, false});
 }
 
 // B [out, rank] and DoRA's magnitudes [out] move with the rows that they add to; A does not.
@@ -226,8 +218,8 @@ TEST(Convert, LoraMovesBAndNotA) {
   add("v_proj.lora_B.weight", {8, 4});
   add("q_proj.lora_magnitude_vector", {16});
   test::WriteSafetensors(folder / "adapter.safetensors", lora);
-  internal::PermuteSafetensors(folder / "adapter.safetensors", folder / "out.safetensors", {8, 8},
-                               PairLayout::kInterleaved);
+  PermuteSafetensors(folder / "adapter.safetensors", folder / "out.safetensors", {8, 8},
+                     PairLayout::kInterleaved);
   const auto out = OpenSafetensors(folder / "out.safetensors");
   const int64_t order[] = {0, 4, 1, 5, 2, 6, 3, 7};
   for (const auto& [name, tensor] : lora) {
@@ -252,7 +244,7 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
     test::WriteSafetensors(folder / "w.safetensors", tensors);
   };
   const auto permute = [&] {
-    internal::PermuteSafetensors(folder / "w.safetensors", out / "o", {8, 8}, PairLayout::kHalf);
+    PermuteSafetensors(folder / "w.safetensors", out / "o", {8, 8}, PairLayout::kHalf);
   };
   write({{"layers.0.qkv_proj.weight", {{24, 1}, std::vector<float>(24)}}});
   EXPECT_THAT(MessageOf(permute), AllOf(HasSubstr("qkv_proj"), HasSubstr("split it first")));
@@ -265,7 +257,7 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
     const test::TempFolder source;
     return MessageOf([&] {
       const ModelFiles files = OpenGolden(source, family, edit);
-      internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+      FolderToGguf(files, out / "m.gguf", {{}, false});
     });
   };
   EXPECT_THAT(to_gguf("smollm3", [](nlohmann::json&) {}), HasSubstr("is not written as GGUF"));
@@ -294,7 +286,7 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
     const test::TempFolder source;
     ModelFiles files = OpenGolden(source, family, [](nlohmann::json&) {});
     edit(files.config);
-    return MessageOf([&] { internal::FolderToGguf(files, out / "m.gguf", {{}, false}); });
+    return MessageOf([&] { FolderToGguf(files, out / "m.gguf", {{}, false}); });
   };
   EXPECT_THAT(with("qwen3", [](ModelConfig& c) { c.layer.attention.out_bias = true; }),
               AllOf(HasSubstr("o_proj has a bias"), HasSubstr("qwen3")));
@@ -335,12 +327,12 @@ TEST(Convert, RoundedPositionsGiveTheirOwnLogits) {
     const test::TempFolder folder, out;
     const ModelFiles files =
         OpenGolden(folder, "llama", [&](nlohmann::json& c) { c["rope_scaling"] = setting; });
-    const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+    const auto converted = FolderToGguf(files, out / "m.gguf", {{}, false});
     const ModelFiles gguf = OpenModel(out / "m.gguf");
-    const std::vector<float> logits = internal::ProbeLogits(gguf);
-    EXPECT_EQ(internal::ProbeLogits(files, converted.stored), logits);
-    EXPECT_NE(internal::ProbeLogits(files), logits);
-    EXPECT_LT(test::Difference(internal::ProbeLogits(files), logits), 2e-5);
+    const std::vector<float> logits = ProbeLogits(gguf);
+    EXPECT_EQ(ProbeLogits(files, converted.stored), logits);
+    EXPECT_NE(ProbeLogits(files), logits);
+    EXPECT_LT(test::Difference(ProbeLogits(files), logits), 2e-5);
   }
 }
 
@@ -355,9 +347,9 @@ TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {  // T22, T23
                          {"original_max_position_embeddings", 4096}};
     c["rope_theta"] = 10000.0;
   });
-  const auto converted = internal::FolderToGguf(files, out / "m.gguf", {{}, false});
+  const auto converted = FolderToGguf(files, out / "m.gguf", {{}, false});
   const ModelFiles gguf = OpenModel(out / "m.gguf");
-  internal::ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 16384);
+  ProvePlan(files.config.plan, converted.stored, gguf.config.plan, 16384);
   const Weight& divisors = gguf.tensors.at("rope_freqs.weight");
   ASSERT_THAT(divisors.shape, ElementsAre(8));
   float got[8];
@@ -378,7 +370,6 @@ TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {  // T22, T23
 
 TEST(Convert, NewOutputIsWholeOrAbsent) {
   const test::TempFolder folder;
-  using internal::NewOutput;
   {
     NewOutput out(folder / "out/");
     test::fs::create_directory(out.written());

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/convert.h"
 #include "ropewalk/io/writer.h"
-#include "src/convert/convert.h"
-#include "src/convert/verify.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
@@ -47,7 +46,7 @@ class GgufKeys : public ::testing::Test {
   // The repository's model as GGUF with more keys.
   std::string Write(const std::map<std::string, GgufValue>& more) {
     const ModelFiles files = OpenModel(std::string(ROPEWALK_SOURCE_DIR) + "/models");
-    internal::FolderToGguf(files, folder_ / "plain.gguf", {});
+    FolderToGguf(files, folder_ / "plain.gguf", {});
     const GgufFile plain = OpenGguf(folder_ / "plain.gguf");
     auto metadata = plain.metadata;
     for (const auto& [key, value] : more) metadata[key] = value;
@@ -61,12 +60,12 @@ class GgufKeys : public ::testing::Test {
 
 TEST_F(GgufKeys, AreKeptOrListedEachOfThem) {
   const ModelFiles files = OpenModel(Write(More()));
-  const auto there = internal::GgufToFolder(files, folder_ / "hf", nullptr, {});
+  const auto there = GgufToFolder(files, folder_ / "hf", {});
   const ModelFiles folder = OpenModel(folder_ / "hf");
-  internal::ProveTokenizer(*files.tokenizer, *folder.tokenizer);
-  internal::ProveExtras(there.extras, folder);
-  const auto back = internal::FolderToGguf(folder, folder_ / "back.gguf", {});
-  internal::ProveExtras(there.extras, OpenModel(folder_ / "back.gguf"));
+  ProveTokenizer(*files.tokenizer, *folder.tokenizer);
+  ProveExtras(there.extras, folder);
+  const auto back = FolderToGguf(folder, folder_ / "back.gguf", {});
+  ProveExtras(there.extras, OpenModel(folder_ / "back.gguf"));
 
   const auto before = OpenGguf(files.path).metadata,
              after = OpenGguf(folder_ / "back.gguf").metadata;
@@ -87,7 +86,7 @@ TEST_F(GgufKeys, AreKeptOrListedEachOfThem) {
 TEST_F(GgufKeys, AnIdThatIsNoTokenIsListed) {
   const ModelFiles files =
       OpenModel(Write({{"tokenizer.ggml.padding_token_id", {int64_t{99999}, GgufType::kU32}}}));
-  const auto there = internal::GgufToFolder(files, folder_ / "hf", nullptr, {});
+  const auto there = GgufToFolder(files, folder_ / "hf", {});
   EXPECT_THAT(Joined(there.notes), HasSubstr("'tokenizer.ggml.padding_token_id'"));
   EXPECT_FALSE(there.extras.ids.contains("pad"));
 }
@@ -96,7 +95,7 @@ TEST_F(GgufKeys, TextThatIsNotUtf8IsRefusedByName) {
   const ModelFiles files =
       OpenModel(Write({{"tokenizer.chat_template", {std::string("a\xff"), GgufType::kString}}}));
   try {
-    internal::GgufToFolder(files, folder_ / "hf", nullptr, {});
+    GgufToFolder(files, folder_ / "hf", {});
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("full.gguf: tokenizer.chat_template"));
@@ -106,10 +105,10 @@ TEST_F(GgufKeys, TextThatIsNotUtf8IsRefusedByName) {
 
 TEST_F(GgufKeys, AProofSeesALostTemplate) {
   const ModelFiles files = OpenModel(Write(More()));
-  auto there = internal::GgufToFolder(files, folder_ / "hf", nullptr, {});
+  auto there = GgufToFolder(files, folder_ / "hf", {});
   there.extras.chat_templates["default"] += " ";
   const ModelFiles folder = OpenModel(folder_ / "hf");
-  EXPECT_THROW(internal::ProveExtras(there.extras, folder), Error);
+  EXPECT_THROW(ProveExtras(there.extras, folder), Error);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The searches find minima that are known, within their budget, the same way every time.
-#include "src/eval/search.h"
+#include "ropewalk/eval/search.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ TEST(SearchBase, NarrowsToTheMinimumByTheGoldenRatio) {
   for (const double target : {1.5e4, 1e5, 8e5}) {
     const auto loss = [&](double base) { return std::pow(std::log(base / target), 2); };
     for (const int64_t budget : {2, 5, 12, 30}) {
-      const auto trials = internal::SearchBase(1e4, 1e6, budget, loss);
+      const auto trials = SearchBase(1e4, 1e6, budget, loss);
       ASSERT_EQ(static_cast<int64_t>(trials.size()), budget);
       double best = INFINITY;
       for (const auto& t : trials) {
@@ -34,9 +34,9 @@ TEST(SearchBase, NarrowsToTheMinimumByTheGoldenRatio) {
 
 TEST(SearchBase, RefusesNonsense) {
   const auto loss = [](double) { return 0.0; };
-  EXPECT_THROW(internal::SearchBase(1e4, 1e4, 5, loss), Error);
-  EXPECT_THROW(internal::SearchBase(0, 1e4, 5, loss), Error);
-  EXPECT_THROW(internal::SearchBase(1e4, 1e5, 1, loss), Error);
+  EXPECT_THROW(SearchBase(1e4, 1e4, 5, loss), Error);
+  EXPECT_THROW(SearchBase(0, 1e4, 5, loss), Error);
+  EXPECT_THROW(SearchBase(1e4, 1e5, 1, loss), Error);
 }
 
 // Distance to factors that no starting point has.
@@ -56,7 +56,7 @@ std::vector<std::vector<double>> Start() {
 }
 
 TEST(SearchFactors, ImprovesOnItsStartAndKeepsTheOrder) {
-  const auto trials = internal::SearchFactors(Start(), 4, 400, 7, Distance);
+  const auto trials = SearchFactors(Start(), 4, 400, 7, Distance);
   ASSERT_EQ(trials.size(), 400u);
   EXPECT_EQ(trials[0].factors, Start()[0]);
   double best = INFINITY;
@@ -71,9 +71,9 @@ TEST(SearchFactors, ImprovesOnItsStartAndKeepsTheOrder) {
 }
 
 TEST(SearchFactors, SameSeedSameTrialsAndNoneTwice) {
-  const auto a = internal::SearchFactors(Start(), 4, 60, 1, Distance);
-  const auto b = internal::SearchFactors(Start(), 4, 60, 1, Distance);
-  const auto c = internal::SearchFactors(Start(), 4, 60, 2, Distance);
+  const auto a = SearchFactors(Start(), 4, 60, 1, Distance);
+  const auto b = SearchFactors(Start(), 4, 60, 1, Distance);
+  const auto c = SearchFactors(Start(), 4, 60, 2, Distance);
   std::set<std::vector<double>> distinct;
   bool differs = false;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -84,13 +84,13 @@ TEST(SearchFactors, SameSeedSameTrialsAndNoneTwice) {
   EXPECT_TRUE(differs);
   EXPECT_EQ(distinct.size(), a.size());
   // Fewer evaluations are the beginning of more: a longer search goes on where a shorter one ended.
-  const auto shorter = internal::SearchFactors(Start(), 4, 20, 1, Distance);
+  const auto shorter = SearchFactors(Start(), 4, 20, 1, Distance);
   for (std::size_t i = 0; i < shorter.size(); ++i) EXPECT_EQ(shorter[i].factors, a[i].factors);
 }
 
 TEST(SearchFactors, EndsWhenNothingNewIsLeft) {
   const auto trials =  // two pairs, factors 1 to 1.25: 351 settings at most
-      internal::SearchFactors({{1.0, 1.0}}, 1, 100000, 1, Distance);
+      SearchFactors({{1.0, 1.0}}, 1, 100000, 1, Distance);
   EXPECT_LE(trials.size(), 351u);
   EXPECT_GT(trials.size(), 50u);
 }

@@ -76,7 +76,7 @@ def main():
                                                "trained": trained, "length": 4 * trained}})
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "page.html"
-        subprocess.run([program, "inspect", model, "--html", page], check=True, capture_output=True, timeout=120)
+        subprocess.run([program, "inspect", model, "--html", "-o", page], check=True, capture_output=True, timeout=120)
         probe = PROBE.replace("SPECS", json.dumps(specs)).replace("DISTANCES", json.dumps(
             sorted({p["distance"] for points in by_name.values() for p in points})))
         text = page.read_text(encoding="utf-8")

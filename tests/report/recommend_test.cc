@@ -13,9 +13,7 @@ namespace ropewalk {
 namespace {
 
 using internal::BinomialAtMost;
-using internal::Compare;
 using internal::FisherBelow;
-using internal::Reaches;
 using ::testing::HasSubstr;
 using testing::MakeCell;
 using ::testing::Not;
@@ -47,7 +45,7 @@ TEST(Statistics, PairedDifferencesIgnoreWhatWindowsShare) {
   Cell a, b;
   a.window_nll = {1.1, 5.2, 3.1, 9.2};  // b plus 0.1, 0.2, 0.1, 0.2
   b.window_nll = {1.0, 5.0, 3.0, 9.0};
-  const internal::PairedDifference d = Compare(a, b);
+  const PairedDifference d = Compare(a, b);
   EXPECT_NEAR(d.mean, 0.15, 1e-12);
   EXPECT_NEAR(d.standard_error, std::sqrt(0.01 / 3 / 4), 1e-12);  // squares sum to 0.01
   EXPECT_TRUE(d.outside_noise);
@@ -168,14 +166,13 @@ TEST(Recommend, PasskeyDoesNotCountWhereTheModelCannotDoIt) {
     EXPECT_THAT(r[0].text, HasSubstr("0 of 20 trials, which decides nothing"));
     EXPECT_THAT(r[0].text, HasSubstr(where));
     EXPECT_THAT(r[0].text, Not(HasSubstr("significantly less often")));
-    EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr(where));
-    EXPECT_THAT(internal::PasskeyNote(internal::FindYardstick(cells)),
-                HasSubstr("the task says nothing about longer text"));
+    EXPECT_THAT(UsabilityRule(cells), HasSubstr(where));
+    EXPECT_THAT(PasskeyNote(cells), HasSubstr("the task says nothing about longer text"));
   }
   // 6 of 20 is not significantly below a half, and what lies between decides nothing.
   for (const auto& cells : {sweep(6, 20, 20), sweep(20, 0, 20)}) {
     EXPECT_EQ(Recommend(cells)[0].method, "llama3");
-    EXPECT_EQ(internal::PasskeyNote(internal::FindYardstick(cells)), "");
+    EXPECT_EQ(PasskeyNote(cells), "");
   }
 }
 
@@ -195,7 +192,7 @@ TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
     EXPECT_THAT(r[0].text, Not(HasSubstr(word)));
   }
   EXPECT_TRUE(Reaches(cells).empty());
-  EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr("Nothing can be judged"));
+  EXPECT_THAT(UsabilityRule(cells), HasSubstr("Nothing can be judged"));
   std::vector<Cell> two = cells;
   two.push_back(MakeCell({"yarn", 4, 1024, 30}));
   EXPECT_THAT(Recommend(two)[0].text, HasSubstr("yarn with factor 4 has the lowest perplexity of"));
@@ -253,7 +250,7 @@ TEST(Recommend, IdsGivenSoNoPasskey) {
   const auto r = Recommend(cells);
   EXPECT_EQ(r[0].method, "yarn");
   EXPECT_THAT(r[0].text, HasSubstr("passkey was not measured"));
-  EXPECT_THAT(internal::UsabilityRule(cells), HasSubstr("passkey was not measured"));
+  EXPECT_THAT(UsabilityRule(cells), HasSubstr("passkey was not measured"));
 }
 
 TEST(Recommend, OneWindowHasNoError) {

@@ -248,7 +248,7 @@ TEST(Json, NamesCombinationsAndTheirEntropy) {
   // A map has no factor to be told; the recommendation says so by saying none.
   EXPECT_THAT(SummaryText(report), HasSubstr("use rerope. Perplexity"));
   EXPECT_THAT(report.recommendations.at(0).text, HasSubstr("few engines do it"));
-  EXPECT_EQ(internal::MethodLabel("ntk+log-n", 4), "ntk+log-n with factor 4");
+  EXPECT_EQ(MethodLabel("ntk+log-n", 4), "ntk+log-n with factor 4");
 }
 
 // Rows of an older version have no entropy; they are read, and say so.

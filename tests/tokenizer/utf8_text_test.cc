@@ -1,12 +1,12 @@
 // What is taken for text, what is said about it, and what is refused.
-#include "src/tokenizer/utf8_text.h"
+#include "ropewalk/tokenizer/utf8_text.h"
 
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
 namespace {
 
-using internal::TakeUtf8;
+using ropewalk::TakeUtf8;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -49,6 +49,18 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
 std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double factor,
                                        const SettingsTarget& target);
 
+// The two schemas of a Hugging Face config.json: rope_theta and rope_scaling (transformers 4), or
+// rope_parameters (transformers 5).
+enum class ConfigSchema : uint8_t { kRopeScaling, kRopeParameters };
+// The keys of config.json for a scaling, as a JSON object: what SettingsFor says of that version of
+// transformers. Error(kUnsupported) with the reason where it cannot say the scaling.
+std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
+                               const SettingsTarget& target);
+
+// The rotation that all rotating layers of a plan share, which is all that one setting can say.
+// Error(kUnsupported) where there is none or more than one.
+const RotarySpec& OnlyRotation(const PositionPlan& plan);
+
 // The scaling is in the model's files already: nothing but the length is set.
 std::vector<EngineSetting> SettingsAsShipped(int64_t target_length);
 

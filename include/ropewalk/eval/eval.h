@@ -185,9 +185,9 @@ struct SweepSpec {
   std::optional<int32_t> bos_id;
 };
 
-// One finished (method, factor, length). This is the row of results.jsonl; ToJson / CellFromJson in
-// src/eval/cell_json.h, the schema in docs/results-format.md. A number that was not measured, or
-// that the model has not, is NaN here and null there.
+// One finished (method, factor, length). This is the row of results.jsonl: ToJson and ReadResults
+// in ropewalk/eval/results.h, the schema in docs/results-format.md. A number that was not measured,
+// or that the model has not, is NaN here and null there.
 struct Cell {
   std::string method;     // "yarn"
   double factor = 1;      // 1 for none

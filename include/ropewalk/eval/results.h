@@ -34,6 +34,12 @@ struct SweepResults {
 // line number for anything else that is wrong.
 SweepResults ReadResults(const std::string& folder);
 
+// A row and the header of results.jsonl as a JSON object; docs/results-format.md lists the keys. On
+// one line, or with `indent` spaces for each level. NaN becomes null, bytes that are not UTF-8
+// become U+FFFD.
+std::string ToJson(const Cell& cell, int indent = -1);
+std::string ToJson(const SweepHeader& header, int indent = -1);
+
 // What a sweep runs on. `tokenizer` null: passkey is left out.
 struct SweepInputs {
   const ScoringEngine* engine = nullptr;

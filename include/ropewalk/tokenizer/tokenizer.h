@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,16 @@ class Tokenizer {
   std::optional<int32_t> bos_id_, eos_id_;
   std::vector<int32_t> front_, back_;
   bool adds_bos_ = false;
+};
+
+// What goes with a tokenizer and cuts no text: tokens with a role, and templates of chats.
+struct TokenizerExtras {
+  // By role as Hugging Face calls it ("pad", "unk"), besides "bos" and "eos", which are
+  // Tokenizer's.
+  std::map<std::string, int32_t> ids;
+  std::map<std::string, std::string> chat_templates;  // by name, the usual one "default"
+  bool adds_eos = false;                              // behind a text
+  bool operator==(const TokenizerExtras&) const = default;
 };
 
 // A Hugging Face folder: tokenizer.json wins over tokenizer.model; tokenizer_config.json,

@@ -55,7 +55,7 @@ void SortKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) {
     }
     const std::string message =
         fmt::format("{}: unknown key {}{}", keys.File(), internal::Shown(nlohmann::json(name)),
-                    internal::DidYouMean(key, known));
+                    DidYouMean(key, known));
     if (!allow_unknown) {
       throw Error(
           ErrorCode::kInvalidConfig,

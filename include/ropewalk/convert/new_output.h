@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace ropewalk::internal {
+namespace ropewalk {
 
 class NewOutput {
  public:
@@ -26,4 +26,4 @@ class NewOutput {
   std::string path_, temporary_, written_;
 };
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

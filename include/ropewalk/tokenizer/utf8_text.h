@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ropewalk::internal {
+namespace ropewalk {
 
 struct Utf8Text {
   std::string_view text;           // of the bytes given, without a byte-order mark
@@ -18,4 +18,4 @@ struct Utf8Text {
 // from the first byte given. `name` is for messages.
 Utf8Text TakeUtf8(std::string_view bytes, const std::string& name);
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk

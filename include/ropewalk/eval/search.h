@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace ropewalk::internal {
+namespace ropewalk {
 
 struct BaseTrial {
   double base, loss;
@@ -32,4 +32,4 @@ std::vector<FactorTrial> SearchFactors(
     const std::vector<std::vector<double>>& start, double extension, int64_t budget, uint64_t seed,
     const std::function<double(const std::vector<double>& factors)>& loss);
 
-}  // namespace ropewalk::internal
+}  // namespace ropewalk
