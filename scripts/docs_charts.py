@@ -41,7 +41,7 @@ def frequencies(method, length=TRAINED, dialect="native", base=BASE, dim=DIM, tr
 
 
 def slow_down(method, base=BASE, dim=DIM, **parameters):
-    """(pair, f_i / f'_i); a pair that stands still is None."""
+    """(pair, f_i / f'_i); a pair of zero frequency is None."""
     plain = frequencies("none", base=base, dim=dim)
     scaled = frequencies(method, base=base, dim=dim, **parameters)
     return [(i, a / b if b else None) for i, (a, b) in enumerate(zip(plain, scaled))]
@@ -78,16 +78,16 @@ def measured(method):
 
 
 def slow_panel(lines, still=False, log=False):
-    note = "; above the top line: stands still" if still else " (0 turns fastest)"
+    note = "; above the top line: zero frequency" if still else " (0 is the fastest)"
     return Panel("Slow-down f / f&#8242; of each pair", "pair i" + note, lines, y_log=log,
                  y_range=None if log else (0, 5))
 
 
 def wavelength_panel(lines, lengths, last):
-    """Tokens a turn of each pair, and lengths as lines across the pairs 0 to last."""
+    """Tokens per rotation of each pair, and lengths as lines across the pairs 0 to last."""
     across = [(f"{n} tokens", [(0, n), (last, n)], colour) for n, colour in lengths]
     turns = [(label, [(i, 2 * math.pi / f) for i, f in enumerate(fs) if f], colour) for label, fs, colour in lines]
-    return Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 turns fastest)", turns + across, y_log=True)
+    return Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 is the fastest)", turns + across, y_log=True)
 
 
 def decay(base, dim=DIM, keep=None, decay_to=2 ** 17, zeta=None):
@@ -145,7 +145,7 @@ def charts():
     linear = ("linear", slow_down("linear"), "rest")
     ntk = ("ntk", slow_down("ntk"), "rest")
     wavelengths = [(i, 2 * math.pi / f) for i, f in enumerate(frequencies("none"))]
-    yield "none", [Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 turns fastest)",
+    yield "none", [Panel("Wavelength 2&#960; / f of each pair, tokens", "pair i (0 is the fastest)",
                          [("b = 10000, d = 128", wavelengths, "c0"),
                           ("L = 4096", [(0, 4096), (63, 4096)], "c1")], y_log=True)] + measured("none")
     yield "linear", [slow_panel([("linear", linear[1], "c0")])] + measured("linear")

