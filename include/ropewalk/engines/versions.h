@@ -18,7 +18,10 @@ const char* Name(EngineKind engine);  // "transformers", "vllm", "llama.cpp"
 // 2026-08-30.
 struct EngineVersion {
   std::array<int, 4> parts = {};
-  friend constexpr auto operator<=>(const EngineVersion&, const EngineVersion&) = default;
+  friend constexpr bool operator==(const EngineVersion&, const EngineVersion&) = default;
+  friend constexpr auto operator<=>(const EngineVersion& a, const EngineVersion& b) {
+    return a.parts <=> b.parts;
+  }
 };
 
 // since <= version < before; where one is absent there is no such end.
