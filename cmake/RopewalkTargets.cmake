@@ -53,6 +53,14 @@ function(ropewalk_flags target)
   endif()
 endfunction()
 
+# For programs that spend their time in the libraries: -O1 builds in two thirds of the time of -O3.
+function(ropewalk_program_flags target)
+  ropewalk_flags(${target})
+  if(NOT ROPEWALK_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  endif()
+endfunction()
+
 # ropewalk_library(<folder> SOURCES ... DEPS <folders to its left>
 #                  LIBS <private libraries, of ropewalkExternal.cmake> HEADERS <those that are headers alone>
 #                  CUDA_SOURCES ... NO_CUDA_SOURCES <what stands for them in a build without CUDA>)
@@ -93,7 +101,7 @@ endfunction()
 function(ropewalk_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
-  ropewalk_flags(${name}_test)
+  ropewalk_program_flags(${name}_test)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name}_test
                              PRIVATE ROPEWALK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
