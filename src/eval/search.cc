@@ -10,6 +10,8 @@
 namespace ropewalk {
 namespace {
 
+using internal::SplitMix64;
+
 constexpr std::size_t kParents = 8;       // the best so many have children
 constexpr double kMutationShare = 0.3;    // of the pairs, the paper's mutation probability
 constexpr double kMutationSpread = 0.25;  // of the logarithm of a divisor
