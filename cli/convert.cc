@@ -111,11 +111,8 @@ void RunFormat(const Options& options) {
   Converted written;
   PlanProof proof;
   std::string logits;
-  const auto write = [&](const std::string& path) {
-    written = to_gguf ? FolderToGguf(files, path, how) : GgufToFolder(files, path, how);
-  };
   WriteProven(options.output, [&](const std::string& path) {
-    write(path);
+    written = to_gguf ? FolderToGguf(files, path, how) : GgufToFolder(files, path, how);
     OpenOptions open;
     open.allow_unknown = options.allow_unknown;
     const ModelFiles read = OpenModel(path, open);
