@@ -266,10 +266,10 @@ TEST(EngineWarnings, NarrowedToWhatOneHas) {
   const PositionPlan dynamic = Plan(Spec(1e4, 128, 4096, DynamicNtkScaling{4}), 16384);
   EXPECT_EQ(ids(dynamic, {}).count("dynamic-state"), 1u);
   const std::vector<std::pair<const char*, std::size_t>> releases = {{"transformers=4.57.6", 0},
-                                                                    {"transformers=5.0.0", 1},
-                                                                    {"transformers=5.12.1", 1},
-                                                                    {"transformers=5.13.0", 0},
-                                                                    {"vllm=0.11", 0}};
+                                                                     {"transformers=5.0.0", 1},
+                                                                     {"transformers=5.12.1", 1},
+                                                                     {"transformers=5.13.0", 0},
+                                                                     {"vllm=0.11", 0}};
   for (const auto& [choice, count] : releases) {
     EXPECT_EQ(ids(dynamic, {ParseEngineChoice(choice)}).count("dynamic-state"), count) << choice;
   }
