@@ -169,6 +169,7 @@ PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& pl
     trial.needle_token = prompt.needle_begin;
   }
   std::vector<ScoreRequest> requests;
+  requests.reserve(prompts.size());
   for (const PasskeyPrompt& prompt : prompts) requests.push_back(RequestFor(prompt));
   const Scores scores = engine.Score(
       {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
