@@ -5,9 +5,10 @@
 # that, or other work on the machine: CMAKE_BUILD_PARALLEL_LEVEL=1 make sweep
 BUILD ?= build
 CMAKE_ARGS ?=
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_ARGS)
+# Kernels for GPUs take minutes to compile: make cuda, or CMAKE_ARGS=-DROPEWALK_CUDA=ON.
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF $(CMAKE_ARGS)
 
-.PHONY: all build sweep test bench results parity parity-llamacpp fuzz lint format docs charts sanitize clean
+.PHONY: all build sweep test cuda bench results parity parity-llamacpp fuzz lint format docs charts sanitize clean
 all: build
 
 build:
@@ -26,6 +27,10 @@ test: build
 	cmake --build $(BUILD)
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
+
+# With nvcc: everything with the kernels for GPUs in it, and what a machine without a GPU can check of them.
+cuda:
+	$(MAKE) test BUILD=$(BUILD)/cuda CMAKE_ARGS='-DROPEWALK_CUDA=ON $(CMAKE_ARGS)'
 
 # SMOKE=1: every benchmark once with small sizes, to see that it runs.
 bench: build
@@ -67,9 +72,10 @@ fuzz:
 	scripts/deps.sh build test ci
 	scripts/fuzz.sh
 
+# The linter over what changed since the branch left origin/main, or since LINT_BASE; ALL=1: over everything.
 lint:
 	scripts/deps.sh build test ci
-	scripts/lint.sh
+	scripts/lint.sh $(if $(ALL),--all)
 
 format:
 	scripts/deps.sh ci

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Formatter and linter over the C++ sources, and what a compiler cannot see: the folder order of
 # ARCHITECTURE.md, public headers that stay standard C++, a library that never prints or exits.
+#   scripts/lint.sh [--all]     the linter (minutes for all files) over the sources that changed since LINT_BASE
+#                               (default: where the branch left origin/main) and those that include a changed
+#                               header; over all where there is no base, and with --all
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}/lint
@@ -35,6 +38,20 @@ grep -nE '^#include "(ropewalk|src)/(model|convert)/' src/eval/* include/ropewal
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF >/dev/null
 # Highway files compile once a target; the linter would report each line several times over.
-git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' | xargs grep -L foreach_target |
-  xargs -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null
-echo "lint: clean"
+mapfile -t files < <(git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' | xargs grep -L foreach_target)
+base=${LINT_BASE:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
+if [ "${1:-}" != --all ] && [ -n "$base" ] && [ "$base" != "$(git rev-parse HEAD)" ]; then
+  changed=$(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h' .clang-tidy)
+  if [[ $changed != *.clang-tidy* ]]; then
+    # Names as #include lines have them.
+    headers=$(sed -n 's#^include/##; /\.h$/p' <<<"$changed")
+    mapfile -t files < <(
+      for file in "${files[@]}"; do
+        if grep -qxF "$file" <<<"$changed" || { [ -n "$headers" ] && grep -qF "$headers" "$file"; }; then
+          echo "$file"
+        fi
+      done)
+  fi
+fi
+printf '%s\n' "${files[@]}" | xargs -r -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null
+echo "lint: clean (clang-tidy over ${#files[@]} files)"
