@@ -60,7 +60,7 @@ void PrintProvenance(const Options& options, const Cell& cell) {
              cell.angles, cell.threads, cell.seconds, cell.version);
 }
 
-// One JSON row a scored token.
+// One JSON row per scored token.
 void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   for (const ScoredToken& t : tokens) {
@@ -129,8 +129,9 @@ void RunPerplexity(const Options& options) {
   const SweepTask task = SingleTask(options, files, spec, length);
   MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
+  const DecoderEngine engine(*decoder);
   SweepInputs inputs;
-  inputs.decoder = decoder.get();
+  inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = &text;
   if (options.dry_run) return DryRun(options, task, spec, inputs);
