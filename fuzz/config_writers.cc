@@ -8,9 +8,9 @@
 #include <string>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/convert/convert.h"
 #include "ropewalk/engines/settings.h"
 #include "src/config/text.h"
-#include "ropewalk/convert/convert.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
 

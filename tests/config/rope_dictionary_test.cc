@@ -1,4 +1,6 @@
 // A rope dictionary given beside a model: it replaces scaling, base and rotated share.
+#include "src/config/rope_dictionary.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/config/config.h"
-#include "src/config/rope_dictionary.h"
 
 namespace ropewalk {
 namespace {

@@ -190,7 +190,7 @@ TEST_P(Export, IdsSurviveGgufAndBack) {
   ExpectGolden(*there, golden);
 
   const TempFolder back;
-  const internal::TokenizerExtras extras = internal::ExtrasOfGguf(gguf, *there, nullptr);
+  const TokenizerExtras extras = internal::ExtrasOfGguf(gguf, *there, nullptr);
   for (const auto& [name, text] : internal::TokenizerFilesOfGguf(gguf, extras)) {
     back.Write(name, text);
   }

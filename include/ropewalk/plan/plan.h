@@ -80,11 +80,11 @@ struct PositionPlan {
   std::vector<LayerPlan> layers;
   std::optional<LearnedPositions> learned = {};
   OtherEncoding other = OtherEncoding::kNone;
-  int64_t trained_length = 0;      // tokens the model was trained at (original, before extension)
-  int64_t configured_length = 0;   // tokens the file claims to serve (after its own extension)
-  int64_t stated_length = 0;       // max_position_embeddings as config.json has it; 0: not there
+  int64_t trained_length = 0;       // tokens the model was trained at (original, before extension)
+  int64_t configured_length = 0;    // tokens the file claims to serve (after its own extension)
+  int64_t stated_length = 0;        // max_position_embeddings as config.json has it; 0: not there
   bool has_dual_chunk_key = false;  // dual_chunk_attention_config, which is not in this plan
-  std::vector<std::string> notes;  // what a reader should know: weights permuted at load, ...
+  std::vector<std::string> notes;   // what a reader should know: weights permuted at load, ...
 
   bool operator==(const PositionPlan&) const = default;
 };
