@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -100,17 +101,16 @@ TensorView CheckedIn(const TensorView& given, const char* name, Device device) {
   return in;
 }
 
-// Where an operand is written.
-TensorView OutOf(const OperandKind& kind, const TensorView& given, const TensorView& given_out,
-                 const TensorView& in, bool to_slots) {
+// Where an operand is written, if the call says so.
+std::optional<TensorView> OutOf(const OperandKind& kind, const TensorView& given_out,
+                                const TensorView& in, bool to_slots) {
   if (to_slots) {
     if (given_out.rank == 0) {
       BadRotate(std::string(kind.out_name) + ": slots need the cache to write to");
     }
     return AsCache(given_out, in, kind.out_name);
   }
-  // Not a copy of `in`: loads of what was just stored in other pieces wait for the stores.
-  if (given_out.rank == 0) return WithBatch(given, kind.name);
+  if (given_out.rank == 0) return std::nullopt;
   TensorView out = WithBatch(given_out, kind.out_name);
   CheckView(out, kind.out_name, in.device);
   CheckSameShape(in, kind.name, out, kind.out_name, true);
@@ -209,12 +209,12 @@ int64_t CheckSlots(const RotateArgs& args, const CheckedCall& call) {
   int64_t count = INT64_MAX, block = 0;
   for (const Operand& o : call.operands) {
     if (!o.to_slots) continue;
-    if (block != 0 && o.out.shape[1] != block) {
+    if (block != 0 && o.out().shape[1] != block) {
       BadRotate("k_out and v_out have blocks of " + Number(block) + " and " +
-                Number(o.out.shape[1]) + " slots");
+                Number(o.out().shape[1]) + " slots");
     }
-    block = o.out.shape[1];
-    count = std::min(count, o.out.shape[0] * o.out.shape[1]);
+    block = o.out().shape[1];
+    count = std::min(count, o.out().shape[0] * o.out().shape[1]);
   }
   if (block == 0 && count == INT64_MAX) BadRotate("slots: there is neither k nor v to write");
   if (static_cast<int64_t>(args.slots.size()) != call.tokens) {
@@ -254,12 +254,12 @@ void CheckMemory(const Operands& operands) {
   for (const Operand& o : operands) {
     if (o.empty) continue;
     if (o.in.data == nullptr) BadRotate(std::string(o.kind.name) + ": data is null");
-    if (o.out.data == nullptr) BadRotate(std::string(o.kind.out_name) + ": data is null");
-    if (o.to_slots && o.out.shape[0] * o.out.shape[1] == 0) continue;
+    if (o.out().data == nullptr) BadRotate(std::string(o.kind.out_name) + ": data is null");
+    if (o.to_slots && o.out().shape[0] * o.out().shape[1] == 0) continue;
     Memory& m = used[n++];
     m.operand = &o;
     m.in.Set(o.in);
-    if (!o.in_place) m.elsewhere.Set(o.out);
+    if (!o.in_place) m.elsewhere.Set(o.out());
     if (m.out().self_overlap) {
       BadRotate(std::string(o.kind.name) +
                 ": where it is written, elements share memory (strides)");
@@ -306,10 +306,11 @@ void CheckDecay(const RotateArgs& args, const CheckedCall& call) {
       if (o.kind.decay == 0 || o.empty) continue;
       const double largest =
           std::max(o.kind.decay * sign * n * *low, o.kind.decay * sign * n * *high);
-      const double limit = (o.out.dtype == DType::kF16 ? 8 : 64) * std::log(2.0);
+      const double limit = (o.out().dtype == DType::kF16 ? 8 : 64) * std::log(2.0);
       if (largest <= limit) continue;
       BadRotate("position " + Number(cursor.position()) + ": xPos multiplies " + o.kind.name +
-                " by e^" + std::to_string(largest) + ", out of the range of " + Name(o.out.dtype) +
+                " by e^" + std::to_string(largest) + ", out of the range of " +
+                Name(o.out().dtype) +
                 "; choose XposDecay::centre nearer to the positions in use (" +
                 std::to_string(f.decay_centre) + ")");
     }
@@ -320,16 +321,15 @@ void CheckDecay(const RotateArgs& args, const CheckedCall& call) {
 
 }  // namespace
 
-Operand::Operand(const OperandKind& kind, const TensorView& given, const TensorView& given_out,
+Operand::Operand(const OperandKind& kind, const TensorView& given, const TensorView& call_out,
                  const RotateArgs& args, bool rotates, const HeadNorm* head_norm)
     : kind(kind),
       in(CheckedIn(given, kind.name, args.q.device)),
       to_slots(!args.slots.empty() && kind.decay <= 0),
-      out(OutOf(kind, given, given_out, in, to_slots)),
-      in_place(!to_slots &&
-               (given_out.rank == 0 || (in.dtype == out.dtype && SameElements(in, out)))),
+      given_out(OutOf(kind, call_out, in, to_slots)),
+      in_place(!to_slots && in.dtype == out().dtype && SameElements(in, out())),
       empty(in.shape[0] == 0 || in.shape[1] == 0 || in.shape[2] == 0),
-      inverse_scale(InverseScale(kind, out.dtype, args)),
+      inverse_scale(InverseScale(kind, out().dtype, args)),
       rotated_heads(RotatedHeads(kind, in.shape[2], rotates, args)),
       norm(head_norm == nullptr || head_norm->weight.empty() ? nullptr : head_norm) {}
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -28,19 +29,21 @@ struct OperandKind {
 
 // q, k or v, checked by itself.
 struct Operand {
-  // In place where `given_out` has rank 0.
-  Operand(const OperandKind& kind, const TensorView& given, const TensorView& given_out,
+  // `call_out`: where the call says to write; in place if it has rank 0.
+  Operand(const OperandKind& kind, const TensorView& given, const TensorView& call_out,
           const RotateArgs& args, bool rotates, const HeadNorm* head_norm);
 
   OperandKind kind;
   TensorView in;  // [batch, tokens, heads, head_dim]
   bool to_slots;  // out is a cache: [blocks, slots of a block, heads, head_dim]
-  TensorView out;
+  std::optional<TensorView> given_out;
   bool in_place;          // exactly
   bool empty;             // no tokens or no heads
   float inverse_scale;    // of what is stored in 8 bits
   int64_t rotated_heads;  // the first ones
   const HeadNorm* norm;   // null: none
+
+  const TensorView& out() const { return given_out ? *given_out : in; }
 };
 
 // Up to three, without an allocation: one token takes a third of a microsecond.

@@ -58,8 +58,9 @@ bool Fits(const RotateArgs& args, const CheckedCall& call, int64_t width, bool r
   if (width > 1 && call.pairs % unit != 0) return false;
   if (args.first_dim % width != 0 || (rest && head_dim % width != 0)) return false;
   return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& o) {
-    return o.empty || (Aligned(o.in.data, o.in.strides, o.in.shape, size, width) &&
-                       Aligned(o.out.data, o.out.strides, o.out.shape, SizeOf(o.out.dtype), width));
+    return o.empty ||
+           (Aligned(o.in.data, o.in.strides, o.in.shape, size, width) &&
+            Aligned(o.out().data, o.out().strides, o.out().shape, SizeOf(o.out().dtype), width));
   });
 }
 

@@ -22,12 +22,12 @@ int64_t PrefetchBytes(DType dtype, int64_t bytes) {
 
 RotateOperand OperandOf(const Operand& o) {
   return {.in = o.in.data,
-          .out = o.out.data,
+          .out = o.out().data,
           .heads = o.in.shape[2],
           .in_strides = {o.in.strides[0], o.in.strides[1], o.in.strides[2]},
-          .out_strides = {o.out.strides[0], o.out.strides[1], o.out.strides[2]},
+          .out_strides = {o.out().strides[0], o.out().strides[1], o.out().strides[2]},
           .rotated_heads = o.rotated_heads,
-          .out_dtype = o.out.dtype,
+          .out_dtype = o.out().dtype,
           .decay = o.kind.decay,
           .norm_weight = o.norm == nullptr ? nullptr : o.norm->weight.data(),
           .norm_eps = o.norm == nullptr ? 0 : o.norm->eps,
@@ -81,7 +81,7 @@ void SetParams(const RotateArgs& args, const CheckedCall& call, RotateParams& p)
   for (const Operand& o : call.operands) {
     if (o.empty) continue;
     p.operands[p.num_operands++] = OperandOf(o);
-    if (o.to_slots) p.block_slots = std::max<int64_t>(1, o.out.shape[1]);
+    if (o.to_slots) p.block_slots = std::max<int64_t>(1, o.out().shape[1]);
   }
   p.dtype = q.dtype;
   p.layout = args.layout;
