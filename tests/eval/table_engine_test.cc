@@ -25,7 +25,8 @@ PositionPlan MadeUpPlan() {
   RotarySpec rotation(PairLayout::kHalf);
   rotation.head_dim = rotation.rotary_dim = 16;
   rotation.trained_length = kTrained;
-  plan.layers.assign(2, LayerPlan{.rotation = rotation});
+  plan.layers.resize(2);
+  for (LayerPlan& layer : plan.layers) layer.rotation = rotation;
   plan.trained_length = kTrained;
   return plan;
 }
