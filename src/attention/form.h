@@ -13,7 +13,7 @@
 namespace ropewalk::internal {
 
 // The keys that each query sees: one interval, because neither positions within a document nor
-// documents ever fall. Both ends rise from query to query.
+// documents ever descend. Both ends ascend from query to query.
 struct QueryRanges {
   std::vector<int64_t> begin, end;  // [queries]
   // Where key positions are consecutive within documents: the distance of query t and key j is
