@@ -18,10 +18,11 @@ std::vector<EngineChoice> EnginesOf(const std::vector<std::string>& engines) {
 }
 
 nlohmann::ordered_json SettingsJson(const std::vector<EngineSetting>& settings) {
-  auto out = nlohmann::ordered_json::array();
+  using Json = nlohmann::ordered_json;
+  Json out = Json::array();
   for (const EngineSetting& s : settings) {
-    const auto end = [&](const std::optional<EngineVersion>& version) -> nlohmann::ordered_json {
-      return version ? nlohmann::ordered_json(Text(*s.kind, *version)) : nullptr;
+    const auto end = [&](const std::optional<EngineVersion>& version) {
+      return version ? Json(Text(*s.kind, *version)) : Json(nullptr);
     };
     out.push_back({{"engine", s.engine},
                    {"versions", s.versions},

@@ -62,7 +62,9 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
               fmt::format("{} cannot say {}: it is what attention does with positions, and files "
                           "hold frequencies{}",
                           files.config.format_name, method.Describe(factor, plan.trained_length),
-                          who.empty() ? ". No engine that is known here has it" : who));
+                          !who.empty()      ? who
+                          : engines.empty() ? ". No engine that is known here has it"
+                                            : ". No chosen engine has it"));
 }
 
 Request Settle(const Options& options, const ModelFiles& files) {

@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 C_HEADERS = {"ropewalk.h": "capi", "ropewalk_attention.h": "capi_attention"}  # shown as they are, and their targets
 FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "attention", "linear", "io", "tokenizer", "config", "engines",
-           "analysis", "model", "eval")  # from the left to the right of ARCHITECTURE.md
+           "analysis", "model", "convert", "eval")  # from the left to the right of ARCHITECTURE.md
 INTRO = """# API reference
 
 Made from the headers; everything is in namespace `ropewalk`. Link `ropewalk::<folder>` of the folder whose header you include.

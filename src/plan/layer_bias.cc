@@ -57,23 +57,6 @@ std::string DescribeTransformerXl(const TransformerXlBias& xl) {
       xl.clamp_distance > 0 ? fmt::format(", of distance {} beyond it", xl.clamp_distance) : "");
 }
 
-struct LowerBias {
-  const LayerBias& bias;
-  int64_t last;  // distance
-  AnglePrecision precision;
-  ScoreForm operator()(const AlibiBias& alibi) const {
-    if (alibi.bfloat16 && precision == AnglePrecision::kFloat32) {
-      return alibi.LowerInBfloat16(bias.heads);
-    }
-    return alibi.Lower(bias.heads, last);
-  }
-  ScoreForm operator()(const T5LayerBias& t5) const { return t5.bias.Lower(bias.heads, last); }
-  ScoreForm operator()(const DebertaLayerBias& deberta) const {
-    return deberta.bias.Lower(bias.heads, last);
-  }
-  ScoreForm operator()(const TransformerXlBias& xl) const { return xl.Lower(bias.heads, last); }
-};
-
 // Learned numbers count where the bias has them; a configuration has none.
 struct HashMethod {
   int64_t heads;
@@ -124,10 +107,6 @@ struct DescribeMethod {
 };
 
 }  // namespace
-
-ScoreForm Lower(const LayerBias& bias, int64_t length, AnglePrecision precision) {
-  return std::visit(LowerBias{bias, std::max<int64_t>(length - 1, 0), precision}, bias.method);
-}
 
 std::string Describe(const LayerBias& bias) {
   return std::visit(DescribeMethod{bias.heads}, bias.method);

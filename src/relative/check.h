@@ -21,4 +21,7 @@ void CheckPositions(const std::string& method, std::span<const int64_t> position
 // Of a tile's ascending positions: within 0 .. positions - 1.
 void CheckTile(const std::string& method, int64_t positions, std::span<const int64_t> tile);
 
+// Log buckets of DeBERTa, 0: a row for each distance.
+void CheckDebertaBuckets(int64_t buckets, int64_t max_position);
+
 }  // namespace ropewalk::internal

@@ -10,17 +10,6 @@
 namespace ropewalk {
 namespace {
 
-void CheckBuckets(int64_t buckets, int64_t max_position) {
-  internal::CheckAtLeast("DebertaBias.max_position", max_position, 1);
-  if (buckets == 0) return;
-  internal::CheckAtLeast("DebertaBias.buckets", buckets, 2);
-  if (max_position - 1 <= buckets / 2) {
-    internal::Refuse("DebertaBias.max_position: expected more than " +
-                     std::to_string(buckets / 2 + 1) + ", half of the buckets and one, got " +
-                     std::to_string(max_position));
-  }
-}
-
 void CheckProjection(const std::string& name, const std::vector<float>& weight,
                      const std::vector<float>& bias, int64_t width, int64_t model_dim) {
   if (!weight.empty()) {
@@ -33,7 +22,7 @@ void CheckProjection(const std::string& name, const std::vector<float>& weight,
 }
 
 void CheckParameters(const DebertaBias& deberta, int64_t heads) {
-  CheckBuckets(deberta.buckets, deberta.max_position);
+  internal::CheckDebertaBuckets(deberta.buckets, deberta.max_position);
   internal::CheckAtLeast("DebertaBias.model_dim", deberta.model_dim, 1);
   internal::CheckAtLeast("DebertaBias.head_dim", deberta.head_dim, 1);
   internal::CheckNumbers("DebertaBias.embedding", deberta.embedding,
@@ -57,25 +46,6 @@ int64_t HeadsOf(const DebertaBias& deberta) {
 }
 
 }  // namespace
-
-int64_t DebertaBucket(int64_t distance, int64_t buckets, int64_t max_position) {
-  CheckBuckets(buckets, max_position);
-  internal::CheckAtLeast("DebertaBias.buckets", buckets, 2);
-  const int64_t middle = buckets / 2;
-  const int64_t n = std::abs(distance);
-  if (n <= middle) return distance;
-  const double log_range = std::log(static_cast<double>(max_position - 1) / middle);
-  const double place =
-      std::log(static_cast<double>(n) / middle) / log_range * static_cast<double>(middle - 1);
-  // On a boundary the logarithms may miss the whole number by their last bits.
-  const auto bucket = middle + static_cast<int64_t>(std::ceil(place - 1e-11));
-  return distance < 0 ? -bucket : bucket;
-}
-
-int64_t DebertaBias::Row(int64_t distance) const {
-  const int64_t bucket = buckets > 0 ? DebertaBucket(distance, buckets, max_position) : distance;
-  return std::clamp<int64_t>(bucket + Span(), 0, 2 * Span() - 1);
-}
 
 double DebertaBias::Scale() const {
   const int terms = 1 + (key_projection.empty() ? 0 : 1) + (query_projection.empty() ? 0 : 1);

@@ -126,7 +126,7 @@ class Config(support.CliCase):
         for name in ("generate", "perplexity", "passkey", "sweep"):
             result = self.command(name, other)
             self.assertEqual(result.returncode, 1)
-            self.assertIn("GGUF files that run are those of llama, qwen2, qwen3, smollm3); the same model "
+            self.assertIn("GGUF files that run are those of llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3); the same model "
                           "runs as a Hugging Face folder", result.stderr.decode())
 
 

@@ -175,7 +175,7 @@ class Report(support.CliCase):
             self.fails(2, "report", self.folder / "a", "--engine", engine, says=says)
         # extend says the same of a method that no file can hold.
         for engine, says in (("vllm=0.10.2", "since 0.9.0, before 0.11.0 has it as"),
-                             ("vllm=0.11.0", "No engine that is known here has it")):
+                             ("vllm=0.11.0", "No chosen engine has it")):
             self.fails(1, "extend", MODEL, "--method", "dual-chunk", "--factor", "4", "--engine", engine,
                        "-o", self.folder / "dual", says=says)
 

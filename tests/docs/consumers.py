@@ -152,13 +152,13 @@ class Consumers(unittest.TestCase):
     def test_components(self):
         project = "cmake_minimum_required(VERSION 3.25)\nproject(engine CXX)\nfind_package(ropewalk {})\n"
         asked = [("REQUIRED COMPONENTS rotary capi", ""),
-                 ("REQUIRED COMPONENTS rotary OPTIONAL_COMPONENTS attention", ""),
+                 ("REQUIRED COMPONENTS rotary OPTIONAL_COMPONENTS linear", ""),
                  ("REQUIRED COMPONENTS rotary tokenizer", "its libraries need others that are not here: tokenizer (install pkg-config "
                   "libpcre2-dev, pkg-config libutf8proc-dev, pkg-config libsentencepiece-dev libprotobuf-dev)"),
                  ("REQUIRED COMPONENTS linear", "linear (install libdnnl-dev ocl-icd-opencl-dev)"),
                  ("REQUIRED COMPONENTS rotery", "there is no component rotery, but there are base, rotary, ")]
         for what, refused in asked:
-            check = "if(NOT TARGET ropewalk::rotary OR TARGET ropewalk::attention OR TARGET ropewalk::tokenizer)\n" \
+            check = "if(NOT TARGET ropewalk::rotary OR TARGET ropewalk::linear OR TARGET ropewalk::tokenizer)\n" \
                     "message(FATAL_ERROR targets)\nendif()\n"
             with self.subTest(what):
                 _, said = self.configure({"CMakeLists.txt": project.format(what) + check}, bare=True, fails=bool(refused))

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "cli/report_html.h"
@@ -194,7 +195,11 @@ TEST(Json, HoldsAnswerAndCells) {
   const Json& sweep = json.at("sweeps").at(0);
   EXPECT_EQ(sweep.at("cells").size(), 68u);
   EXPECT_EQ(sweep.at("recommendations").size(), 3u);
-  EXPECT_EQ(sweep.at("recommendations").at(2).at("settings").size(), 5u);
+  std::set<std::string> engines;  // one of them may have several ranges of versions
+  for (const Json& s : sweep.at("recommendations").at(2).at("settings")) {
+    engines.insert(s.at("engine").get<std::string>());
+  }
+  EXPECT_EQ(engines.size(), 5u);
   EXPECT_EQ(sweep.at("usable").size(), 8u);
   EXPECT_EQ(sweep.at("passkey_counts"), true);
   EXPECT_EQ(sweep.at("passkey_note"), "");

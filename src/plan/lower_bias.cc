@@ -1,0 +1,33 @@
+// Apart from what describes and hashes a bias: a configuration is read without a thread.
+#include <algorithm>
+#include <variant>
+
+#include "ropewalk/plan/layer_bias.h"
+
+namespace ropewalk {
+namespace {
+
+struct LowerBias {
+  const LayerBias& bias;
+  int64_t last;  // distance
+  AnglePrecision precision;
+  ScoreForm operator()(const AlibiBias& alibi) const {
+    if (alibi.bfloat16 && precision == AnglePrecision::kFloat32) {
+      return alibi.LowerInBfloat16(bias.heads);
+    }
+    return alibi.Lower(bias.heads, last);
+  }
+  ScoreForm operator()(const T5LayerBias& t5) const { return t5.bias.Lower(bias.heads, last); }
+  ScoreForm operator()(const DebertaLayerBias& deberta) const {
+    return deberta.bias.Lower(bias.heads, last);
+  }
+  ScoreForm operator()(const TransformerXlBias& xl) const { return xl.Lower(bias.heads, last); }
+};
+
+}  // namespace
+
+ScoreForm Lower(const LayerBias& bias, int64_t length, AnglePrecision precision) {
+  return std::visit(LowerBias{bias, std::max<int64_t>(length - 1, 0), precision}, bias.method);
+}
+
+}  // namespace ropewalk
