@@ -44,7 +44,11 @@ def build(kind, compiler, build_folder, scratch):
         libraries = ["capi", "config", "io", *LIBRARIES]
         methods = sorted((scratch / "src/rotary/scaling").glob("*.cc"))
         unity = scratch / "scaling.cc"
-        unity.write_text("".join(f'#include "{method}"\n' for method in methods), encoding="utf-8")
+        # In one unit a row is declared before another method's file asks for it.
+        rows = [name for method in methods for name in re.findall(r"ScalingRow<(\w+)> RowOf\(\)", method.read_text("utf-8"))]
+        unity.write_text('#include "src/rotary/scaling/scaling.h"\nnamespace ropewalk::internal {\n' +
+                         "".join(f"template <> ScalingRow<{name}> RowOf<{name}>();\n" for name in rows) + "}\n" +
+                         "".join(f'#include "{method}"\n' for method in methods), encoding="utf-8")
         units.append(unity)
     else:
         units += sorted(scratch.glob("src/relative/hyperbolic.cc"))
