@@ -19,7 +19,6 @@
 namespace ropewalk {
 namespace {
 
-using internal::ExpectedTensor;
 using internal::ExpectedTensors;
 using internal::ExtrasOfFolder;
 using internal::Family;
