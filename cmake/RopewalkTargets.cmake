@@ -16,8 +16,9 @@ function(ropewalk_cuda_flags target host_flags)
   if(NOT ROPEWALK_HAVE_CUDA)
     return()
   endif()
-  # What nvcc hands on has lost the defaults of fields that designated initialisers leave out.
-  list(APPEND host_flags -Wno-missing-field-initializers)
+  # What nvcc hands on has lost the defaults of fields that designated initialisers leave out, and has parentheses
+  # round pointers to members.
+  list(APPEND host_flags -Wno-missing-field-initializers -Wno-parentheses)
   list(JOIN host_flags "," host_flags)
   set(flags -std=c++20 --fmad=false --expt-relaxed-constexpr -Xcompiler=${host_flags}
             $<$<BOOL:${ROPEWALK_WERROR}>:-Werror=all-warnings>)

@@ -10,7 +10,7 @@
 
 namespace ropewalk {
 
-// How a description writes a field. An optional without a value and an empty list are left out.
+// How a description writes a field. An optional without a value is left out.
 enum class Written : uint8_t {
   kNamed,          // "factor 4"; "truncate" or "no truncate"; "16 divisors"
   kUnlessDefault,  // the same, where the value is not the struct's default
