@@ -173,8 +173,8 @@ std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names)
   const bool transposed = names.IsTransposed(row.id);
   std::vector<int64_t> shape = {Size(c, transposed ? row.cols : row.rows)};
   const Dim last = transposed ? row.rows : row.cols;
-  if (names.heads_apart && last == Dim::kQ) {
-    shape.insert(shape.end(), {c.heads, c.head_dim});
+  if (names.heads_apart && (last == Dim::kQ || last == Dim::kKv)) {
+    shape.insert(shape.end(), {last == Dim::kQ ? c.heads : c.kv_heads, c.head_dim});
   } else {
     shape.push_back(Size(c, last));
   }

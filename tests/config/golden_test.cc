@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ropewalk/model/model.h"
 #include "tests/config/plan_facts.h"
 
 namespace ropewalk {
