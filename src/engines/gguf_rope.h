@@ -30,8 +30,8 @@ StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
 bool IsGgufRopeKey(const std::string& architecture, const std::string& key);
 bool IsGgufRopeTensor(const std::string& name);
 
-// The rotation that all rotating layers share, but for those with a local base. Error where there is
-// none or more than one.
+// The rotation that all rotating layers share, but for those with a local base. Error where there
+// is none or more than one.
 const RotarySpec& OnlyRotation(const PositionPlan& plan);
 
 }  // namespace ropewalk::internal
