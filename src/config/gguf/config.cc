@@ -143,7 +143,8 @@ void ReadLayer(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.logit_cap = number(block.logit_cap);
   if (block.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
   if (block.wide_layers > 0 && block.wide_layers == c.layers) {
-    attention.score_scale = 1 / std::sqrt(static_cast<double>(c.hidden / c.heads));
+    const int64_t width = c.hidden / c.heads;  // as llama.cpp divides
+    attention.score_scale = 1 / std::sqrt(static_cast<double>(width));
     c.plan.notes.push_back(fmt::format(
         "scores are divided by the root of {} / {}: llama.cpp's rule for {} layers, not a key of "
         "the file",
