@@ -56,6 +56,7 @@ WeightType MatrixType(const Weight& weight, const ConvertOptions& options) {
 Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
                        const ConvertOptions& options) {
   const ModelConfig& c = files.config;
+  CheckFolderCanBe(c);
   if (options.type && !IsPlain(*options.type)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("safetensors has no type {}; f32, f16 and bf16 can be asked for",

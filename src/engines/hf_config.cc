@@ -80,14 +80,17 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
   return config.dump(2) + "\n";
 }
 
+void CheckFolderCanBe(const ModelConfig& c) {
+  if (TransformersClass(c.architecture) != nullptr) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("a '{}' model is not written as a Hugging Face folder; {} are",
+                          c.architecture, kConvertedFamilies));
+}
+
 Json ConfigJsonOf(const ModelConfig& c, const Json& token_ids, const char* torch_dtype) {
+  CheckFolderCanBe(c);
   const Family* family = FindFamily(c.architecture);
   const char* name = TransformersClass(c.architecture);
-  if (family == nullptr || name == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("a '{}' model is not written as a Hugging Face folder; {} are",
-                            c.architecture, kConvertedFamilies));
-  }
   Json j;
   j["architectures"] = Json::array({name});
   j["model_type"] = c.architecture;

@@ -22,6 +22,9 @@ bool HasRopeParameters(const nlohmann::ordered_json& config);
 std::string WithRopeSetting(const std::string& config_text, const std::string& file,
                             const nlohmann::ordered_json& setting, int64_t trained_length);
 
+// Throws Error for a model of a family that is not written as a folder.
+void CheckFolderCanBe(const ModelConfig& config);
+
 // config.json of a model whose configuration came from another format, in the older schema, plain
 // RoPE. `token_ids` are keys of its own ("bos_token_id"). Error where no key of the family says
 // what the model has.

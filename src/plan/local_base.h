@@ -7,8 +7,8 @@
 
 namespace ropewalk::internal {
 
-// Whether a layer slides and has another base than the layers that see everything (Gemma 3): it sees
-// its window alone at any length, and rope_scaling is not for it.
+// Whether a layer slides and has another base than the layers that see everything (Gemma 3): it
+// sees its window alone at any length, and rope_scaling is not for it.
 inline bool HasLocalBase(const PositionPlan& plan, const LayerPlan& layer) {
   if (!layer.rotation || layer.window_tokens == 0) return false;
   return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& other) {

@@ -260,7 +260,9 @@ TEST(Convert, RefusesWhatItWouldGetWrong) {
       FolderToGguf(files, out / "m.gguf", {{}, false});
     });
   };
-  EXPECT_THAT(to_gguf("smollm3", [](nlohmann::json&) {}), HasSubstr("is not written as GGUF"));
+  for (const char* family : {"smollm3", "gemma3"}) {
+    EXPECT_THAT(to_gguf(family, [](nlohmann::json&) {}), HasSubstr("is not written as GGUF"));
+  }
   EXPECT_THAT(to_gguf("qwen2",
                       [](nlohmann::json& c) {
                         c["use_sliding_window"] = true;
