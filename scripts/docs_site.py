@@ -108,14 +108,15 @@ def navigation(pages):
 
     nav = entry("README.md", 1, "Ropewalk")
     nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation",
-                                                        "extend-and-convert", "inspect-format", "results-format")])
+                                                        "extend-and-convert", "engines", "inspect-format", "results-format")])
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md",
                                "docs/results/embedded-maps/README.md", "models/README.md", "docs/performance.md",
                                "docs/encodings.md"])
-    nav += section("Library", ["docs/attention.md", "docs/cuda.md", "docs/conformance/README.md", reference("index")]
+    nav += section("Library", ["docs/attention.md", "docs/cuda.md", "docs/scoring-engine.md", "docs/conformance/README.md",
+                                reference("index")]
                    + [reference(p.stem) for p in sorted((pages / "docs" / "api").glob("*.md")) if p.stem != "index"])
     return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 
