@@ -17,6 +17,7 @@
 namespace ropewalk {
 namespace {
 
+using internal::CheckFolderCanBe;
 using internal::ConfigJsonOf;
 using internal::CreateFolder;
 using internal::ExpectedTensor;
