@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ropewalk/model/model.h"
+#include "ropewalk/config/config.h"
 
 namespace ropewalk::internal {
 
