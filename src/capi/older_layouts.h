@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ropewalk/ropewalk.h"
+#include "ropewalk/ropewalk_attention.h"
 
 namespace ropewalk::capi {
 
@@ -67,6 +68,10 @@ inline bool ReadOlder(const void* given, std::size_t size, ropewalk_rotate_args&
 // Before GPUs: up to first_dim.
 inline bool ReadOlder(const void* given, std::size_t size, ropewalk_rerotate_args& out) {
   return ReadFirstBytes(given, size, offsetof(ropewalk_rerotate_args, stream), out);
+}
+// Before its rows' entropy: up to log_sum_exp.
+inline bool ReadOlder(const void* given, std::size_t size, ropewalk_attention_args& out) {
+  return ReadFirstBytes(given, size, offsetof(ropewalk_attention_args, entropy), out);
 }
 
 }  // namespace ropewalk::capi

@@ -193,9 +193,40 @@ static void test_sizes(void) {
   free_problem(&p);
 }
 
+/* A program built before the entropy of rows: its struct ends there, and what lies behind is no
+ * part of it. */
+static void test_older_header(void) {
+  enum { kOlder = offsetof(ropewalk_attention_args, entropy) };
+  problem p = make_problem(4, 2, 8, 20, 20);
+  call c;
+  float want[20 * 4 * 8];
+  union {
+    char bytes[sizeof(ropewalk_attention_args)];
+    ropewalk_attention_args args;
+  } older;
+  size_t size;
+  EXPECT(kOlder == 144);
+  make_call(&p, NULL, &c);
+  EXPECT_OK(ropewalk_attention(&c.args));
+  memcpy(want, c.result, sizeof want);
+  memset(c.result, 0, sizeof want);
+  memset(older.bytes, 0xff, sizeof older);
+  memcpy(older.bytes, &c.args, kOlder);
+  older.args.size = kOlder;
+  EXPECT_OK(ropewalk_attention(&older.args));
+  EXPECT(memcmp(want, c.result, sizeof want) == 0);
+  for (size = 8; size < sizeof older; ++size) {
+    older.args.size = size;
+    if (size != kOlder) EXPECT_REFUSED(ropewalk_attention(&older.args), "args.size");
+  }
+  free_call(&c);
+  free_problem(&p);
+}
+
 int main(void) {
   test_masks();
   test_decoding();
+  test_older_header();
   test_maps();
   test_bad_maps();
   test_bad_calls();
