@@ -235,7 +235,7 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
     r.llama_flags.clear();
     r.llama_note = Sentence(Fact::kYarnAlwaysTruncates) + ", this setting does not.";
   }
-  r.hf_note = fmt::format(
+  r.hf4_note = fmt::format(
       "max_position_embeddings must be exactly factor times {}: transformers {} takes their ratio "
       "for the factor.",
       t.trained_length, Versions(Fact::kYarnFactorFromLengths));

@@ -15,6 +15,7 @@ struct Recipe {
   std::optional<double> base;   // a changed base
   bool raise_positions = true;  // max_position_embeddings becomes the served length
   std::string hf_note, vllm_note;
+  std::string hf4_note;                        // of transformers 4 alone
   nlohmann::ordered_json vllm_rope = nullptr;  // where vLLM's dictionary differs
   std::string llama_flags;                     // empty: llama.cpp cannot
   bool llama_yarn = false;                     // they are YaRN's

@@ -202,6 +202,8 @@ TEST(EngineSettings, TransformersByTheReleaseThatReadsAKey) {
   EXPECT_THAT(of(linear, "transformers=5.0.0").setting, HasSubstr("rope_parameters"));
   EXPECT_THAT(of(YarnScaling{.factor = 4}, "transformers=4.57.6").note,
               HasSubstr("transformers since 4.51.0, before 4.56.0 takes their ratio"));
+  EXPECT_EQ(of(YarnScaling{.factor = 4}, "transformers=5.0.0").note,
+            "Replace these keys in config.json.");
 }
 
 TEST(EngineSettings, ReRopeIsAPatchOfOthers) {
