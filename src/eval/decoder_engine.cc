@@ -204,7 +204,7 @@ int64_t DecoderEngine::MemoryBytes(const PositionPlan& plan, int64_t length) con
   const ModelConfig& c = decoder_.config();
   const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
                                 [](const LayerPlan& layer) { return layer.map.has_value(); });
-  const int64_t tables = maps ? 6 : 1;
+  const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
   const int64_t cache = length * (2 * c.layers * c.kv_heads + tables) * c.head_dim * 4;
   const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
   return decoder_.weight_bytes() + cache + scratch;

@@ -5,7 +5,7 @@
 Windows do not overlap and begin with BOS; every other token is scored. llama.cpp rounds activations to
 8 bits in front of quantised weights, which ropewalk does not: so llama.cpp is also given the same
 numbers as float32 weights. Exits 1 when that perplexity differs by more than LIMIT, or when an id of
-the windows differs. On Gemma 3 270M the rounding alone is worth a percent or two.
+the windows differs. On Gemma 3 270M the rounding alone is worth 0.8 percent (8 windows of 512 tokens).
 """
 
 import argparse
