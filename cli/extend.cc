@@ -96,8 +96,12 @@ Request Settle(const Options& options, const ModelFiles& files) {
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
   const double served =
       std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
-  request.target = {trained, static_cast<int64_t>(served), spec.base, spec.rotary_dim,
-                    spec.base != OnlyRotation(files.config.plan).base};
+  request.target = {trained,
+                    static_cast<int64_t>(served),
+                    spec.base,
+                    spec.rotary_dim,
+                    spec.base != OnlyRotation(files.config.plan).base,
+                    LocalBase(request.plan)};
   if (!options.lengths.empty()) {
     request.target.target_length =
         std::max(request.target.target_length, ParseLength(options.lengths[0]));
@@ -111,8 +115,10 @@ Request Settle(const Options& options, const ModelFiles& files) {
   const std::string method = Describe(request.scaling);
   std::string why = error.what();
   if (IsLengthDependent(request.scaling)) {
+    SettingsTarget one = request.target;
+    one.local_base.reset();  // --rope-scaling is the dictionary of the layers that are scaled
     const auto fixed = nlohmann::ordered_json::parse(
-        HuggingFaceSetting(ConfigSchema::kRopeParameters, request.scaling, request.target));
+        HuggingFaceSetting(ConfigSchema::kRopeParameters, request.scaling, one));
     why = fmt::format(
         "it follows the length of each text, and --method dynamic is the one such method that "
         "there is a type for. Give what it comes to at {} tokens, for shorter texts as well: "

@@ -61,15 +61,22 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
   const bool fresh = HasRopeParameters(config);
   Json rope = setting;
   if (fresh) {
-    const Json& old = config["rope_parameters"];
+    Json old = config["rope_parameters"];
+    Json& all = rope["rope_parameters"];
+    const bool local_base = IsPerLayerType(all);  // the setting leaves sliding layers alone
     if (IsPerLayerType(old)) {
-      throw Error(ErrorCode::kUnsupported,
-                  file +
-                      ": rope_parameters has a dictionary for each layer type; which of them to "
-                      "extend is not for a command to guess");
+      if (!local_base) {
+        throw Error(ErrorCode::kUnsupported,
+                    file +
+                        ": rope_parameters has a dictionary for each layer type; which of them to "
+                        "extend is not for a command to guess");
+      }
+      all["sliding_attention"] = old["sliding_attention"];
+      old = Json(old["full_attention"]);
     }
+    Json& scaled = local_base ? all["full_attention"] : all;
     if (old.contains("partial_rotary_factor")) {  // no scaling, so no setting has it
-      rope["rope_parameters"]["partial_rotary_factor"] = old["partial_rotary_factor"];
+      scaled["partial_rotary_factor"] = old["partial_rotary_factor"];
     }
     config.erase("rope_theta");  // of a file that says it in both schemas
     config.erase("rope_scaling");

@@ -62,6 +62,10 @@ HfForms FormsOf(const Json& rope, const Recipe& r, const SettingsTarget& t) {
   if (r.base || t.base_changed) out.older["rope_theta"] = base;
   out.older["rope_scaling"] = rope;
   out.newer["rope_parameters"] = NewForm(rope, base);
+  if (t.local_base) {  // Fact::kPerLayerTypeAlone
+    out.newer["rope_parameters"] = {{"full_attention", NewForm(rope, base)},
+                                    {"sliding_attention", NewForm(nullptr, *t.local_base)}};
+  }
   return out;
 }
 
@@ -95,11 +99,11 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
   const HfForms hf = FormsOf(r.rope, r, t);
   const HfForms vllm = FormsOf(r.vllm_rope.is_null() ? r.rope : r.vllm_rope, r, t);
   std::vector<EngineSetting> out;
-  const auto add_hf = [&](const Way& way, const Json& form) {
+  const auto add_hf = [&](const Way& way, const Json& form, const std::string& note) {
     const auto tell = [&](const Has& has) -> Told {
       const std::string objection = HfObjection(r.rope, has);
       if (!objection.empty()) return {"", objection};
-      return {Pretty(form), Join("Replace these keys in config.json.", r.hf_note)};
+      return {Pretty(form), Join("Replace these keys in config.json.", Join(r.hf_note, note))};
     };
     internal::AddPerVersion(way, tell, out);
   };
@@ -110,8 +114,8 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
     };
     internal::AddPerVersion(way, tell, out);
   };
-  add_hf(internal::kTransformers5, hf.newer);
-  add_hf(internal::kTransformers4, hf.older);
+  add_hf(internal::kTransformers5, hf.newer, "");
+  add_hf(internal::kTransformers4, hf.older, r.hf4_note);
   add_vllm(internal::kVllmOn5, vllm.newer);
   add_vllm(internal::kVllmOn4, vllm.older);
   const auto tell_llama = [&](const Has& has) -> Told {
@@ -171,6 +175,13 @@ const RotarySpec& OnlyRotation(const PositionPlan& plan) {
                 "the model has no rotary layer, so there is nothing to set");
   }
   return *first;
+}
+
+std::optional<double> LocalBase(const PositionPlan& plan) {
+  for (const LayerPlan& layer : plan.layers) {
+    if (internal::HasLocalBase(plan, layer)) return layer.rotation->base;
+  }
+  return std::nullopt;
 }
 
 std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,

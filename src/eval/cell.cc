@@ -1,10 +1,13 @@
 // One cell: from a task to its row.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <sstream>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/engines/settings.h"
 #include "ropewalk/eval/results.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -31,8 +34,15 @@ int64_t PasskeyTrials(const SweepSpec& spec) {
 void DescribePlan(const SweepTask& task, Cell& cell) {
   const ResolvedPlan resolved = Resolve(task.plan, task.length);
   cell.plan_hash = resolved.hash;
-  if (resolved.rotations.empty()) return;
-  const ResolvedRotation& rotation = resolved.rotations.front();
+  const std::vector<LayerPlan>& layers = task.plan.layers;
+  const auto layer = std::find_if(layers.begin(), layers.end(), [&](const LayerPlan& l) {
+    return l.rotation && !internal::HasLocalBase(task.plan, l);
+  });
+  if (layer == layers.end()) return;
+  const auto index = static_cast<size_t>(layer - layers.begin());
+  const ResolvedRotation& rotation =
+      resolved.rotations[static_cast<size_t>(resolved.layers[index].rotation)];
+  if (const auto local = LocalBase(task.plan)) cell.local_base = *local;
   for (const DoubleDouble& f : rotation.frequencies.inv_freq) cell.inv_freq.push_back(f.hi + f.lo);
   cell.amplitude = rotation.frequencies.amplitude;
   cell.rope_base = rotation.spec.base;

@@ -66,6 +66,7 @@ template <class C, class Visit>
 void VisitLater(C& c, Visit&& visit) {
   visit("entropy", c.entropy);
   visit("entropy_share", c.entropy_share);
+  visit("local_base", c.local_base);
 }
 
 void Read(const Json& json, double& out) {

@@ -1,12 +1,15 @@
 #include "ropewalk/engines/settings.h"
 
+#include <cmath>
+
 #include "ropewalk/eval/eval.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk {
 
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length) {
-  const SettingsTarget target{cell.trained_length, target_length, cell.rope_base, cell.rotary_dim};
+  SettingsTarget target{cell.trained_length, target_length, cell.rope_base, cell.rotary_dim};
+  if (!std::isnan(cell.local_base)) target.local_base = cell.local_base;
   if (cell.method == "as-shipped") return SettingsAsShipped(target_length);
   if (const auto method = PositionMethod::TryParse(cell.method)) {
     return SettingsFor(*method, cell.factor, target);

@@ -429,6 +429,41 @@ class Cli(support.CliCase):
         for length in (TRAINED, 2048):
             self.assertEqual(self.plan_hash(out, length), self.plan_hash(model, length, *setting))
 
+    def test_extend_leaves_a_local_base_alone(self):
+        """Gemma 3, in both schemas: the full layers are scaled, the sliding ones keep their base."""
+        gemma = {"model_type": "gemma3_text", "vocab_size": 64, "hidden_size": 32, "head_dim": 16,
+                 "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2,
+                 "intermediate_size": 32, "max_position_embeddings": TRAINED, "sliding_window": 16,
+                 "layer_types": ["sliding_attention", "full_attention"]}
+        for name, bases in [
+                ("older", {"rope_theta": 1e6, "rope_local_base_freq": 1e4}),
+                ("newer", {"rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}})]:
+            model, out = self.folder / name, self.folder / (name + "-out")
+            model.mkdir()
+            (model / "config.json").write_text(json.dumps({**gemma, **bases}))
+            setting = ["--method", "yarn", "--factor", 4]
+            said = self.json("extend", model, *setting, "-o", out, "--json")
+            config = json.loads((out / "config.json").read_text())
+            if name == "older":
+                self.assertEqual(config["rope_scaling"]["rope_type"], "yarn")
+                self.assertEqual(config["rope_local_base_freq"], 1e4)
+                self.assertNotIn("rope_parameters", config)
+            else:
+                self.assertEqual(config["rope_parameters"]["full_attention"]["rope_type"], "yarn")
+                self.assertEqual(config["rope_parameters"]["sliding_attention"],
+                                 {"rope_type": "default", "rope_theta": 1e4})
+            self.assertEqual(said["plan_hash"], said["plan_hash_asked"])
+            newest = next(s["setting"] for s in said["settings"]
+                          if s["engine"] == "Hugging Face transformers 5")
+            self.assertEqual(set(json.loads(newest)["rope_parameters"]),
+                             {"full_attention", "sliding_attention"})
+            # Where no type follows the length, the fixed setting that is offered reads back.
+            message = self.fails(1, "extend", model, "--method", "dynamic-yarn", "--length", 1024,
+                                 "-o", self.folder / "x")
+            self.assertIn("--rope-scaling '{\"rope_type\"", message)
+
     def test_convert_and_extend_gguf(self):
         gguf, back = self.folder / "model.gguf", self.folder / "back"
         said = self.works("convert", MODEL, "-o", gguf).decode()

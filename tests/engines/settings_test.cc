@@ -212,6 +212,45 @@ TEST(Settings, MapsAndTemperatures) {
               HasSubstr("no rerope(window 2048) and no log-n(length 4096)"));
 }
 
+// Gemma 3: rope_theta of the full layers, a base of their own in the sliding ones, which no setting
+// may change. Transformers 5 takes a dictionary for each of them, older ones rope_local_base_freq.
+TEST(Settings, SlidingLayersKeepTheirBase) {
+  const Json gemma = Json::parse(R"({"model_type": "gemma3_text", "hidden_size": 256,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "num_hidden_layers": 3,
+      "intermediate_size": 64, "vocab_size": 64, "max_position_embeddings": 4096,
+      "sliding_window": 512,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]})");
+  const auto read = [&](Json config, const Json& pasted) {
+    for (const auto& [key, value] : pasted.items()) config[key] = value;
+    return ParseHfConfig(config.dump(), "config.json", false).plan;
+  };
+  const PositionPlan shipped = read(gemma, {{"rope_theta", 1e6}, {"rope_local_base_freq", 2e4}});
+  EXPECT_EQ(LocalBase(shipped), 2e4);
+  EXPECT_EQ(OnlyRotation(shipped).base, 1e6);
+  const SettingsTarget target{4096, 16384, 1e6, 128, false, LocalBase(shipped)};
+  for (const char* name : {"linear", "ntk", "yarn", "llama3"}) {
+    SCOPED_TRACE(name);
+    const PositionMethod method = PositionMethod::Parse(name);
+    const std::string want = Resolve(method.Apply(shipped, 4, 4096), 16384).hash;
+    const auto settings = SettingsFor(method.ScalingFor(4), target);
+    const Json fresh = Json::parse(Engine(settings, "Hugging Face transformers 5").setting);
+    EXPECT_EQ(fresh["rope_parameters"]["sliding_attention"],
+              Json({{"rope_type", "default"}, {"rope_theta", 2e4}}));
+    EXPECT_EQ(Resolve(read(gemma, fresh), 16384).hash, want);
+    Json older = gemma;
+    older["rope_theta"] = 1e6;
+    older["rope_local_base_freq"] = 2e4;
+    const Json pasted = Json::parse(Engine(settings, "Hugging Face transformers 4").setting);
+    EXPECT_EQ(Resolve(read(older, pasted), 16384).hash, want);
+    EXPECT_THAT(Engine(settings, "vLLM (on transformers 5)").setting,
+                HasSubstr("\"sliding_attention\""));
+  }
+  const char* llama = R"({"model_type": "llama", "hidden_size": 256,
+      "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 64, "vocab_size": 64,
+      "max_position_embeddings": 4096})";
+  EXPECT_EQ(LocalBase(ParseHfConfig(llama, "config.json", false).plan), std::nullopt);
+}
+
 TEST(Settings, BadTargets) {
   EXPECT_THROW((void)SettingsFor(LinearScaling{4}, {0, 1024, 10000, 32}), Error);
   EXPECT_THROW((void)SettingsFor(LinearScaling{4}, {256, 1024, 10000, 0}), Error);

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
+#include "src/eval/cell_json.h"
 #include "tests/eval/tiny_model.h"
 
 namespace ropewalk {
@@ -126,6 +127,40 @@ TEST(TableEngine, RunsAWholeSweep) {
     EXPECT_EQ(r.method, "yarn") << r.length;
     EXPECT_EQ(r.factor, static_cast<double>(r.length) / kTrained);
     EXPECT_EQ(r.longest_usable, 512);
+  }
+}
+
+// Rows describe, and settings say, the layers that are extended: not a sliding one with a base of
+// its own in front of them.
+TEST(TableEngine, RowsDescribeTheExtendedLayers) {
+  const TableEngine engine;
+  const TokenText text = RandomText(600, 3);
+  PositionPlan plan = MadeUpPlan();
+  plan.layers[0].window_tokens = 32;
+  plan.layers[0].rotation->base = 777;
+  SweepSpec spec;
+  spec.passkey = false;
+  spec.lengths = {256};
+  spec.trained_length = kTrained;
+  spec.protocol = Protocol::Parse("aligned:32");
+  spec.protocol.anchors = 2;
+  SweepMethod method;
+  method.name = "linear";
+  spec.methods.push_back(method);
+  SweepInputs inputs;
+  inputs.engine = &engine;
+  inputs.text = &text;
+  const SweepTask task = PlanSweep(spec, plan).back();
+  const Cell cell = RunCell(task, spec, inputs, CommonFields(spec, inputs, 256), {}, nullptr);
+  EXPECT_EQ(cell.method, "linear");
+  EXPECT_EQ(cell.rope_base, 10000);
+  EXPECT_EQ(cell.local_base, 777);
+  EXPECT_EQ(cell.inv_freq.at(0), 0.5);  // linear halves all of them
+  const Cell again = internal::CellFromJson(internal::ToJson(cell));
+  for (const EngineSetting& s : SettingsFor(again, 256)) {
+    if (s.engine == "Hugging Face transformers 5") {
+      EXPECT_THAT(s.setting, HasSubstr("777"));
+    }
   }
 }
 

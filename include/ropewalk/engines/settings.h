@@ -36,6 +36,8 @@ struct SettingsTarget {
   double base = 10000;         // rope_theta
   int64_t rotary_dim = 0;
   bool base_changed = false;  // the model's files have another base: the setting says this one
+  // rope_theta of sliding layers that keep plain RoPE whatever the setting is (Gemma 3).
+  std::optional<double> local_base = std::nullopt;
 };
 
 // Hugging Face (two forms), vLLM and llama.cpp, in this order; one for each range of versions in
@@ -57,9 +59,12 @@ enum class ConfigSchema : uint8_t { kRopeScaling, kRopeParameters };
 std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
                                const SettingsTarget& target);
 
-// The rotation that all rotating layers of a plan share, which is all that one setting can say.
-// Error(kUnsupported) where there is none or more than one.
+// The rotation that all rotating layers of a plan share, which is all that one setting can say;
+// layers with a local base (below) aside. Error(kUnsupported) where there is none or more than one.
 const RotarySpec& OnlyRotation(const PositionPlan& plan);
+
+// SettingsTarget::local_base of a plan: the base of sliding layers where the others have another.
+std::optional<double> LocalBase(const PositionPlan& plan);
 
 // The scaling is in the model's files already: nothing but the length is set.
 std::vector<EngineSetting> SettingsAsShipped(int64_t target_length);

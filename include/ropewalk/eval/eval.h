@@ -196,10 +196,11 @@ struct Cell {
   std::string plan_hash;  // resolved at `length`
   std::string
       shared_with;  // Identity() of the cell with the same plan that was computed; else empty
-  // The rotation of the first rotating layer, resolved at `length` (for the frequency picture).
+  // The rotation of the first rotating layer (without a local base), resolved at `length` (for the frequency picture).
   std::vector<double> inv_freq;  // [pairs], radians per token
   double amplitude = std::numeric_limits<double>::quiet_NaN();
   double rope_base = std::numeric_limits<double>::quiet_NaN();
+  double local_base = std::numeric_limits<double>::quiet_NaN();  // SettingsTarget::local_base
   int64_t rotary_dim = 0;
 
   double mean_nll = std::numeric_limits<double>::quiet_NaN();
