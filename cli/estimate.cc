@@ -32,7 +32,7 @@ std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
   std::map<int64_t, SweepTask> costs;  // by length
   if (!JudgesBeyondTrained(spec)) return {};
   for (const SweepTask& task : sweep.tasks) {
-    if (task.length <= spec.trained_length || task.method == "none") continue;
+    if (task.length <= spec.trained_length || task.unscaled) continue;
     const bool there = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [&](const auto& t) {
       return t.method == task.method && t.factor == task.factor && t.length == spec.trained_length;
     });
@@ -179,7 +179,7 @@ std::string CommandWith(const Options& options, const std::map<std::string, std:
 std::vector<SweepMethod> FewMethods(const std::vector<SweepMethod>& methods) {
   std::vector<SweepMethod> few;
   for (const SweepMethod& m : methods) {
-    if (m.name == "none" || m.name == "yarn") few.push_back(m);
+    if (NameOf(m) == "none" || NameOf(m) == "yarn") few.push_back(m);
   }
   if (few.size() < 2)
     few.assign(methods.begin(), methods.begin() + std::min<size_t>(2, methods.size()));
@@ -236,7 +236,7 @@ class Shrinker {
     }
     if (few_methods && spec.methods.size() > 2 && options_.rope_scaling.empty()) {
       spec.methods = FewMethods(spec.methods);
-      s.values["--methods"] = spec.methods[0].name + "," + spec.methods[1].name;
+      s.values["--methods"] = NameOf(spec.methods[0]) + "," + NameOf(spec.methods[1]);
     }
     if (thrift > 0 && spec.passkey && spec.passkey_options.trials > 1) {
       spec.passkey_options.trials = 1;

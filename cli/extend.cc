@@ -28,7 +28,7 @@ struct Request {
   SettingsTarget target;
 };
 
-double FactorFor(const Options& options, const std::string& method, int64_t trained) {
+double FactorFor(const Options& options, const PositionMethod& method, int64_t trained) {
   if (options.factors.size() > 1 || options.lengths.size() > 1) {
     throw UsageError("a model holds one setting: give one --factor or one --length");
   }
@@ -37,7 +37,7 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
     return std::max(
         1.0, static_cast<double>(ParseLength(options.lengths[0])) / static_cast<double>(trained));
   }
-  if (method == "none") return 1;
+  if (method.is_none()) return 1;
   throw UsageError("say how far: --factor S, or --length N for N / trained");
 }
 
@@ -69,7 +69,7 @@ double FactorFor(const Options& options, const std::string& method, int64_t trai
 
 Request Settle(const Options& options, const ModelFiles& files) {
   const std::vector<SweepMethod> methods = MethodsOf(options, files, {});
-  if (methods.size() != 1 || methods[0].name == kAsShipped) {
+  if (methods.size() != 1 || NameOf(methods[0]) == kAsShipped) {
     throw UsageError("a model holds one setting: give one --method, or one --rope-scaling");
   }
   Request request;
@@ -79,13 +79,13 @@ Request Settle(const Options& options, const ModelFiles& files) {
     throw UsageError("the model does not say at which length it was trained; give --trained N");
   }
   double factor = 1;  // of the length to serve; a few methods have none of their own
-  if (methods[0].fixed) {
-    request.plan = methods[0].plan;
+  if (const auto* fixed = std::get_if<FixedPlan>(&methods[0])) {
+    request.plan = fixed->plan;
     request.scaling = OnlyRotation(request.plan).scaling;
     trained = request.plan.trained_length;
   } else {
-    factor = FactorFor(options, methods[0].name, trained);
-    const PositionMethod method = PositionMethod::Parse(methods[0].name);
+    const auto& method = std::get<PositionMethod>(methods[0]);
+    factor = FactorFor(options, method, trained);
     request.scaling = method.ScalingFor(factor);
     request.plan = method.Apply(files.config.plan, factor, trained);
     if (!method.only_scales()) {

@@ -188,8 +188,7 @@ std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
 
 void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_unknown,
                    std::vector<SweepMethod>& methods) {
-  SweepMethod method;
-  method.fixed = true;
+  FixedPlan method;
   method.plan = ParseRopeDictionary(text, "--rope-scaling", files.config.plan, allow_unknown);
   for (size_t n = files.config.plan.notes.size(); n < method.plan.notes.size(); ++n) {
     Message("ropewalk: " + method.plan.notes[n]);
@@ -199,42 +198,42 @@ void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_
   const std::string name = method.name = DictionaryName(dictionary);
   for (int number = 2;; ++number) {
     const auto same = std::find_if(methods.begin(), methods.end(),
-                                   [&](const SweepMethod& m) { return m.name == method.name; });
+                                   [&](const SweepMethod& m) { return NameOf(m) == method.name; });
     if (same == methods.end()) break;
-    if (same->dictionary == method.dictionary) return;  // given twice
+    const auto* fixed = std::get_if<FixedPlan>(&*same);
+    if (fixed != nullptr && fixed->dictionary == method.dictionary) return;  // given twice
     method.name = fmt::format("{} #{}", name, number);
   }
-  methods.push_back(std::move(method));
+  methods.emplace_back(std::move(method));
 }
 
 }  // namespace
 
-std::vector<std::string> MethodNames(const Options& options) {
-  std::vector<std::string> names;
-  for (const std::string& name : JoinSettings(options.methods)) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+std::vector<SweepMethod> NamedMethods(const std::vector<std::string>& names,
+                                      const PositionPlan& shipped) {
+  std::vector<SweepMethod> methods;
+  for (const std::string& name : JoinSettings(names)) {
+    const auto same = [&](const SweepMethod& m) { return NameOf(m) == name; };
+    if (std::any_of(methods.begin(), methods.end(), same)) continue;
+    if (name == kAsShipped) {
+      methods.emplace_back(FixedPlan{name, shipped});
+      continue;
+    }
     try {
-      if (name != kAsShipped) PositionMethod::Parse(name);
+      methods.emplace_back(PositionMethod::Parse(name));
     } catch (const Error& e) {
       throw UsageError(fmt::format("--methods: {}, or {}{}", e.what(), kAsShipped,
                                    DidYouMean(name, {kAsShipped})));
     }
-    names.push_back(name);
   }
-  return names;
+  return methods;
 }
 
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults) {
   const bool given = !options.methods.empty() || !options.rope_scaling.empty();
-  std::vector<SweepMethod> methods;
-  for (const std::string& name : given ? MethodNames(options) : defaults) {
-    SweepMethod& method = methods.emplace_back();
-    method.name = name;
-    if (name != kAsShipped) continue;
-    method.fixed = true;
-    method.plan = files.config.plan;
-  }
+  std::vector<SweepMethod> methods =
+      NamedMethods(given ? options.methods : defaults, files.config.plan);
   for (const std::string& dictionary : options.rope_scaling) {
     AddDictionary(dictionary, files, options.allow_unknown, methods);
   }
@@ -289,14 +288,15 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
     factor = options.factors[0];
   } else if (spec.trained_length > 0) {
     factor = std::max(1.0, static_cast<double>(length) / static_cast<double>(spec.trained_length));
-    const auto named = PositionMethod::TryParse(methods[0].name);
-    if (factor == 1 && named && named->uses_factor()) {
+    const auto* named = std::get_if<PositionMethod>(&methods[0]);
+    if (factor == 1 && named != nullptr && named->uses_factor()) {
       Message(
           fmt::format("ropewalk: {} with factor 1 is no scaling, and {} tokens are within the "
                       "trained {}; give --factor F to see what it costs here",
-                      methods[0].name, length, spec.trained_length));
+                      named->name(), length, spec.trained_length));
     }
-  } else if (!methods[0].fixed && methods[0].name != "none") {
+  } else if (const auto* named = std::get_if<PositionMethod>(&methods[0]);
+             named != nullptr && !named->is_none()) {
     throw UsageError(
         "the model does not say at which length it was trained; give --trained N or "
         "--factors F");

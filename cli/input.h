@@ -43,8 +43,10 @@ const Tokenizer& RequireTokenizer(const ModelFiles& files);
 
 bool WantsBos(const Options& options, const ModelFiles& files);
 
-// The names in --methods, each once; UsageError for one that is neither kAsShipped nor a method.
-std::vector<std::string> MethodNames(const Options& options);
+// Those of --methods, each once: kAsShipped is the plan of the file. UsageError for what is neither
+// that nor a method.
+std::vector<SweepMethod> NamedMethods(const std::vector<std::string>& names,
+                                      const PositionPlan& shipped);
 // The methods of --methods and --rope-scaling; `defaults` where neither was given.
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults);

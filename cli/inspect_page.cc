@@ -111,23 +111,27 @@ std::vector<InspectDecay> DecayLines(const Options& options, const InspectPage& 
     lines.push_back({method, factor, DecayOf(Resolve(plan, page.length))});
   };
   add("as shipped", 1, page.plan);
-  std::vector<std::string> methods = MethodNames(options);
+  std::vector<SweepMethod> methods = NamedMethods(options.methods, page.plan);
   std::vector<double> factors = options.factors;
   const double ratio = page.trained_length > 0 ? static_cast<double>(page.length) /
                                                      static_cast<double>(page.trained_length)
                                                : 1;
   if (factors.empty()) factors = {std::max(1.0, ratio)};
   const bool asked = !methods.empty();
-  if (!asked) methods = {"none"};
-  if (!asked && factors.back() > 1) methods.insert(methods.end(), {"linear", "ntk", "yarn"});
-  for (const std::string& name : methods) {
-    if (name == kAsShipped) continue;  // always there
-    const PositionMethod method = PositionMethod::Parse(name);
+  if (!asked) methods = {PositionMethod()};
+  if (!asked && factors.back() > 1) {
+    for (const char* name : {"linear", "ntk", "yarn"}) {
+      methods.emplace_back(PositionMethod::Parse(name));
+    }
+  }
+  for (const SweepMethod& m : methods) {
+    if (std::holds_alternative<FixedPlan>(m)) continue;  // as shipped is always there
+    const auto& method = std::get<PositionMethod>(m);
     for (const double factor : factors) {
       const bool scales = method.uses_factor() && !method.length_dependent();
       if (factor == 1 && scales) continue;  // as none
       try {
-        add(name, method.uses_factor() ? factor : 1,
+        add(method.name(), method.uses_factor() ? factor : 1,
             method.Apply(page.plan, factor, page.trained_length));
       } catch (const Error&) {
         if (asked) throw;

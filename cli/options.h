@@ -44,9 +44,6 @@ struct Options {
   std::vector<Given> given;  // in the order of the command's row
 };
 
-// What --methods calls the positions that the file itself says.
-inline constexpr char kAsShipped[] = "as-shipped";
-
 // "8192", "8k" (1024 each) or "1m" (1024 of those), at most 2^30; UsageError otherwise.
 int64_t ParseLength(const std::string& text);
 

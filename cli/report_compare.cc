@@ -16,7 +16,7 @@ constexpr std::size_t kKeyColumns = 3;  // method, factor, length
 
 const Cell* NoneAt(const SweepReport& sweep, int64_t length) {
   for (const Cell& c : sweep.results.cells) {
-    if (c.method == "none" && c.length == length) return &c;
+    if (c.unscaled() && c.length == length) return &c;
   }
   return nullptr;
 }

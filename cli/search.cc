@@ -53,19 +53,16 @@ class Search {
   };
 
   SweepMethod MethodOf(const Json& dictionary) const {
-    SweepMethod method;
-    method.name = "search-" + request_.kind;
-    method.fixed = true;
-    method.plan = ParseRopeDictionary(dictionary.dump(), "--search", files_.config.plan);
-    method.dictionary = dictionary.dump();
-    return method;
+    const std::string text = dictionary.dump();
+    return FixedPlan{"search-" + request_.kind,
+                     ParseRopeDictionary(text, "--search", files_.config.plan), text};
   }
 
   double LossOf(const Json& dictionary) {
     const SweepTask task =
         MakeTask(MethodOf(dictionary), 1, length_, spec_.trained_length, files_.config.plan);
     const std::string name =
-        fmt::format("[{}/{}] {}", ++number_, request_.budget, MethodOf(dictionary).name);
+        fmt::format("[{}/{}] {}", ++number_, request_.budget, "search-" + request_.kind);
     const double work = CostOf(task, spec_, inputs_, length_).flops;
     ProgressLine progress(work);
     SweepEvents events;

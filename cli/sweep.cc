@@ -84,10 +84,9 @@ Sweep Prepare(const Options& options) {
   const bool rotates = std::any_of(layers.begin(), layers.end(),
                                    [](const LayerPlan& l) { return l.rotation.has_value(); });
   for (const MethodInfo& method : Methods()) {
-    if (!method.usual || (!rotates && std::string(method.name) != "none")) continue;
-    if (std::string(method.name) == "none" || beyond || !sweep.spec.factors.empty()) {
-      defaults.push_back(method.name);
-    }
+    const bool none = PositionMethod().name() == method.name;
+    if (!method.usual || (!rotates && !none)) continue;
+    if (none || beyond || !sweep.spec.factors.empty()) defaults.emplace_back(method.name);
   }
   for (const LayerPlan& layer : sweep.files.config.plan.layers) {
     if (layer.rotation && !std::holds_alternative<NoScaling>(layer.rotation->scaling)) {

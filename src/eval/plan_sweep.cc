@@ -38,7 +38,10 @@ void CheckSpec(const SweepSpec& spec) {
   }
 }
 
-bool TakesFactor(const SweepMethod& method) { return !method.fixed && method.name != "none"; }
+bool TakesFactor(const SweepMethod& method) {
+  const auto* named = std::get_if<PositionMethod>(&method);
+  return named != nullptr && !named->is_none();
+}
 
 int64_t Longest(const SweepSpec& spec) {
   const auto longest = std::max_element(spec.lengths.begin(), spec.lengths.end());
@@ -57,7 +60,7 @@ std::vector<std::pair<double, int64_t>> FactorsAndLengths(const SweepSpec& spec,
   }
   if (spec.trained_length <= 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "method " + method.name +
+                "method " + NameOf(method) +
                     ": the model does not say at which length it was trained; give --trained N, "
                     "or --factors");
   }
@@ -67,7 +70,7 @@ std::vector<std::pair<double, int64_t>> FactorsAndLengths(const SweepSpec& spec,
   const int64_t longest = Longest(spec);
   if (longest <= spec.trained_length) {
     throw Error(ErrorCode::kInvalidArgument,
-                "method " + method.name + " has nothing to do: every length is within the " +
+                "method " + NameOf(method) + " has nothing to do: every length is within the " +
                     std::to_string(spec.trained_length) +
                     " tokens the model was trained at; give a longer one or --factors");
   }
@@ -89,6 +92,11 @@ void FindShared(std::vector<SweepTask>& tasks) {
 
 }  // namespace
 
+const std::string& NameOf(const SweepMethod& method) {
+  const auto* named = std::get_if<PositionMethod>(&method);
+  return named != nullptr ? named->name() : std::get<FixedPlan>(method).name;
+}
+
 bool JudgesBeyondTrained(const SweepSpec& spec) {
   const int64_t trained = spec.trained_length;
   return trained > 0 && Longest(spec) > trained && spec.protocol.CanScore(trained);
@@ -96,13 +104,15 @@ bool JudgesBeyondTrained(const SweepSpec& spec) {
 
 SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
                    const PositionPlan& model_plan) {
+  const auto* named = std::get_if<PositionMethod>(&method);
+  const auto* fixed = std::get_if<FixedPlan>(&method);
   SweepTask task;
-  task.method = method.name;
+  task.method = NameOf(method);
+  task.unscaled = named != nullptr && named->is_none();
   task.length = length;
-  task.factor = method.name == "none" ? 1 : factor;
-  const std::optional<PositionMethod> named =
-      method.fixed ? std::nullopt : std::optional(PositionMethod::Parse(method.name));
-  task.plan = named ? named->Apply(model_plan, task.factor, trained_length) : method.plan;
+  task.factor = task.unscaled ? 1 : factor;
+  task.plan =
+      fixed != nullptr ? fixed->plan : named->Apply(model_plan, task.factor, trained_length);
   const RotarySpec* rotation = FirstRotation(task.plan);
   const bool biased = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
                                   [](const LayerPlan& l) { return l.bias.has_value(); });
@@ -117,10 +127,12 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
                                                  " positions; give a shorter one");
   }
   const Scaling scaling = rotation != nullptr ? rotation->scaling : Scaling{NoScaling{}};
-  task.scaling = named ? named->Describe(task.factor, task.plan.trained_length)
-                 : method.dictionary.empty() ? Describe(scaling)
-                                             : method.dictionary;
-  if (method.fixed) task.factor = FactorOf(scaling);
+  if (fixed != nullptr) {
+    task.scaling = fixed->dictionary.empty() ? Describe(scaling) : fixed->dictionary;
+    task.factor = FactorOf(scaling);
+  } else {
+    task.scaling = named->Describe(task.factor, task.plan.trained_length);
+  }
   task.plan_hash = Resolve(task.plan, length).hash;
   return task;
 }
@@ -137,13 +149,12 @@ std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& mode
       for (const int64_t length : spec.lengths) cells.emplace_back(1.0, length);
     }
     for (const auto& [factor, length] : cells) {
-      if (!seen.emplace(method.name, factor, length).second) continue;
+      if (!seen.emplace(NameOf(method), factor, length).second) continue;
       tasks.push_back(MakeTask(method, factor, length, spec.trained_length, model_plan));
     }
   }
-  if (JudgesBeyondTrained(spec) && !seen.contains({"none", 1, spec.trained_length})) {
-    SweepMethod none;
-    none.name = "none";
+  const PositionMethod none;
+  if (JudgesBeyondTrained(spec) && !seen.contains({none.name(), 1, spec.trained_length})) {
     tasks.insert(tasks.begin(),
                  MakeTask(none, 1, spec.trained_length, spec.trained_length, model_plan));
     tasks.front().added = true;
@@ -160,7 +171,7 @@ std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& s
   if (!JudgesBeyondTrained(spec)) return tasks;
   for (const Recommendation& r : Recommend(cells)) {
     const auto method = std::find_if(spec.methods.begin(), spec.methods.end(),
-                                     [&](const SweepMethod& m) { return m.name == r.method; });
+                                     [&](const SweepMethod& m) { return NameOf(m) == r.method; });
     if (method == spec.methods.end()) continue;
     SweepTask task =
         MakeTask(*method, r.factor, spec.trained_length, spec.trained_length, model_plan);

@@ -47,7 +47,7 @@ Yardstick FindYardstick(const std::vector<Cell>& cells) {
   const Cell* shortest = nullptr;
   for (const Cell& c : cells) {
     y.passkey_measured = y.passkey_measured || HasTrials(c);
-    if (c.method != "none") continue;
+    if (!c.unscaled()) continue;
     if (c.length == c.trained_length) y.baseline = &c;
     const bool within = c.trained_length <= 0 || c.length <= c.trained_length;
     if (within && HasTrials(c) && (shortest == nullptr || c.length < shortest->length)) {
@@ -104,7 +104,7 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
     if (c.length != length) continue;
     v.trained = c.trained_length;
     here.push_back(&c);
-    if (c.method == "none") v.unscaled = &c;
+    if (c.unscaled()) v.unscaled = &c;
     if (HasTrials(c) &&
         (v.best_passkey == nullptr || c.passkey_accuracy > v.best_passkey->passkey_accuracy)) {
       v.best_passkey = &c;
@@ -152,7 +152,8 @@ const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, 
 }
 
 bool TakesFactor(const std::string& method) {
-  return method != "none" && PositionMethod::TryParse(method).has_value();
+  const auto named = PositionMethod::TryParse(method);
+  return named && !named->is_none();
 }
 
 std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {

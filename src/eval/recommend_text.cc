@@ -107,7 +107,7 @@ std::string PasskeyText(const Verdict& v) {
 }
 
 std::string CostText(const Verdict& v) {
-  if (v.chosen->method == "none") return "";
+  if (v.chosen->unscaled()) return "";
   if (!v.cost) return fmt::format(" What it costs at {} tokens was not measured.", v.trained);
   const PairedDifference& d = *v.cost;
   if (d.mean == 0) {
@@ -134,25 +134,25 @@ std::string CostText(const Verdict& v) {
 std::string ChosenText(const Verdict& v, int64_t longest_usable) {
   const Cell& c = *v.chosen;
   std::string out = TargetText(v);
-  if (c.method == "none") {
+  if (c.unscaled()) {
     out += fmt::format("change nothing: no scaling is {}.",
                        v.runner_up != nullptr ? "best" : "good enough");
   } else {
     out += fmt::format("use {}.", Label(c));
   }
   out += fmt::format(" Perplexity is {}", PerplexityText(c.perplexity));
-  if (c.method != "none" && v.unscaled != nullptr) {
+  if (!c.unscaled() && v.unscaled != nullptr) {
     out += fmt::format("; without scaling it would be {}", PerplexityText(v.unscaled->perplexity));
   }
   out += fmt::format("; at the trained length the model has {}.",
                      PerplexityText(v.yardstick.baseline->perplexity));
   out += PasskeyText(v) + LeadText(v) + CostText(v);
-  if (c.method != "none" && c.method != "as-shipped" && longest_usable > v.length) {
+  if (!c.unscaled() && !c.as_shipped() && longest_usable > v.length) {
     const bool factor = Label(c) != c.method;
     out += fmt::format("{} {} is usable up to {} tokens.",
                        factor ? " With the factor to match," : "", c.method, longest_usable);
   }
-  const auto method = PositionMethod::TryParse(c.method);
+  const auto method = c.named();
   if (method && !method->only_scales()) {
     out +=
         " It is what attention does with positions, and few engines do it; the settings say which.";
@@ -212,9 +212,9 @@ std::string VerdictText(const Verdict& v, const std::vector<MethodReach>& reache
 }  // namespace internal
 
 std::string MethodLabel(const std::string& method, double factor) {
-  if (method == "none") return "no scaling";
-  if (method == "as-shipped") return "the model as shipped";
+  if (method == kAsShipped) return "the model as shipped";
   const auto named = PositionMethod::TryParse(method);
+  if (named && named->is_none()) return "no scaling";
   return named && named->uses_factor() ? fmt::format("{} with factor {:.4g}", method, factor)
                                        : method;
 }

@@ -144,10 +144,12 @@ const std::vector<MethodPart>& MethodParts() {
   return parts;
 }
 
+PositionMethod::PositionMethod() : scaling_(&Methods().front()), scaling_given_(true) {}
+
 PositionMethod PositionMethod::Parse(const std::string& text) {
   PositionMethod method;
   method.name_ = text;
-  method.scaling_ = &Methods().front();
+  method.scaling_given_ = false;
   for (const std::string& part : Split(text, '+')) method.AddPart(part);
   return method;
 }

@@ -213,9 +213,7 @@ TEST(Passkey, ACellHasTheBuiltInFillerUnlessItIsTheText) {
   inputs.tokenizer = &tokenizer;
   inputs.text = &text;
   const PositionPlan& plan = Tiny().files.config.plan;
-  SweepMethod none;
-  none.name = "none";
-  const SweepTask task = MakeTask(none, 1, 160, spec.trained_length, plan);
+  const SweepTask task = MakeTask(PositionMethod(), 1, 160, spec.trained_length, plan);
   const auto run = [&] {
     return RunCell(task, spec, inputs, CommonFields(spec, inputs, 160), nullptr);
   };

@@ -53,9 +53,7 @@ struct SmallSweep {
 
   SmallSweep() {
     for (const char* name : {"none", "dynamic"}) {
-      SweepMethod method;
-      method.name = name;
-      spec.methods.push_back(method);
+      spec.methods.emplace_back(PositionMethod::Parse(name));
     }
     spec.lengths = {32, 64, 256};
     spec.trained_length = test::kTinyTrained;
@@ -290,9 +288,7 @@ TEST(RunSweep, MoreMethodsAreAddedToWhatIsThere) {
   SmallSweep sweep;
   TempFolder folder;
   sweep.Run(folder.path());
-  SweepMethod yarn;
-  yarn.name = "yarn";
-  sweep.spec.methods.insert(sweep.spec.methods.begin(), yarn);
+  sweep.spec.methods.insert(sweep.spec.methods.begin(), PositionMethod::Parse("yarn"));
   sweep.Settle();
   EXPECT_EQ(sweep.Run(folder.path()).size(), 9u);
   EXPECT_EQ(sweep.computed, 3);

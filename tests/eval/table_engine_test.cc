@@ -75,9 +75,7 @@ TEST(TableEngine, RunsAWholeSweep) {
   const TokenText text = RandomText(1500, 3);
   SweepSpec spec;
   for (const char* name : {"none", "ntk", "yarn"}) {
-    SweepMethod method;
-    method.name = name;
-    spec.methods.push_back(method);
+    spec.methods.emplace_back(PositionMethod::Parse(name));
   }
   spec.lengths = {64, 128, 256, 512};
   spec.trained_length = kTrained;
@@ -144,9 +142,7 @@ TEST(TableEngine, RowsDescribeTheExtendedLayers) {
   spec.trained_length = kTrained;
   spec.protocol = Protocol::Parse("aligned:32");
   spec.protocol.anchors = 2;
-  SweepMethod method;
-  method.name = "linear";
-  spec.methods.push_back(method);
+  spec.methods.emplace_back(PositionMethod::Parse("linear"));
   SweepInputs inputs;
   inputs.engine = &engine;
   inputs.text = &text;

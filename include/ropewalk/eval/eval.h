@@ -9,10 +9,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/eval/scoring_engine.h"
+#include "ropewalk/plan/method.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/tokenizer/tokenizer.h"
 
@@ -162,14 +164,9 @@ PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& pl
 
 // ---- The sweep --------------------------------------------------------------------------------
 
-// A method to try: a named one with a factor per target, or a fixed dictionary / the file as
-// shipped.
-struct SweepMethod {
-  std::string name;        // "yarn", "as-shipped", "yarn(factor 4)" for a dictionary
-  bool fixed = false;      // true: `plan` is used at every length, factor is taken from it
-  PositionPlan plan;       // for fixed ones
-  std::string dictionary;  // as the user gave it; the row's `scaling` then
-};
+// What a sweep compares: a method with a factor for each target length, or a plan that has its own.
+using SweepMethod = std::variant<PositionMethod, FixedPlan>;
+const std::string& NameOf(const SweepMethod& method);
 
 struct SweepSpec {
   std::vector<SweepMethod> methods;
@@ -189,7 +186,7 @@ struct SweepSpec {
 // in ropewalk/eval/results.h, the schema in docs/results-format.md. A number that was not measured,
 // or that the model has not, is NaN here and null there.
 struct Cell {
-  std::string method;     // "yarn"
+  std::string method;     // its name: "yarn"
   double factor = 1;      // 1 for none
   int64_t length = 0;     // tokens
   std::string scaling;    // Describe(scaling) or the dictionary given
@@ -231,11 +228,16 @@ struct Cell {
   uint64_t seed = 0;
   double seconds = 0;
 
+  // The method of the name; none for as-shipped and for dictionaries, whose names say less.
+  std::optional<PositionMethod> named() const { return PositionMethod::TryParse(method); }
+  bool unscaled() const { return method == PositionMethod().name(); }
+  bool as_shipped() const { return method == kAsShipped; }
   std::string Identity() const;  // hash over everything that decides the numbers
 };
 
 struct SweepTask {
-  std::string method;
+  std::string method;     // its name
+  bool unscaled = false;  // the method is none
   double factor = 1;
   int64_t length = 0;
   PositionPlan plan;

@@ -26,6 +26,7 @@ const std::vector<MethodPart>& MethodParts();
 
 class PositionMethod {
  public:
+  PositionMethod();  // none
   // Throws Error(kInvalidArgument) that lists the names or the settings of a part.
   static PositionMethod Parse(const std::string& text);
   static std::optional<PositionMethod> TryParse(const std::string& text);  // empty: no method
@@ -33,6 +34,7 @@ class PositionMethod {
   const std::string& name() const { return name_; }  // as given
   std::string title() const;                         // "NTK-aware + log-n"
   std::string source() const;
+  bool is_none() const { return name_ == "none"; }
   bool length_dependent() const { return scaling_->length_dependent; }
   // Whether another factor gives another plan.
   bool uses_factor() const;
@@ -60,11 +62,19 @@ class PositionMethod {
   void AddPart(const std::string& text);
   int64_t Known(double factor, int64_t trained_length) const;
 
-  std::string name_;
-  const MethodInfo* scaling_ = nullptr;  // none where no part is a scaling
+  std::string name_ = "none";
+  const MethodInfo* scaling_;  // none where no part is a scaling
   bool scaling_given_ = false;
   std::optional<double> scaling_factor_;
   Chosen map_, temperature_;
 };
+
+// A plan that no method makes from the model's: the model's own, or that of a rope dictionary.
+struct FixedPlan {
+  std::string name;             // "as-shipped"; "yarn(factor 4)" for a dictionary
+  PositionPlan plan = {};       // the same at every length
+  std::string dictionary = {};  // as it was given; empty: as shipped
+};
+inline constexpr char kAsShipped[] = "as-shipped";
 
 }  // namespace ropewalk
