@@ -196,18 +196,41 @@ class ContentTerm : public NoTerm {
     }
   }
 
+  // key_rows_ from a block of packed keys, [head_dim, 64]: most of what decoding costs here.
+  void TransposeKeys(const float* HWY_RESTRICT keys) {
+    constexpr int64_t kBlock = AttentionAccess::kBlock;
+    const int64_t dim = t_.head_dim, stride = t_.value_stride;
+    float* HWY_RESTRICT rows = key_rows_;
+    int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    const hn::FixedTag<float, 4> d;
+    for (; i + 4 <= dim; i += 4) {
+      for (int64_t k = 0; k < kBlock; k += 4) {
+        const float* const from = keys + i * kBlock + k;
+        float* const to = rows + k * stride + i;
+        const auto a = hn::Load(d, from), b = hn::Load(d, from + kBlock);
+        const auto c = hn::Load(d, from + 2 * kBlock), e = hn::Load(d, from + 3 * kBlock);
+        const auto ab = hn::InterleaveLower(d, a, b), ab_upper = hn::InterleaveUpper(d, a, b);
+        const auto ce = hn::InterleaveLower(d, c, e), ce_upper = hn::InterleaveUpper(d, c, e);
+        hn::StoreU(hn::ConcatLowerLower(d, ce, ab), d, to);
+        hn::StoreU(hn::ConcatUpperUpper(d, ce, ab), d, to + stride);
+        hn::StoreU(hn::ConcatLowerLower(d, ce_upper, ab_upper), d, to + 2 * stride);
+        hn::StoreU(hn::ConcatUpperUpper(d, ce_upper, ab_upper), d, to + 3 * stride);
+      }
+    }
+#endif
+    for (; i < dim; ++i) {
+      for (int64_t k = 0; k < kBlock; ++k) rows[k * stride + i] = keys[i * kBlock + k];
+    }
+  }
+
   // Calls work(chunk, first_head, last_head) for the tokens that see the block, as many at a time
   // as have distances that fit, and the heads that share a table.
   template <class F>
   void ForKeyChunks(int64_t block, const F& work) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const int64_t end = std::min(tile_.end, block + kBlock);
-    const float* keys = t_.keys + block * t_.head_dim;
-    for (int64_t i = 0; i < t_.head_dim; ++i) {
-      for (int64_t k = 0; k < kBlock; ++k) {
-        key_rows_[k * t_.value_stride + i] = keys[i * kBlock + k];
-      }
-    }
+    TransposeKeys(t_.keys + block * t_.head_dim);
     const bool shared = columns_.table_heads == 1;
     for (int64_t h = 0; h < (shared ? 1 : t_.group); ++h) {
       for (int64_t token = 0; token < t_.tokens;) {
