@@ -35,13 +35,6 @@ const OptionRow* Positional(const Command& command) {
   return nullptr;
 }
 
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
 // ---- bash ---------------------------------------------------------------------------------------
 
 // What completes a value, as a command of bash.

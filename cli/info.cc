@@ -27,7 +27,7 @@ std::string SimdTarget() {
   return hwy::TargetName(targets & -targets);
 }
 
-nlohmann::ordered_json Json(const CudaInfo& info) {
+nlohmann::ordered_json CudaJson(const CudaInfo& info) {
   const auto or_null = [](const std::string& text) {
     return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
   };
@@ -69,7 +69,7 @@ void RunInfo(const Options& options) {
       {"bf16", Name(FindBf16Unit())},
       {"threads", NumThreads()},
       {"cores", NumCores()},
-      {"cuda", Json(cuda)},
+      {"cuda", CudaJson(cuda)},
       {"libraries",
        {{"highway", ROPEWALK_HWY_VERSION},
         {"onednn", OneDnnVersion()},

@@ -49,11 +49,11 @@ std::string Paragraphs(const char* text) {
   return out;
 }
 
-std::string Entry(const std::string& head, const std::string& text) {
+std::string ManualEntry(const std::string& head, const std::string& text) {
   return fmt::format(".TP\n.B {}\n{}\n", Roff(head), Roff(text));
 }
 
-std::string Examples(const std::vector<std::string>& lines) {
+std::string ManualExamples(const std::vector<std::string>& lines) {
   std::string out = ".SH EXAMPLES\n.nf\n";
   for (const std::string& line : lines) out += Roff(line) + "\n";
   return out + ".fi\n";
@@ -61,7 +61,7 @@ std::string Examples(const std::vector<std::string>& lines) {
 
 std::string Tail(const Command* command) {
   std::string out = ".SH EXIT STATUS\n";
-  for (const auto& [code, meaning] : ExitCodes()) out += Entry(code, meaning);
+  for (const auto& [code, meaning] : ExitCodes()) out += ManualEntry(code, meaning);
   out += ".SH SEE ALSO\n";
   std::string pages = command == nullptr ? "" : ".BR ropewalk (1)";
   for (const Command& other : Commands()) {
@@ -75,10 +75,10 @@ std::string CommandPage(const Command& command) {
   std::string page =
       Head(&command, command.title, Usage(command)) + Paragraphs(command.about) + ".SH OPTIONS\n";
   for (const OptionRow* option : OptionsOf(command)) {
-    page += Entry(OptionHead(*option), OptionText(*option));
+    page += ManualEntry(OptionHead(*option), OptionText(*option));
   }
-  return page + Entry("-h, --help", "Print the options and exit") +
-         Examples(SplitWords(command.examples, '\n')) + Tail(&command);
+  return page + ManualEntry("-h, --help", "Print the options and exit") +
+         ManualExamples(SplitWords(command.examples, '\n')) + Tail(&command);
 }
 
 std::string ProgramPage() {
@@ -88,16 +88,16 @@ std::string ProgramPage() {
   for (const std::string& group : Groups()) {
     page += fmt::format(".SS {}\n", Roff(group));
     for (const Command& command : Commands()) {
-      if (command.group == group) page += Entry(command.name, command.title);
+      if (command.group == group) page += ManualEntry(command.name, command.title);
     }
   }
-  page += ".SH OPTIONS\n" + Entry("-h, --help", "Print the commands and exit") +
-          Entry("--version", "Print the version and exit");
+  page += ".SH OPTIONS\n" + ManualEntry("-h, --help", "Print the commands and exit") +
+          ManualEntry("--version", "Print the version and exit");
   std::vector<std::string> examples;
   for (const Command& command : Commands()) {
     examples.push_back(SplitWords(command.examples, '\n').front());
   }
-  return page + Examples(examples) + Tail(nullptr);
+  return page + ManualExamples(examples) + Tail(nullptr);
 }
 
 void WriteAll(const std::string& folder) {

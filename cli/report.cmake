@@ -26,5 +26,6 @@ set(report_sources engines.cc output.cc report.cc report_compare.cc report_html.
 list(TRANSFORM report_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ropewalk_report STATIC ${report_sources} ${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc)
 ropewalk_program_flags(ropewalk_report)
+ropewalk_group(ropewalk_report)
 target_include_directories(ropewalk_report PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(ropewalk_report PUBLIC ropewalk::eval nlohmann_json::nlohmann_json fmt::fmt)

@@ -107,7 +107,7 @@ std::string CsvField(const std::string& text) {
   return out + "\"";
 }
 
-std::string Number(double value) {
+std::string CsvNumber(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "";
 }
 
@@ -144,15 +144,15 @@ std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
 
 std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
   return {{"method", c.method},
-          {"factor", Number(c.factor)},
+          {"factor", CsvNumber(c.factor)},
           {"length", std::to_string(c.length)},
-          {"perplexity", Number(c.perplexity)},
-          {"mean_nll", Number(c.mean_nll)},
-          {"standard_error", Number(c.standard_error)},
-          {"bits_per_byte", Number(c.bits_per_byte)},
+          {"perplexity", CsvNumber(c.perplexity)},
+          {"mean_nll", CsvNumber(c.mean_nll)},
+          {"standard_error", CsvNumber(c.standard_error)},
+          {"bits_per_byte", CsvNumber(c.bits_per_byte)},
           {"windows", std::to_string(c.windows)},
           {"scored_tokens", std::to_string(c.scored_tokens)},
-          {"passkey_accuracy", c.has_passkey ? Number(c.passkey_accuracy) : ""},
+          {"passkey_accuracy", c.has_passkey ? CsvNumber(c.passkey_accuracy) : ""},
           {"passkey_trials", c.has_passkey ? std::to_string(c.passkey_trials) : ""},
           {"trained_length", std::to_string(c.trained_length)},
           {"protocol", c.protocol},
@@ -166,10 +166,10 @@ std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
           {"angles", c.angles},
           {"threads", std::to_string(c.threads)},
           {"seed", std::to_string(c.seed)},
-          {"seconds", Number(c.seconds)},
+          {"seconds", CsvNumber(c.seconds)},
           {"scaling", c.scaling},
-          {"entropy", Number(c.entropy)},
-          {"entropy_share", Number(c.entropy_share)}};
+          {"entropy", CsvNumber(c.entropy)},
+          {"entropy_share", CsvNumber(c.entropy_share)}};
 }
 
 std::string CsvLine(const std::vector<std::string>& fields) {

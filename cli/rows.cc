@@ -51,6 +51,13 @@ std::vector<std::string> SplitWords(std::string_view text, char separator) {
   return words;
 }
 
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
 const OptionRow& FindOption(std::string_view name) {
   for (const OptionRow& option : OptionRows()) {
     if (MainName(option) == name) return option;

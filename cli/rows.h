@@ -68,6 +68,8 @@ std::span<const Command> Commands();      // cli/commands.cc
 
 // Words between separators, without empty ones.
 std::vector<std::string> SplitWords(std::string_view text, char separator);
+// With every `from` replaced by `to`.
+std::string Replaced(std::string text, const std::string& from, const std::string& to);
 
 // By the name that rows of commands have for it: "MODEL", or the first long name, "--output".
 const OptionRow& FindOption(std::string_view name);

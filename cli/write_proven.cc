@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/progress.h"
+#include "cli/rows.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/new_output.h"
 
@@ -103,13 +104,6 @@ class RemoveOnSignal {
   std::atomic<State> state_{State::kWriting};
   std::thread thread_;
 };
-
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
 
 }  // namespace
 

@@ -10,6 +10,8 @@
 
 namespace ropewalk::internal {
 
+inline constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
+
 struct HfSource;
 
 // A fact that a configuration may state.

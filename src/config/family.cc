@@ -15,7 +15,7 @@ std::string Join(Name name) {
   std::string s;
   for (const Family& f : Families()) {
     if (name(f) == nullptr) continue;
-    for (const std::string& word : Words(name(f))) s += (s.empty() ? "" : ", ") + word;
+    for (const std::string& word : WordsOf(name(f))) s += (s.empty() ? "" : ", ") + word;
   }
   return s;
 }
@@ -36,7 +36,7 @@ constexpr SharedKey kSharedKeys[] = {
 
 }  // namespace
 
-std::vector<std::string> Words(std::string_view list) {
+std::vector<std::string> WordsOf(std::string_view list) {
   std::vector<std::string> words;
   for (std::size_t at = 0; at < list.size();) {
     const std::size_t end = std::min(list.find(' ', at), list.size());
@@ -47,7 +47,7 @@ std::vector<std::string> Words(std::string_view list) {
 }
 
 bool HasWord(std::string_view list, std::string_view word) {
-  const std::vector<std::string> words = Words(list);
+  const std::vector<std::string> words = WordsOf(list);
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 

@@ -23,7 +23,7 @@ enum class GgufRope : uint8_t {
 };
 
 // What a family does beyond the common rules; bits of Family::rules.
-enum Rule : uint32_t {
+enum FamilyRule : uint32_t {
   kLengthByDefault = 1,     // runs without max_position_embeddings: the default counts
   kGgufPermuted = 2,        // the decoder undoes GGUF's permutation of q and k
   kMla = 4,                 // a head is [qk_nope_head_dim | qk_rope_head_dim], the second rotates
@@ -83,7 +83,7 @@ struct Family {
   const Block* block = nullptr;  // how its layers are built; null: the decoder does not run it
   EncoderKind encoder = EncoderKind::kNone;
 
-  bool Has(Rule rule) const { return (rules & rule) != 0; }
+  bool Has(FamilyRule rule) const { return (rules & rule) != 0; }
   bool Runs() const { return block != nullptr; }
   bool Takes(std::string_view key) const;  // `keys` has it
   bool Reads(std::string_view key) const;  // of SharedKeys(): whether it counts here
@@ -101,7 +101,7 @@ std::span<const SharedKey> SharedKeys();
 
 // One word of a list in a row: "a bc d" has "bc".
 bool HasWord(std::string_view list, std::string_view word);
-std::vector<std::string> Words(std::string_view list);
+std::vector<std::string> WordsOf(std::string_view list);
 
 std::span<const Family> Families();  // the table, src/config/family_table.cc
 

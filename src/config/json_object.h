@@ -14,6 +14,8 @@
 
 namespace ropewalk::internal {
 
+inline constexpr double kMaxFactor = 1e6;  // of a position scaling, in any file
+
 // ParseJson, and the value must be an object.
 nlohmann::json ParseJsonObject(std::string_view text, const std::string& file);
 

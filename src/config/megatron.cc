@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxFactor = 1e6;
-
 double G(double mscale, double factor) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
@@ -81,7 +79,7 @@ json ScriptToJson(std::string_view text, const std::string& file) {
   return out;
 }
 
-void ReadSizes(const JsonObject& top, ModelConfig& c) {
+void ReadMegatronSizes(const JsonObject& top, ModelConfig& c) {
   const auto required = [&](const char* key, int64_t high) {
     return top.Require(top.Int(key, 1, high), key, "an integer");
   };
@@ -238,7 +236,7 @@ ModelConfig ParseMegatronJson(const JsonObject& top, bool allow_unknown) {
   c.format_name = "Megatron-LM arguments";
   c.architecture = "megatron";
   c.not_runnable = "arguments of Megatron-LM have no weights beside them";
-  ReadSizes(top, c);
+  ReadMegatronSizes(top, c);
   PositionPlan& plan = c.plan;
   const auto max = top.Int("max_position_embeddings", 1, kMaxTokens);
   const auto seq = top.Int("seq_length", 1, kMaxTokens);

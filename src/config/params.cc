@@ -13,9 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxFactor = 1e6;
-
-void ReadSizes(const JsonObject& top, ModelConfig& c) {
+void ReadParamsSizes(const JsonObject& top, ModelConfig& c) {
   const auto required = [&](const char* key, int64_t high) {
     return top.Require(top.Int(key, 1, high), key, "an integer");
   };
@@ -195,7 +193,7 @@ bool IsParamsJson(const JsonObject& top) {
 
 ModelConfig ParseParamsJson(const JsonObject& top, bool allow_unknown) {
   ModelConfig c;
-  ReadSizes(top, c);
+  ReadParamsSizes(top, c);
   const bool meta = top.Has("multiple_of") || top.Has("ffn_dim_multiplier") ||
                     top.Has("use_scaled_rope") || top.Has("rope_scaling_factor");
   meta ? ReadMeta(top, c) : ReadMistral(top, c);

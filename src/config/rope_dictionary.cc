@@ -86,8 +86,6 @@ constexpr KeyRow kKeys[] = {
 // Tencent's files with a fixed alpha carry YaRN's keys too; no implementation reads them there.
 constexpr const char* kBesideAlpha[] = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
 
-constexpr double kMaxFactor = 1e6;
-
 std::string TypeNames(unsigned bits) {
   std::string s;
   for (const TypeRow& t : kTypes) {

@@ -7,19 +7,17 @@
 
 #include "ropewalk/base/error.h"
 #include "src/io/bytes.h"
+#include "src/io/fail.h"
 #include "src/io/gguf_file.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::Fail;
 using internal::Quote;
 
 constexpr char kNo[] = "split.no", kCount[] = "split.count", kTensors[] = "split.tensors.count";
 constexpr int64_t kMaxShards = 99999;  // five digits
-
-[[noreturn]] void Fail(const std::string& file, const std::string& what) {
-  throw Error(ErrorCode::kInvalidFile, file + ": " + what);
-}
 
 int64_t SplitKey(const GgufFile& shard, const char* key) {
   const auto it = shard.metadata.find(key);

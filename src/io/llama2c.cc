@@ -7,16 +7,15 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/weights.h"
 #include "src/io/bytes.h"
+#include "src/io/fail.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::Fail;
+
 constexpr int kHeaderInts = 7;
 constexpr int64_t kHeaderBytes = kHeaderInts * sizeof(int32_t);
-
-[[noreturn]] void Fail(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, what));
-}
 
 struct Entry {
   const char* name;  // a Hugging Face name; "{}" stands for the layer; empty: skipped

@@ -10,21 +10,18 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/io/weights.h"
 #include "src/io/bytes.h"
+#include "src/io/fail.h"
 #include "src/io/json.h"
 
 namespace ropewalk {
 namespace {
 
 namespace fs = std::filesystem;
+using internal::Fail;
 using internal::Quote;
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
-
-[[noreturn]] void Fail(const std::string& file, const std::string& what,
-                       ErrorCode code = ErrorCode::kInvalidFile) {
-  throw Error(code, fmt::format("{}: {}", file, what));
-}
 
 WeightType TypeOf(const std::string& file, const std::string& tensor, const std::string& dtype) {
   for (const WeightType type :

@@ -218,7 +218,7 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
   const TensorNames& names = NamesOf(config, naming);
   const std::string_view root = config.bare_names ? "" : names.root;
   const std::string bare = name.starts_with(root) ? name.substr(root.size()) : name;
-  const std::vector<std::string> ends = Words(names.harmless), beside = Words(names.beside);
+  const std::vector<std::string> ends = WordsOf(names.harmless), beside = WordsOf(names.beside);
   return std::any_of(ends.begin(), ends.end(),
                      [&](const std::string& end) { return name.ends_with(end); }) ||
          std::any_of(beside.begin(), beside.end(),

@@ -230,7 +230,7 @@ Json PreTokenizerOf(const BpePattern& pattern) {
 }
 
 // What stands before and behind a text.
-Json Frame(const Tokenizer& tokenizer, bool adds_eos) {
+Json PostProcessor(const Tokenizer& tokenizer, bool adds_eos) {
   const auto bos = tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
   const auto eos = adds_eos ? tokenizer.eos_id() : std::nullopt;
   if (!bos && !eos) {
@@ -292,7 +292,7 @@ Json TokenizerJsonOf(const GgufFile& gguf, const Tokenizer& tokenizer, bool adds
   j["added_tokens"] = added;
   j["normalizer"] = pattern->nfc ? Json{{"type", "NFC"}} : Json(nullptr);
   j["pre_tokenizer"] = PreTokenizerOf(*pattern);
-  j["post_processor"] = Frame(tokenizer, adds_eos);
+  j["post_processor"] = PostProcessor(tokenizer, adds_eos);
   j["decoder"] = {{"type", "ByteLevel"},
                   {"add_prefix_space", true},
                   {"trim_offsets", true},

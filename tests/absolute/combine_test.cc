@@ -4,7 +4,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace combine_test {
 
 TEST(CombineRows, AddsAndMultipliesEachSequence) {
   const std::size_t size = 9000;  // more than two blocks, and not whole ones
@@ -46,5 +46,5 @@ TEST(CombineRows, RefusesSizesThatDoNotFit) {
   ExpectRefused([&] { AddRowsBackward(x, 3, d_rows); }, "expected [3, 6]");
 }
 
-}  // namespace
+}  // namespace combine_test
 }  // namespace ropewalk

@@ -9,7 +9,7 @@
 #include "tests/support/mpfr.h"
 
 namespace ropewalk {
-namespace {
+namespace complex_order_test {
 
 using Complex = std::complex<double>;
 using ComplexVector = std::vector<Complex>;
@@ -276,5 +276,5 @@ TEST(ComplexOrder, BadInput) {
       "causal: expected at most as many queries as keys, got 3 and 2");
 }
 
-}  // namespace
+}  // namespace complex_order_test
 }  // namespace ropewalk

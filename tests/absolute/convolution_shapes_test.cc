@@ -6,7 +6,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace convolution_shapes_test {
 
 using Vector = std::vector<double>;
 
@@ -151,5 +151,5 @@ TEST(PositionConvolution, LargeShapesForwardAndBackward) {
   }
 }
 
-}  // namespace
+}  // namespace convolution_shapes_test
 }  // namespace ropewalk

@@ -6,7 +6,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace convolutional_test {
 
 TEST(PositionConvolution, IsWav2Vec2s) {
   for (const auto& golden : Golden()["wav2vec2"]) {
@@ -158,5 +158,5 @@ TEST(PositionConvolution, BadInput) {
   ExpectRefused([&] { MergeWeightNorm(v, std::span(g).first(3), y); }, "[rows, 3]");
 }
 
-}  // namespace
+}  // namespace convolutional_test
 }  // namespace ropewalk

@@ -7,7 +7,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace digits_test {
 
 std::vector<float> Digits(const DigitSpec& spec, int64_t position) {
   std::vector<float> out(static_cast<std::size_t>(spec.digits));
@@ -126,5 +126,5 @@ TEST(Digits, BadInput) {
   ExpectRefused([] { ExtendDigits({}, 0, DigitExtension::kChangeBase); }, "length");
 }
 
-}  // namespace
+}  // namespace digits_test
 }  // namespace ropewalk

@@ -9,7 +9,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace floater_test {
 
 Sinusoidal Paper(int64_t dim) {
   SinusoidalSpec spec(SinusoidalLayout::kInterleaved);
@@ -137,5 +137,5 @@ TEST(Floater, BadInput) {
   ExpectRefused([&] { FloaterRows(fast, {1, 2}, start, path); }, "leaves the finite numbers");
 }
 
-}  // namespace
+}  // namespace floater_test
 }  // namespace ropewalk

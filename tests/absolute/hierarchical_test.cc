@@ -5,7 +5,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace hierarchical_test {
 
 std::vector<double> Doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
@@ -81,5 +81,5 @@ TEST(Hierarchical, BadInput) {
   ExpectRefused([&] { HierarchicalRows({3, 2, 0.4}, table, {}, {}); }, "table: expected [3, 2]");
 }
 
-}  // namespace
+}  // namespace hierarchical_test
 }  // namespace ropewalk

@@ -4,7 +4,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace learned_test {
 
 ResizeKernel Kernel(const std::string& mode) {
   return mode == "bicubic" ? ResizeKernel::kCubic : ResizeKernel::kLinear;
@@ -135,5 +135,5 @@ TEST(LearnedPositions, BadInput) {
   ExpectRefused([&] { ResizeTable(spec, table); }, "axes of from");
 }
 
-}  // namespace
+}  // namespace learned_test
 }  // namespace ropewalk

@@ -4,7 +4,7 @@
 #include "tests/absolute/support.h"
 
 namespace ropewalk {
-namespace {
+namespace recurrent_test {
 
 void ExpectCell(RecurrentCell cell, std::size_t gates, const nlohmann::json& golden) {
   const auto start = GoldenValues(3), weight = GoldenValues(gates * 9, 2),
@@ -69,5 +69,5 @@ TEST(Recurrent, BadInput) {
       "input_bias: expected [2], got 0");
 }
 
-}  // namespace
+}  // namespace recurrent_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace sinusoidal_test {
 
 constexpr int64_t kLast = (int64_t{1} << 31) - 1;
 // L is 512.
@@ -240,5 +240,5 @@ TEST(Sinusoidal, BadInput) {
       "axis of a block: expected 0 to 1, got 2");
 }
 
-}  // namespace
+}  // namespace sinusoidal_test
 }  // namespace ropewalk

@@ -13,7 +13,7 @@
 #include "ropewalk/base/error.h"
 
 namespace ropewalk {
-namespace {
+namespace analysis_test {
 
 using nlohmann::json;
 
@@ -149,5 +149,5 @@ TEST(AnalysisErrors, NameWhatIsWrong) {
   }
 }
 
-}  // namespace
+}  // namespace analysis_test
 }  // namespace ropewalk

@@ -14,7 +14,7 @@
 #include "ropewalk/analysis/analysis.h"
 
 namespace ropewalk {
-namespace {
+namespace base_bound_test {
 
 using nlohmann::json;
 
@@ -209,5 +209,5 @@ TEST(LongestContext, GrowsWithInterpolation) {
   EXPECT_LE(scaled, 4 * plain + 3);
 }
 
-}  // namespace
+}  // namespace base_bound_test
 }  // namespace ropewalk

@@ -16,7 +16,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_backward_test {
 
 // Multiples of 2^-12, so that steps of 2^-7 are exact in float32.
 void Quantise(std::vector<float>& values) {
@@ -328,5 +328,5 @@ TEST(AttentionBackward, Refusals) {
   ExpectRefusal([&] { AttentionBackward(args); }, "forward.out");
 }
 
-}  // namespace
+}  // namespace attention_backward_test
 }  // namespace ropewalk

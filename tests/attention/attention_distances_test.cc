@@ -19,7 +19,7 @@
 #include "tests/attention/attention_cases.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_distances_test {
 
 constexpr int64_t kHeads = 2, kDim = 8, kTokens = 150;
 
@@ -214,5 +214,5 @@ TEST(AttentionDistances, ATableOfOnesOwn) {
   EXPECT_EQ(Refusal(c, table), "");
 }
 
-}  // namespace
+}  // namespace attention_distances_test
 }  // namespace ropewalk

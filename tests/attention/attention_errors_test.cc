@@ -20,7 +20,7 @@
 #endif
 
 namespace ropewalk {
-namespace {
+namespace attention_errors_test {
 
 using ::testing::HasSubstr;
 
@@ -261,5 +261,5 @@ TEST_F(AttentionErrors, NoMemory) {
   ExpectRefusal([] { KvCache(32768, 32768, int64_t{1} << 30); }, "no memory for");
 }
 
-}  // namespace
+}  // namespace attention_errors_test
 }  // namespace ropewalk

@@ -15,7 +15,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_forms_test {
 
 // Scores with a content bias are sums of up to four terms of deviation 1 and reach some 15: float32
 // rounds them to 1e-6, and with it every weight; |v| is below 5, a value row adds as much.
@@ -376,5 +376,5 @@ TEST(AttentionForms, EveryTargetEqualsTheReference) {
   });
 }
 
-}  // namespace
+}  // namespace attention_forms_test
 }  // namespace ropewalk

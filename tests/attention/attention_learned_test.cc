@@ -21,7 +21,7 @@
 #include "tests/attention/attention_cases.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_learned_test {
 
 constexpr int64_t kHeads = 2, kDim = 8, kTokens = 49, kModel = 12;
 
@@ -213,5 +213,5 @@ TEST(AttentionLearned, RunningSums) {
   });
 }
 
-}  // namespace
+}  // namespace attention_learned_test
 }  // namespace ropewalk

@@ -19,7 +19,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_rotation_test {
 
 // As attention_forms_test.cc has it: scores reach some 15, |v| is below 5.
 constexpr double kTolerance = 2e-5;
@@ -400,5 +400,5 @@ TEST(LoadRotation, Refusals) {
   expect(attend(), "heads of 16");
 }
 
-}  // namespace
+}  // namespace attention_rotation_test
 }  // namespace ropewalk

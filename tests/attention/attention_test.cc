@@ -13,7 +13,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_test {
 
 // Scores are about N(0, 1), |v| below 5. The float32 formula errs by some 1e-6 on such data: a dot
 // product of 256 terms by 256^0.5 x 6e-8 x 16, a mean of the values by less.
@@ -274,5 +274,5 @@ TEST(Attention, EveryTargetEqualsTheReference) {
   });
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace ropewalk

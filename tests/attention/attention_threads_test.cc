@@ -15,7 +15,7 @@
 #include "tests/attention/attention_cases.h"
 
 namespace ropewalk {
-namespace {
+namespace attention_threads_test {
 
 // A bias of 0 that counts the threads that ask for it: each waits until `expected` have asked.
 class Counting : public PairFunction {
@@ -92,5 +92,5 @@ TEST(AttentionThreads, OneDnnAsWell) {
   SetNumThreads(before);
 }
 
-}  // namespace
+}  // namespace attention_threads_test
 }  // namespace ropewalk

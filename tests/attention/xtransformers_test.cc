@@ -15,7 +15,7 @@
 #include "ropewalk/relative/t5.h"
 
 namespace ropewalk {
-namespace {
+namespace xtransformers_test {
 
 using nlohmann::json;
 
@@ -107,5 +107,5 @@ TEST(XTransformers, Pope) {
   ExpectNear(pope.Encode(x, positions), Golden().at("pope_keys"), 3e-7);
 }
 
-}  // namespace
+}  // namespace xtransformers_test
 }  // namespace ropewalk

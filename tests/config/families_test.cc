@@ -11,7 +11,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace families_test {
 
 using testing::AllOf;
 using testing::Contains;
@@ -284,5 +284,5 @@ TEST(Families, NearestKnownName) {
   }
 }
 
-}  // namespace
+}  // namespace families_test
 }  // namespace ropewalk

@@ -11,7 +11,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace gguf_arch_test {
 
 using test::GgufWriter;
 using testing::AllOf;
@@ -298,5 +298,5 @@ TEST(GgufArchitectures, RefusesByName) {
   }
 }
 
-}  // namespace
+}  // namespace gguf_arch_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace gguf_test {
 
 using test::GgufWriter;
 using test::Tensors;
@@ -292,5 +292,5 @@ TEST(Gguf, VocabularyFiles) {
   EXPECT_THROW(OpenModel(folder + "llama-spm.gguf"), Error);
 }
 
-}  // namespace
+}  // namespace gguf_test
 }  // namespace ropewalk

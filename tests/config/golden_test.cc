@@ -11,7 +11,7 @@
 #include "tests/config/plan_facts.h"
 
 namespace ropewalk {
-namespace {
+namespace golden_test {
 
 using nlohmann::json;
 
@@ -64,5 +64,5 @@ TEST(ConfigGolden, PublishedFilesReadRight) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace ropewalk

@@ -11,7 +11,7 @@
 #include "ropewalk/config/config.h"
 
 namespace ropewalk {
-namespace {
+namespace hf_test {
 
 using testing::AllOf;
 using testing::Contains;
@@ -389,5 +389,5 @@ TEST(HfConfig, RefusesSizesThatCannotBe) {
   EXPECT_THAT(ErrorOf(std::string(1000000, '[')), HasSubstr("dir/config.json"));
 }
 
-}  // namespace
+}  // namespace hf_test
 }  // namespace ropewalk

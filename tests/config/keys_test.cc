@@ -11,7 +11,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace keys_test {
 
 using nlohmann::json;
 using test::GgufWriter;
@@ -321,5 +321,5 @@ TEST_F(GgufKeysTest, FamiliesThatRunFromAFolderOnly) {
             HasSubstr("are read: llama, ")));
 }
 
-}  // namespace
+}  // namespace keys_test
 }  // namespace ropewalk

@@ -11,7 +11,7 @@
 #include "ropewalk/config/config.h"
 
 namespace ropewalk {
-namespace {
+namespace rope_dictionary_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -190,5 +190,5 @@ TEST(RopeDictionary, LeavesLocalBasesAlone) {
   EXPECT_EQ(base.layers[5].rotation->base, 5e6);
 }
 
-}  // namespace
+}  // namespace rope_dictionary_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace text_test {
 
 using testing::AllOf;
 using testing::Contains;
@@ -191,5 +191,5 @@ TEST(OpenModel, ParamsJsonInAFolder) {
   EXPECT_THROW(Decoder::Load(files), Error);
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace ropewalk

@@ -13,7 +13,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace convert_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -400,5 +400,5 @@ TEST(Convert, NewOutputIsWholeOrAbsent) {
               HasSubstr("nothing is overwritten"));
 }
 
-}  // namespace
+}  // namespace convert_test
 }  // namespace ropewalk

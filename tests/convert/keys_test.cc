@@ -8,7 +8,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace keys_test {
 
 using ::testing::HasSubstr;
 
@@ -111,5 +111,5 @@ TEST_F(GgufKeys, AProofSeesALostTemplate) {
   EXPECT_THROW(ProveExtras(there.extras, folder), Error);
 }
 
-}  // namespace
+}  // namespace keys_test
 }  // namespace ropewalk

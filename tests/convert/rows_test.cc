@@ -13,7 +13,7 @@
 #include "src/io/quantize.h"
 
 namespace ropewalk {
-namespace {
+namespace rows_test {
 
 using internal::HeadRows;
 using internal::Rearranged;
@@ -155,5 +155,5 @@ TEST(Quantize, Q8_0AndItsOwnBytesAgain) {
   EXPECT_THROW(internal::Quantize(WeightType::kQ8_0, x.data(), 64, bytes.data()), Error);
 }
 
-}  // namespace
+}  // namespace rows_test
 }  // namespace ropewalk

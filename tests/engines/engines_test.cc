@@ -13,7 +13,7 @@
 #include "tests/engines/support.h"
 
 namespace ropewalk {
-namespace {
+namespace engines_test {
 
 RotarySpec GptOss() { return Spec(150000, 64, 4096, YarnScaling{.factor = 32, .truncate = false}); }
 
@@ -236,5 +236,5 @@ TEST(Warnings, EveryRuleHasItsOwnName) {
   EXPECT_GE(ids.size(), 20u);
 }
 
-}  // namespace
+}  // namespace engines_test
 }  // namespace ropewalk

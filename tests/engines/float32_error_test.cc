@@ -8,7 +8,7 @@
 #include "tests/engines/support.h"
 
 namespace ropewalk {
-namespace {
+namespace float32_error_test {
 
 using nlohmann::json;
 
@@ -78,5 +78,5 @@ TEST(Float32Error, GgmlStaysNearTheExactAngle) {
   }
 }
 
-}  // namespace
+}  // namespace float32_error_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/engines/support.h"
 
 namespace ropewalk {
-namespace {
+namespace rules_test {
 
 using testing::HasSubstr;
 
@@ -174,5 +174,5 @@ TEST(Rules, NoTrainedLength) {
   EXPECT_FALSE(Warning(Spec(10000, 128, 4096, NoScaling{}), 4096, "no-trained-length"));
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace ropewalk

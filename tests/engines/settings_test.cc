@@ -13,7 +13,7 @@
 #include "ropewalk/rotary/frequencies.h"
 
 namespace ropewalk {
-namespace {
+namespace settings_test {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
@@ -256,5 +256,5 @@ TEST(Settings, BadTargets) {
   EXPECT_THROW((void)SettingsFor(LinearScaling{4}, {256, 1024, 10000, 0}), Error);
 }
 
-}  // namespace
+}  // namespace settings_test
 }  // namespace ropewalk

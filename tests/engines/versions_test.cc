@@ -16,7 +16,7 @@
 #include "tests/engines/support.h"
 
 namespace ropewalk {
-namespace {
+namespace versions_test {
 
 using internal::Fact;
 using internal::FactRow;
@@ -314,5 +314,5 @@ TEST(EngineFacts, AreInTheDocumentation) {
       << table;
 }
 
-}  // namespace
+}  // namespace versions_test
 }  // namespace ropewalk

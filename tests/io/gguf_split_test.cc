@@ -11,7 +11,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace gguf_split_test {
 
 namespace fs = std::filesystem;
 using testing::ExpectRefused;
@@ -131,5 +131,5 @@ TEST(GgufSplit, NamesAndTotalsThatDoNotHold) {
                 {"'split.tensors.count' is 4", "hold 3 tensors"});
 }
 
-}  // namespace
+}  // namespace gguf_split_test
 }  // namespace ropewalk

@@ -7,7 +7,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace gguf_test {
 
 using ::testing::ElementsAre;
 using testing::ExpectRefused;
@@ -272,5 +272,5 @@ TEST(Gguf, RealVocabularies) {
   }
 }
 
-}  // namespace
+}  // namespace gguf_test
 }  // namespace ropewalk

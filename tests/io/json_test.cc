@@ -5,7 +5,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace json_test {
 
 using internal::kMaxJsonDepth;
 using internal::ParseJson;
@@ -92,5 +92,5 @@ TEST(Json, TruncatedAnywhere) {
   }
 }
 
-}  // namespace
+}  // namespace json_test
 }  // namespace ropewalk

@@ -8,7 +8,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace llama2c_test {
 
 using ::testing::ElementsAre;
 using testing::ExpectRefused;
@@ -132,5 +132,5 @@ TEST(Llama2c, Stories260K) {
   }
 }
 
-}  // namespace
+}  // namespace llama2c_test
 }  // namespace ropewalk

@@ -8,7 +8,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace safetensors_test {
 
 using ::testing::ElementsAre;
 using testing::ExpectRefused;
@@ -251,5 +251,5 @@ TEST(SafetensorsFolder, HostileIndexIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace ropewalk

@@ -16,7 +16,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace weights_test {
 
 using testing::ExpectRefused;
 using testing::TempFolder;
@@ -145,5 +145,5 @@ TEST(ContentHash, IsTheHashOfAllFilesInOrderOfTheirPaths) {
             HashHex(MappedFile::Open(kGolden + "quants.gguf")->text()));
 }
 
-}  // namespace
+}  // namespace weights_test
 }  // namespace ropewalk

@@ -20,7 +20,7 @@
 #include "tests/io/files.h"
 
 namespace ropewalk {
-namespace {
+namespace writer_test {
 
 namespace fs = std::filesystem;
 using testing::ExpectRefused;
@@ -256,5 +256,5 @@ TEST(Writer, AtomicUnderDiskFullAndWithoutPermission) {
   EXPECT_EQ(OpenSafetensors(path).size(), 1u);
 }
 
-}  // namespace
+}  // namespace writer_test
 }  // namespace ropewalk

@@ -11,7 +11,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace alibi_test {
 
 using test::fs::path;
 using testing::AllOf;
@@ -321,5 +321,5 @@ TEST(AlibiModels, BiasOfGguf) {
   EXPECT_FALSE(read("gpt2", -1).layers[0].bias);
 }
 
-}  // namespace
+}  // namespace alibi_test
 }  // namespace ropewalk

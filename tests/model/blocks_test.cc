@@ -10,7 +10,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace blocks_test {
 
 using test::Tensor;
 using test::Tensors;
@@ -246,5 +246,5 @@ TEST(Blocks, GroupsOfOneTensor) {
   }
 }
 
-}  // namespace
+}  // namespace blocks_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace decoder_bf16_test {
 
 using test::Difference;
 using test::LogitsOf;
@@ -92,5 +92,5 @@ TEST_F(Bf16Decoder, EqualThreadsAndChunksEqualBits) {
   SetNumThreads(before);
 }
 
-}  // namespace
+}  // namespace decoder_bf16_test
 }  // namespace ropewalk

@@ -15,7 +15,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace decoder_test {
 
 using test::Difference;
 using test::LogitsOf;
@@ -261,5 +261,5 @@ TEST(Decoder, Stories260KTellsAStory) {
               HasSubstr("little girl named Lily. She loved to play outside in the park."));
 }
 
-}  // namespace
+}  // namespace decoder_test
 }  // namespace ropewalk

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace ropewalk::internal {
-namespace {
+namespace elementwise_test {
 
 std::vector<float> Random(int64_t n, float scale, uint32_t seed) {
   std::mt19937 engine(seed);
@@ -161,5 +161,5 @@ TEST(Elementwise, SoftCap) {
   }
 }
 
-}  // namespace
+}  // namespace elementwise_test
 }  // namespace ropewalk::internal

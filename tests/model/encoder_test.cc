@@ -14,7 +14,7 @@
 #include "tests/model/encoder_support.h"
 
 namespace ropewalk {
-namespace {
+namespace encoder_test {
 
 using nlohmann::json;
 using test::Changed;
@@ -314,5 +314,5 @@ TEST(Pooling, Vectors) {
   EXPECT_THAT(ErrorOf([&] { SentenceVector(pooling, {}, 4); }), HasSubstr("hidden"));
 }
 
-}  // namespace
+}  // namespace encoder_test
 }  // namespace ropewalk

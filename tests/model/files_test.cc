@@ -8,7 +8,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace files_test {
 
 using test::Tensors;
 using test::Tiny;
@@ -154,5 +154,5 @@ TEST(OpenModel, RefusesWhatIsNoModel) {
   }
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace ropewalk

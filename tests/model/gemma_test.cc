@@ -9,7 +9,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace gemma_test {
 
 using nlohmann::json;
 using test::GgufWriter;
@@ -217,5 +217,5 @@ TEST(Gemma, TwentySevenBillion) {
   }
 }
 
-}  // namespace
+}  // namespace gemma_test
 }  // namespace ropewalk

@@ -11,7 +11,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace golden_test {
 
 using test::Difference;
 using test::fs::path;
@@ -109,5 +109,5 @@ TEST(Golden, NegativeControls) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace maps_test {
 
 using test::Difference;
 using test::LogitsOf;
@@ -193,5 +193,5 @@ TEST(DecoderMaps, Refusals) {
               AllOf(HasSubstr("rerope(window 32)"), HasSubstr("begins at position 0")));
 }
 
-}  // namespace
+}  // namespace maps_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "tests/model/encoder_support.h"
 
 namespace ropewalk {
-namespace {
+namespace mask_decoder_test {
 
 using nlohmann::json;
 using test::Changed;
@@ -220,5 +220,5 @@ TEST(MaskDecoder, RefusedWhereThereIsNone) {
   EXPECT_THAT(error(*Encoder::Load(OpenModel(folder.path()))), HasSubstr("2 layers or more"));
 }
 
-}  // namespace
+}  // namespace mask_decoder_test
 }  // namespace ropewalk

@@ -16,7 +16,7 @@
 #include "tests/model/support.h"
 
 namespace ropewalk {
-namespace {
+namespace threads_test {
 
 using Numbers = std::vector<float>;
 
@@ -108,5 +108,5 @@ TEST_F(AtOnce, OneCacheAndOneForm) {
   });
 }
 
-}  // namespace
+}  // namespace threads_test
 }  // namespace ropewalk

@@ -13,7 +13,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace content_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -313,5 +313,5 @@ TEST(Deberta, BadInput) {
               ThrowsMessage<Error>(HasSubstr("key_projection: expected 72 numbers, got 48")));
 }
 
-}  // namespace
+}  // namespace content_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/relative/support.h"
 
 namespace ropewalk {
-namespace {
+namespace distance_map_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -254,5 +254,5 @@ TEST(DistanceMap, Describe) {
   EXPECT_EQ(Describe(AttentionSinks{}), "sinks(sinks 4, window 1020)");
 }
 
-}  // namespace
+}  // namespace distance_map_test
 }  // namespace ropewalk

@@ -13,7 +13,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace fope_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -143,5 +143,5 @@ TEST(Fope, BadInput) {
       ThrowsMessage<Error>(HasSubstr("head_dim: expected an even number")));
 }
 
-}  // namespace
+}  // namespace fope_test
 }  // namespace ropewalk

@@ -9,7 +9,7 @@
 #include "ropewalk/base/error.h"
 
 namespace ropewalk {
-namespace {
+namespace forms_test {
 
 using testing::HasSubstr;
 
@@ -59,5 +59,5 @@ TEST(Forms, RunningAndPairs) {
   ExpectRefused(form, "RunningForm.rows: expected 1 or more, got 0");
 }
 
-}  // namespace
+}  // namespace forms_test
 }  // namespace ropewalk

@@ -14,7 +14,7 @@
 #include "tests/relative/support.h"
 
 namespace ropewalk {
-namespace {
+namespace golden_test {
 
 using nlohmann::json;
 
@@ -189,5 +189,5 @@ TEST(RelativeGolden, ProbabilitiesOfSwinV2) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace ropewalk

@@ -16,7 +16,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace pairs_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -401,5 +401,5 @@ TEST(Swin, BadInput) {
               ThrowsMessage<Error>(HasSubstr("SwinBias.width: expected 1 or more, got 0")));
 }
 
-}  // namespace
+}  // namespace pairs_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace pope_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -135,5 +135,5 @@ TEST(Pope, BadInput) {
       ThrowsMessage<Error>(HasSubstr("PopeEncoding.phase: expected 6 numbers, got 1")));
 }
 
-}  // namespace
+}  // namespace pope_test
 }  // namespace ropewalk

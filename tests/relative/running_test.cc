@@ -13,7 +13,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace running_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -145,5 +145,5 @@ TEST(Cope, BadInput) {
       ThrowsMessage<Error>(HasSubstr("expected 20 numbers, got 0")));
 }
 
-}  // namespace
+}  // namespace running_test
 }  // namespace ropewalk

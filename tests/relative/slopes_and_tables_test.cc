@@ -14,7 +14,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace slopes_and_tables_test {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -321,5 +321,5 @@ TEST(Sandwich, FarAndBothSides) {
               ThrowsMessage<Error>(HasSubstr("SandwichBias.dim: expected an even number")));
 }
 
-}  // namespace
+}  // namespace slopes_and_tables_test
 }  // namespace ropewalk

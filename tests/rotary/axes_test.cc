@@ -8,7 +8,7 @@
 #include "ropewalk/rotary/frequencies.h"
 
 namespace ropewalk {
-namespace {
+namespace axes_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -107,5 +107,5 @@ TEST(Axes, BadAxesAreErrors) {
   refuses(scaled, "amplitudes");
 }
 
-}  // namespace
+}  // namespace axes_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace dialects_test {
 
 using ::testing::HasSubstr;
 
@@ -378,5 +378,5 @@ TEST(Dialects, PlainAndLinearAgreeEverywhere) {
   }
 }
 
-}  // namespace
+}  // namespace dialects_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "ropewalk/rotary/table.h"
 
 namespace ropewalk {
-namespace {
+namespace exact_angle_test {
 
 TEST(ExactAngle, HasTheBitsOfTheTable) {
   std::vector<int64_t> positions{0,       1,          63,         64,        255,     256,
@@ -43,5 +43,5 @@ TEST(ExactAngle, HasTheBitsOfTheTable) {
   }
 }
 
-}  // namespace
+}  // namespace exact_angle_test
 }  // namespace ropewalk

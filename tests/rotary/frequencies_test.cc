@@ -15,7 +15,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace frequencies_test {
 
 using ::testing::HasSubstr;
 
@@ -409,5 +409,5 @@ TEST(Frequencies, BadSpecsAreErrors) {
   }
 }
 
-}  // namespace
+}  // namespace frequencies_test
 }  // namespace ropewalk

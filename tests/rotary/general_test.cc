@@ -15,7 +15,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace general_test {
 
 using Matrix = std::vector<double>;  // [n, n]
 
@@ -246,5 +246,5 @@ TEST(General, BadInput) {
   EXPECT_EQ(x, std::vector<float>(4, 1.0f));
 }
 
-}  // namespace
+}  // namespace general_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace golden_frequencies_test {
 
 using nlohmann::json;
 
@@ -274,5 +274,5 @@ TEST(GoldenFrequencies, LongRopeAmplitude) {
   EXPECT_NEAR(Resolve(spec, 4097).inv_freq[1].hi, 0.01 / 4, 1e-17);
 }
 
-}  // namespace
+}  // namespace golden_frequencies_test
 }  // namespace ropewalk

@@ -14,7 +14,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace properties_test {
 
 using Complex = std::complex<double>;
 using Vector = std::vector<double>;
@@ -396,5 +396,5 @@ TEST(RotaryProperties, SlipsOfArticles) {
   EXPECT_NEAR(integral, 0.039, 5e-4);
 }
 
-}  // namespace
+}  // namespace properties_test
 }  // namespace ropewalk

@@ -13,7 +13,7 @@
 #include "ropewalk/rotary/rotate.h"
 
 namespace ropewalk {
-namespace {
+namespace table_device_test {
 
 using internal::TableElement;
 using internal::TableParams;
@@ -202,5 +202,5 @@ TEST(TableOnDevice, OnAGpuHasTheBitsOfTheCpu) {
   EXPECT_THAT(MessageOf(rotate, ErrorCode::kInvalidArgument), HasSubstr("it lies on a GPU"));
 }
 
-}  // namespace
+}  // namespace table_device_test
 }  // namespace ropewalk

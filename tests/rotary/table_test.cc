@@ -18,7 +18,7 @@
 #include "tests/support/tolerances.h"
 
 namespace ropewalk {
-namespace {
+namespace table_test {
 
 constexpr int64_t kLast = (int64_t{1} << 31) - 1;
 
@@ -247,5 +247,5 @@ TEST(CosSinTable, EmptyAndBadInput) {
   EXPECT_THROW(CosSinTable(broken, 0, 1, AnglePrecision::kExact), Error);
 }
 
-}  // namespace
+}  // namespace table_test
 }  // namespace ropewalk

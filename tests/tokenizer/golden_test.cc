@@ -7,7 +7,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace golden_test {
 
 using nlohmann::json;
 using Ids = std::vector<int32_t>;
@@ -226,5 +226,5 @@ TEST(ExportRefuses, WhatGgufCannotHold) {
               HasSubstr("100 embeddings"));
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace ropewalk

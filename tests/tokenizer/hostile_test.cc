@@ -7,7 +7,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace hostile_test {
 
 using nlohmann::json;
 using testing::AllOf;
@@ -346,5 +346,5 @@ TEST(Hostile, IdsOutsideTheVocabulary) {
   }
 }
 
-}  // namespace
+}  // namespace hostile_test
 }  // namespace ropewalk

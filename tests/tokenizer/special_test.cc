@@ -5,7 +5,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace special_test {
 
 using nlohmann::json;
 
@@ -129,5 +129,5 @@ TEST(Special, UserDefinedSpacesOfGguf) {
   }
 }
 
-}  // namespace
+}  // namespace special_test
 }  // namespace ropewalk

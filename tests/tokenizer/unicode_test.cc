@@ -4,7 +4,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace unicode_test {
 
 std::string FromHex(const std::string& hex) {
   std::string out;
@@ -55,5 +55,5 @@ TEST(Normalize, FourForms) {
   EXPECT_EQ(internal::Normalize(text, NormalForm::kNfkd), "e\u0301 fi A\u030A");
 }
 
-}  // namespace
+}  // namespace unicode_test
 }  // namespace ropewalk

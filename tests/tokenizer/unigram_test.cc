@@ -4,7 +4,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace unigram_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -68,5 +68,5 @@ TEST(Unigram, LongWordsAreFine) {
   }
 }
 
-}  // namespace
+}  // namespace unigram_test
 }  // namespace ropewalk

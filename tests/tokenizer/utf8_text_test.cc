@@ -4,7 +4,7 @@
 #include "tests/tokenizer/support.h"
 
 namespace ropewalk {
-namespace {
+namespace utf8_text_test {
 
 using ropewalk::TakeUtf8;
 using ::testing::AllOf;
@@ -118,5 +118,5 @@ TEST(TakeUtf8, OtherEncodingsAreNamed) {
   EXPECT_THAT(ErrorOf(std::string(5000, '\0')), HasSubstr("5000 of 5000 bytes"));
 }
 
-}  // namespace
+}  // namespace utf8_text_test
 }  // namespace ropewalk

@@ -13,7 +13,6 @@
 namespace ropewalk::internal {
 namespace {
 
-constexpr double kMaxFactor = 1e6;
 // A divisor that a converter writes for a pair that stands still (Gemma 4: 1e30).
 constexpr double kStandsStill = 1e29;
 

@@ -21,7 +21,6 @@ using Activation = MlpSpec::Activation;
 
 constexpr Flag kAlways = {nullptr, true};
 constexpr NormSpec kRmsNorm = {NormSpec::Kind::kRms};
-constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
 constexpr NormSpec kUnbiasedLayerNorm = {NormSpec::Kind::kLayer, /*bias=*/false};
 
 constexpr Flag kGpt2Only[] = {{"scale_attn_weights", true},
@@ -85,7 +84,7 @@ Activation ReadActivation(const HfSource& source, const Block& block) {
 }
 
 void CheckNoBias(const JsonObject& top, const Family& family) {
-  for (const std::string& key : Words(family.block->no_bias)) {
+  for (const std::string& key : WordsOf(family.block->no_bias)) {
     if (!top.Bool(key.c_str()).value_or(false)) continue;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: {}: a {} model has no such bias", top.where(), key, family.name));

@@ -14,6 +14,10 @@
 
 namespace ropewalk::internal {
 
+// Of layer_types, and of rope_parameters that differ by them.
+inline constexpr char kFull[] = "full_attention";
+inline constexpr char kSliding[] = "sliding_attention";
+
 // One configuration, or the text part of a multimodal one, of a known family.
 struct HfSource {
   const JsonObject& top;

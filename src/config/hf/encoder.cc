@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ropewalk/config/config.h"
+#include "src/config/block.h"
 #include "src/config/hf/config.h"
 #include "src/config/tensor_names.h"
 
@@ -13,7 +14,6 @@ namespace ropewalk::internal {
 namespace {
 
 using nlohmann::json;
-constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
 using Tensors = EncoderSpec::Tensors;
 
 // Why an encoder is not run; thrown and caught here alone.
@@ -143,7 +143,7 @@ DebertaLayerBias EncoderReader::DebertaTerms() const {
     if (types->is_string()) {
       std::string text = types->get<std::string>();
       std::replace(text.begin(), text.end(), '|', ' ');
-      words = Words(text);
+      words = WordsOf(text);
     } else if (types->is_array()) {
       for (const json& item : *types) {
         if (!item.is_string()) top_.Fail("pos_att_type", "a list of \"c2p\" and \"p2c\"");

@@ -108,7 +108,7 @@ std::vector<std::string> HfSource::NamesOf(const char* name) const {
   std::vector<std::string> names = {name};
   for (const AliasGroup& group : kAliases) {
     if (std::string_view(group.name) != name) continue;
-    for (const std::string& other : Words(group.others)) {
+    for (const std::string& other : WordsOf(group.others)) {
       // Qwen's seq_length is what it was trained at, not what it serves.
       if (other == "seq_length" && family.Has(kSeqLengthIsTrained)) continue;
       if (!group.about_positions || family.Takes(other)) names.push_back(other);

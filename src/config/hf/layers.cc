@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
 constexpr int64_t kMaxInterval = int64_t{1} << 40;
 
 bool Attends(const std::string& type) { return type.find("attention") != std::string::npos; }
@@ -24,7 +22,7 @@ std::vector<std::string> ReadTypeList(const HfSource& source, int64_t layers) {
   const json* list = source.top.Find("layer_types");
   if (list == nullptr) return types;
   std::string kinds = fmt::format("\"{}\", \"{}\"", kFull, kSliding);
-  for (const std::string& kind : Words(source.family.layer_kinds)) {
+  for (const std::string& kind : WordsOf(source.family.layer_kinds)) {
     kinds += fmt::format(", \"{}\"", kind);
   }
   const std::string expected = fmt::format("an array of {} times one of {}", layers, kinds);
@@ -74,15 +72,15 @@ int64_t ReadPattern(const HfSource& source, bool& given) {
   return given ? pattern : source.family.pattern;
 }
 
-struct Window {
+struct LayerWindow {
   int64_t tokens = 0;
   int64_t first_layer = 0;  // of those that slide by number
 };
 
-Window ReadWindow(const HfSource& source, bool some_slide, ModelConfig& c) {
+LayerWindow ReadWindow(const HfSource& source, bool some_slide, ModelConfig& c) {
   const JsonObject& top = source.top;
   const Family& family = source.family;
-  Window window;
+  LayerWindow window;
   window.tokens = top.Int("sliding_window", 0, kMaxTokens).value_or(0);
   // The defaults of Qwen 2 and 3, and of Qwen2-VL; Qwen 3's mixture of experts has no such key.
   const int64_t first = !family.Reads("max_window_layers")  ? 0
@@ -102,7 +100,7 @@ Window ReadWindow(const HfSource& source, bool some_slide, ModelConfig& c) {
 }
 
 std::vector<std::string> TypesByRule(const HfSource& source, int64_t layers, int64_t pattern,
-                                     const Window& window) {
+                                     const LayerWindow& window) {
   const Family& family = source.family;
   const bool linear = HasWord(family.layer_kinds, "linear_attention");
   std::vector<std::string> types(layers, kFull);
@@ -139,7 +137,7 @@ std::vector<std::string> ReadTypes(const HfSource& source, ModelConfig& c, int64
       source.top.value().contains("sliding_window") && !source.top.Has("sliding_window");
   const bool linear = HasWord(source.family.layer_kinds, "linear_attention");
   if (null_window && !linear) pattern = 0;  // EXAONE 4 and others: nothing slides then
-  const Window window =
+  const LayerWindow window =
       ReadWindow(source, listed || pattern > 0 || source.family.window != Family::Window::kNone, c);
   window_tokens = window.tokens;
   if (!listed) {

@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
 constexpr double kGemmaLocalBase = 10000;
 
 bool IsIndex(const std::string& key) {

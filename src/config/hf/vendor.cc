@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxFactor = 1e6;
-
 std::string Sourced(const HfSource& source, const std::string& key) {
   return source.top.where() + ": " + key;
 }

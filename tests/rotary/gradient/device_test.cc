@@ -16,7 +16,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace gradient_device_test {
 
 constexpr int64_t kFar[] = {0, 1, 255, 256, 257, 2047, 2048, 2049, 8192, 131071, 1048575};
 constexpr PairLayout kLayouts[] = {PairLayout::kHalf, PairLayout::kInterleaved};
@@ -328,5 +328,5 @@ TEST_F(GradientDeviceBadInput, LimitsWhatTravelsWithTheLaunch) {
   ExpectRefused("at most 256, got 257", change);
 }
 
-}  // namespace
+}  // namespace gradient_device_test
 }  // namespace ropewalk

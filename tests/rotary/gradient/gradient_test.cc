@@ -15,7 +15,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace gradient_gradient_test {
 
 RotarySpec SpecOf(int64_t dim, const Scaling& scaling, double base = 10000) {
   RotarySpec spec(PairLayout::kHalf);
@@ -299,5 +299,5 @@ TEST(FrequencyGradient, BadInput) {
   });
 }
 
-}  // namespace
+}  // namespace gradient_gradient_test
 }  // namespace ropewalk

@@ -10,7 +10,7 @@
 #include "src/rotary/positions/cursor.h"
 
 namespace ropewalk {
-namespace {
+namespace positions_device_test {
 
 constexpr int64_t kFar[] = {0, 1, 255, 256, 257, 4095, 4096, 4097, 16384, 131071, 1048575};
 
@@ -94,5 +94,5 @@ TEST(PositionsDevice, SearchStaysInsideAnyBoundaries) {
   }
 }
 
-}  // namespace
+}  // namespace positions_device_test
 }  // namespace ropewalk

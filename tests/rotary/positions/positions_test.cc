@@ -11,7 +11,7 @@
 #include "ropewalk/rotary/table.h"
 
 namespace ropewalk {
-namespace {
+namespace positions_positions_test {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
@@ -234,5 +234,5 @@ TEST(Positions, BadInput) {
   EXPECT_EQ(qwen.Build().tokens, 0) << "a refused call adds nothing";
 }
 
-}  // namespace
+}  // namespace positions_positions_test
 }  // namespace ropewalk

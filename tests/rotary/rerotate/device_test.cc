@@ -20,7 +20,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rerotate_device_test {
 
 constexpr int64_t kFar[] = {0,    1,    255,  256,    257,     2047,      2048,
                             2049, 8192, 9000, 131071, 1048575, 2000000000};
@@ -306,5 +306,5 @@ TEST_F(RerotateDeviceBadInput, SaysWhatIsWrong) {
   ExpectRefused("axis must be empty or name one of the axes", [](RerotateArgs&) {});
 }
 
-}  // namespace
+}  // namespace rerotate_device_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rerotate_error_test {
 
 Frequencies FrequenciesOf(int64_t rotary_dim, const Scaling& scaling = NoScaling{}) {
   RotarySpec spec(PairLayout::kHalf);
@@ -131,5 +131,5 @@ TEST(Rerotate, Q8KeysErrorAfterAThousandMoves) {
   GTEST_LOG_(INFO) << "random moves: Q8_0 " << error;
 }
 
-}  // namespace
+}  // namespace rerotate_error_test
 }  // namespace ropewalk

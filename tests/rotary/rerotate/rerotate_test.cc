@@ -20,7 +20,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rerotate_rerotate_test {
 
 constexpr int64_t kFar[] = {0,    1,    255,  256,    257,     2047,      2048,
                             2049, 8192, 9000, 131071, 1048575, 2000000000};
@@ -370,5 +370,5 @@ TEST(Rerotate, NothingToMove) {
             .q8_keys = Q8KeysView::Contiguous(nullptr, 1, 0, 1, 32)});
 }
 
-}  // namespace
+}  // namespace rerotate_rerotate_test
 }  // namespace ropewalk

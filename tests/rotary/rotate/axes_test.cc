@@ -14,7 +14,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_axes_test {
 
 template <class T>
 void CheckAxes() {
@@ -160,5 +160,5 @@ TEST(RotateAxes, ThreadsDoNotChangeBits) {
   EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), 2 * x.size()), 0);
 }
 
-}  // namespace
+}  // namespace rotate_axes_test
 }  // namespace ropewalk

@@ -9,7 +9,7 @@
 #include "ropewalk/rotary/rotate.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_bad_input_test {
 
 constexpr int64_t kTokens = 4, kHeads = 2, kDim = 8;
 
@@ -158,5 +158,5 @@ TEST_F(RotateBadInput, EmptyIsLegal) {
   EXPECT_NE(y_[kHeads * kDim], 2.0f) << "k was not rotated";
 }
 
-}  // namespace
+}  // namespace rotate_bad_input_test
 }  // namespace ropewalk

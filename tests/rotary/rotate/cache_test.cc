@@ -11,7 +11,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_cache_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -285,5 +285,5 @@ TEST(RotateCache, EmptyInputIsLegal) {
           .frequencies = &f});
 }
 
-}  // namespace
+}  // namespace rotate_cache_test
 }  // namespace ropewalk

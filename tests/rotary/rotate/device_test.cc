@@ -19,7 +19,7 @@
 #include "tests/rotary/rotate/random_call.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_device_test {
 
 using random_call::Call;
 using random_call::Element;
@@ -269,5 +269,5 @@ TEST(RotateOnDevice, Refusals) {
   EXPECT_EQ(small.q, std::vector<float>(16, 1.0f));
 }
 
-}  // namespace
+}  // namespace rotate_device_test
 }  // namespace ropewalk

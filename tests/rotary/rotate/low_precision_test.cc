@@ -11,7 +11,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_low_precision_test {
 
 template <class T>
 double Rounded(double x) {
@@ -95,5 +95,5 @@ TEST(LowPrecision, TheTableIsFloat32) {  // T14
   EXPECT_GT(ours, 1e-9);  // the sums were taken
 }
 
-}  // namespace
+}  // namespace rotate_low_precision_test
 }  // namespace ropewalk

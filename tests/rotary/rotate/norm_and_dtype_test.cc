@@ -12,7 +12,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_norm_and_dtype_test {
 
 // Every pair of types: rotated elements within one rounding of the result's type, the others
 // converted.
@@ -165,5 +165,5 @@ TEST(RotateNormAndDtype, SomeHeadsDoNotRotate) {
   }
 }
 
-}  // namespace
+}  // namespace rotate_norm_and_dtype_test
 }  // namespace ropewalk

@@ -12,7 +12,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_plan_test {
 
 internal::RotatePlan PlanOf(const RotateArgs& args) {
   return internal::PlanRotate(args, internal::CheckRotate(args));
@@ -152,5 +152,5 @@ TEST(RotatePlan, OneThresholdForThreads) {
   SetNumThreads(before);
 }
 
-}  // namespace
+}  // namespace rotate_plan_test
 }  // namespace ropewalk

@@ -16,7 +16,7 @@
 #include "tests/support/values.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_rotate_test {
 
 // One rounding of the type, and how much of it a rotated element may be off.
 template <class T>
@@ -26,7 +26,7 @@ double Tolerance() {
   return tolerances::kRotate16 * (std::is_same_v<T, Float16> ? 0x1p-11 : 0x1p-8);
 }
 
-Frequencies FrequenciesOf(int64_t rotary_dim, const Scaling& scaling = NoScaling{}) {
+Frequencies FrequenciesTrainedAt2048(int64_t rotary_dim, const Scaling& scaling = NoScaling{}) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = rotary_dim;
   spec.trained_length = 2048;
@@ -47,7 +47,7 @@ constexpr int64_t kFirst[] = {0, 254, 2046, 131070, 1048574};
 template <class T>
 void CheckAgainstReference(const Case& c, PairLayout layout, Direction direction, int64_t first) {
   const int64_t tokens = 3, heads = 2;
-  const Frequencies f = FrequenciesOf(c.rotary_dim, YarnScaling{4});
+  const Frequencies f = FrequenciesTrainedAt2048(c.rotary_dim, YarnScaling{4});
   const CosSinTable table(f, first, tokens, AnglePrecision::kExact);
   std::vector<T> x = RandomValues<T>(static_cast<std::size_t>(tokens * heads * c.head_dim), 7);
   const std::vector<T> before = x;
@@ -122,7 +122,7 @@ TEST(Rotate, MatchesTheReferenceOnEveryTarget) {
 template <class T>
 void CheckAllBitsPass(PairLayout layout) {
   const int64_t tokens = 1024, dim = 64;
-  const Frequencies f = FrequenciesOf(dim);
+  const Frequencies f = FrequenciesTrainedAt2048(dim);
   const CosSinTable table(f, 0, 1, AnglePrecision::kExact);
   const std::vector<int64_t> zeros(static_cast<std::size_t>(tokens), 0);
   std::vector<T> x;
@@ -164,7 +164,7 @@ template <class T>
 void CheckRounding(PairLayout layout) {
   const int64_t dim = 64;
   for (const double amplitude : {1.5, 1.25, 1.0078125, 1.00390625, 0.99609375, 1.1, 1e-3, 3e4}) {
-    Frequencies f = FrequenciesOf(dim);
+    Frequencies f = FrequenciesTrainedAt2048(dim);
     f.amplitude = amplitude;
     const CosSinTable table(f, 0, 1, AnglePrecision::kExact);
     std::vector<T> x;
@@ -223,7 +223,7 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
 
 // <R_m q, R_n k> depends on m - n alone, however far both are: the reason for rotary embeddings.
 TEST(Rotate, ScoresDependOnTheDistanceAlone) {
-  const Frequencies f = FrequenciesOf(64);
+  const Frequencies f = FrequenciesTrainedAt2048(64);
   const std::vector<double> q = RandomValues<double>(64, 1);
   const std::vector<double> k = RandomValues<double>(64, 2);
   const double size = std::sqrt(Dot(q, q) * Dot(k, k));
@@ -237,8 +237,8 @@ TEST(Rotate, ScoresDependOnTheDistanceAlone) {
 }
 
 TEST(Rotate, KeepsLengthsAddsUpAndComesBack) {
-  const Frequencies f = FrequenciesOf(64);
-  const Frequencies yarn = FrequenciesOf(64, YarnScaling{4});
+  const Frequencies f = FrequenciesTrainedAt2048(64);
+  const Frequencies yarn = FrequenciesTrainedAt2048(64, YarnScaling{4});
   const std::vector<double> x = RandomValues<double>(64, 3);
   for (const int64_t p : {1, 257, 131071, 1048575}) {
     const std::vector<double> y = Rotated(x, p, f);
@@ -262,7 +262,7 @@ TEST(Rotate, KeepsLengthsAddsUpAndComesBack) {
 // contiguous.
 TEST(Rotate, StridesBatchesAndTwoOperands) {
   const int64_t batch = 2, tokens = 5, heads = 3, kv = 1, dim = 16;
-  const Frequencies f = FrequenciesOf(dim);
+  const Frequencies f = FrequenciesTrainedAt2048(dim);
   const CosSinTable table(f, 0, 200, AnglePrecision::kExact);
   const int64_t width = (heads + 2 * kv) * dim + 3;
   std::vector<float> packed =
@@ -320,7 +320,7 @@ TEST(Rotate, StridesBatchesAndTwoOperands) {
 template <class T>
 void CheckOutOfPlace() {
   const Case c = {90, 74, 7};
-  const Frequencies f = FrequenciesOf(c.rotary_dim);
+  const Frequencies f = FrequenciesTrainedAt2048(c.rotary_dim);
   const CosSinTable table(f, 0, 64, AnglePrecision::kExact);
   std::vector<T> x = RandomValues<T>(static_cast<std::size_t>(4 * 3 * c.head_dim), 6);
   const std::vector<T> before = x;
@@ -350,7 +350,7 @@ TEST(Rotate, OutOfPlaceEqualsInPlaceAndCopiesTheRest) {
 // Every way of saying the same positions, and packed sequences, on enough tokens for all threads.
 TEST(Rotate, PositionsOfEveryKind) {
   const int64_t tokens = 700, dim = 64, heads = 2;
-  const Frequencies f = FrequenciesOf(dim);
+  const Frequencies f = FrequenciesTrainedAt2048(dim);
   const CosSinTable table(f, 0, 1024, AnglePrecision::kExact);
   const std::vector<float> x =
       RandomValues<float>(static_cast<std::size_t>(tokens * heads * dim), 8);
@@ -389,7 +389,7 @@ TEST(Rotate, PositionsOfEveryKind) {
 
 TEST(Rotate, ThreadsDoNotChangeBits) {
   const int64_t tokens = 300, heads = 4, dim = 64;
-  const Frequencies f = FrequenciesOf(dim);
+  const Frequencies f = FrequenciesTrainedAt2048(dim);
   const CosSinTable table(f, 0, tokens, AnglePrecision::kExact);
   const std::vector<float> x =
       RandomValues<float>(static_cast<std::size_t>(tokens * heads * dim), 9);
@@ -410,5 +410,5 @@ TEST(Rotate, ThreadsDoNotChangeBits) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-}  // namespace
+}  // namespace rotate_rotate_test
 }  // namespace ropewalk

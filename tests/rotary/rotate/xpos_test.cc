@@ -10,7 +10,7 @@
 #include "tests/support/targets.h"
 
 namespace ropewalk {
-namespace {
+namespace rotate_xpos_test {
 
 // xPos (arXiv 2212.10554): queries grow and keys shrink, so that a score decays with the distance.
 Frequencies Xpos(double centre) {
@@ -163,5 +163,5 @@ TEST(RotateXpos, LeftPaddedEqualsWithoutPads) {
   }
 }
 
-}  // namespace
+}  // namespace rotate_xpos_test
 }  // namespace ropewalk
