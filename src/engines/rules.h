@@ -1,4 +1,4 @@
-// The input of the rules in rules.cc, and helpers for the text of their findings.
+// The input of the rules in rules.cc, and functions for the text of their findings.
 #pragma once
 
 #include <cstdint>

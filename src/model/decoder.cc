@@ -94,7 +94,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const ResolvedLayer& plan = sequence.resolved_.layers[l];
     KvCache& cache = sequence.caches_[l];
-    // Behind its keys and values the last layer is needed only where somebody reads the result.
+    // Apart from its keys and values, the last layer is computed only for rows that are read.
     const int64_t rows = l + 1 < layers.size() ? tokens : wanted_rows;
 
     const auto [q, k, v] = ProjectQkv(c, layers[l], tokens, x, s.layer);

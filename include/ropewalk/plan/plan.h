@@ -46,7 +46,7 @@ struct LayerFacts {
 
   bool operator==(const LayerFacts&) const = default;
 };
-// "sliding window of 512 tokens, distances through rerope(window 256)", empty where there is none.
+// "sliding window of 512 tokens, distances mapped by rerope(window 256)", empty where there is none.
 std::string Describe(const LayerFacts& facts);
 
 struct LayerPlan : LayerFacts {
