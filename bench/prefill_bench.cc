@@ -1,10 +1,10 @@
-// Prefill of a whole model: tokens a second, and the share of this machine's GEMM rate.
+// Prefill of a whole model: tokens per second, and the share of this machine's GEMM rate.
 //
 //   prefill_bench MODEL [--tokens 512,2048] [--rounds 5] [--threads 2] [--compute float32|bf16]
 //
 // One round times a plain oneDNN GEMM of the model's own shapes (the ceiling) and the prefill with
 // the logits of every token, in turn, so that both see the same machine; in float32 and, where the
-// CPU has instructions for it, in bf16. Prints a JSON line a length and arithmetic.
+// CPU has instructions for it, in bf16. Prints a JSON line per length and arithmetic.
 #include <sys/resource.h>
 
 #include <algorithm>

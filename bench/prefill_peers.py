@@ -6,7 +6,7 @@
 Needs a virtual environment with torch (CPU), transformers and llama-cpp-python; a peer that cannot be
 imported is named and left out. transformers runs the same architecture and sizes in float32 with random
 weights (speed does not depend on their values); llama.cpp runs the file itself, all logits on.
-Prints one JSON line a length with tokens/s of each and our ratio to the faster peer.
+Prints one JSON line per length with tokens/s of each and our ratio to the faster peer.
 --smoke: 16 tokens, one round and a small model of transformers, to see that it runs.
 """
 import argparse

@@ -32,12 +32,12 @@ std::optional<WeightType> TypeOf(const std::string& name) {
   return std::nullopt;
 }
 
-// One line: equal bits, or by how much rounding moved the largest.
+// One line: whether the logits are bit-identical, or else the largest difference by rounding.
 std::string CompareLogits(const std::vector<float>& before, const std::vector<float>& after,
                           bool same_values) {
   if (before.size() == after.size() &&
       std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0) {
-    return fmt::format("the same bits before and after ({} of them)", before.size());
+    return fmt::format("{} logits are bit-identical before and after", before.size());
   }
   double largest = 0, difference = 0;
   for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
@@ -52,7 +52,7 @@ std::string CompareLogits(const std::vector<float>& before, const std::vector<fl
   }
   return fmt::format(
       "differ by at most {:.2e} of the largest, because weights were rounded to the "
-      "type asked for",
+      "requested type",
       difference / largest);
 }
 
@@ -73,15 +73,15 @@ void Report(const Options& options, const Converted& written, const PlanProof* p
     fmt::print("plan      {} at {} tokens; {}\n", proof->read, proof->length,
                proof->asked == proof->read
                    ? std::string("the same before and after")
-                   : fmt::format("before {}: GGUF holds float32, frequencies differ by at most "
-                                 "{:.1e} of themselves",
+                   : fmt::format("before {}: GGUF stores float32, the relative difference of "
+                                 "frequencies is at most {:.1e}",
                                  proof->asked, proof->largest_difference));
   }
   if (!logits.empty()) fmt::print("logits    {}\n", logits);
   for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
 }
 
-// Another format.
+// Converts to another format.
 void RunFormat(const Options& options) {
   const ModelFiles files = OpenModelFor(options, true);
   const bool to_gguf = options.output.ends_with(".gguf");
@@ -96,14 +96,13 @@ void RunFormat(const Options& options) {
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}; only models that the decoder runs are converted, because their "
-                    "logits are the proof",
+                    "logits are compared",
                     files.path, files.config.not_runnable));
   }
   if (!options.no_tokenizer && files.tokenizer == nullptr) {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("{} has no tokenizer that can be read ({}); --no-tokenizer converts the "
-                    "weights alone",
+        fmt::format("{} has no readable tokenizer ({}); --no-tokenizer converts only the weights",
                     files.path, files.tokenizer_error));
   }
   const ConvertOptions how{TypeOf(options.type), !options.no_tokenizer};
@@ -129,7 +128,7 @@ void RunFormat(const Options& options) {
   Report(options, written, &proof, logits);
 }
 
-// q and k of a folder, to be read by code that pairs elements the other way.
+// Permutes q and k of a folder for code with the other pair layout.
 void RunFolderLayout(const Options& options, PairLayout to) {
   const ModelFiles files = OpenEitherLayout(options.model, options.allow_unknown);
   SayNotHonoured(files.config);
@@ -146,7 +145,8 @@ void RunFolderLayout(const Options& options, PairLayout to) {
 
 void RunLayout(const Options& options) {
   const PairLayout to = options.layout == "half" ? PairLayout::kHalf : PairLayout::kInterleaved;
-  if (!options.type.empty()) throw UsageError("--layout moves rows and never changes --type");
+  if (!options.type.empty())
+    throw UsageError("--layout cannot be combined with --type: it only permutes rows");
   std::error_code error;
   if (fs::exists(fs::path(options.model) / "config.json", error)) {
     return RunFolderLayout(options, to);

@@ -33,7 +33,7 @@ std::optional<double> ReadPositions(const std::string& text) {
       text + "'");
 }
 
-// Digits that give the same float again, and no more.
+// The shortest decimal that reads back as the same float.
 double Shortest(float x) { return std::stod(fmt::format("{}", x)); }
 
 Json Numbers(std::span<const float> values) {
@@ -46,7 +46,7 @@ EncoderStates WhichStates(const Options& options) {
   return options.states == "mask-decoder" ? EncoderStates::kMaskDecoder : EncoderStates::kLast;
 }
 
-// A vector of the text or, where --states asks for them, one a token.
+// The vector of the text, or with --states one per token.
 Json VectorOf(const Encoder& encoder, const SentencePooling& pooling, const Options& options,
               const std::vector<int32_t>& ids) {
   const int64_t dim = encoder.config().hidden;
@@ -62,7 +62,7 @@ Json VectorOf(const Encoder& encoder, const SentencePooling& pooling, const Opti
   return {{"tokens", ids.size()}, {"states", std::move(rows)}};
 }
 
-// What the vectors are made of, and they.
+// The vectors, and how they were computed.
 Json Output(const Encoder& encoder, const SentencePooling& pooling, const Options& options,
             const std::optional<double>& alpha, Json vectors) {
   const ModelConfig& c = encoder.config();
@@ -82,21 +82,22 @@ Json Output(const Encoder& encoder, const SentencePooling& pooling, const Option
   return json;
 }
 
-// The ids of --text between those that the model was trained with.
+// The ids of --text with the special tokens that the model was trained with.
 std::vector<int32_t> FramedText(const Options& options, const ModelFiles& files) {
   if (files.config.encoder && files.config.encoder->tensors == EncoderSpec::Tensors::kXlnet) {
-    throw Error(ErrorCode::kUnsupported,
-                files.path +
-                    ": XLNet's tokenizer puts <cls> into a segment of its own, and one segment is "
-                    "computed here; give the ids of one segment with --ids");
+    throw Error(
+        ErrorCode::kUnsupported,
+        files.path +
+            ": XLNet's tokenizer puts <cls> into a segment of its own, but only one segment "
+            "is supported here; give the ids of one segment with --ids");
   }
   const Tokenizer& tokenizer = RequireTokenizer(files);
   if (tokenizer.front().empty() && tokenizer.back().empty()) {
     throw Error(ErrorCode::kUnsupported,
                 files.path +
-                    ": which special tokens stand around a text is what tokenizer.json says in "
-                    "post_processor, and here nothing does; tokenize elsewhere and give the ids "
-                    "with --ids");
+                    ": the special tokens around a text are unknown, because there is no "
+                    "post_processor in a tokenizer.json; tokenize elsewhere and give the ids with "
+                    "--ids");
   }
   std::vector<int32_t> ids = tokenizer.front();
   const std::vector<int32_t> text = tokenizer.Encode(ReadText(options.text), {options.special});
@@ -135,7 +136,8 @@ void RunEmbed(const Options& options) {
   if (beyond > 0) {
     Message(
         fmt::format("ropewalk: {} of {} texts are longer than the {} tokens at which "
-                    "sentence-transformers cuts them for this model; here none is cut",
+                    "sentence-transformers truncates them for this model; here they are not "
+                    "truncated",
                     beyond, texts.size(), pooling.trained_tokens));
   }
   fmt::print("{}\n", JsonLine(Output(*encoder, pooling, options, alpha, std::move(vectors))));

@@ -25,8 +25,8 @@ int64_t MemoryBytes(const Sweep& sweep, const ScoringEngine& engine) {
   return most;
 }
 
-// The cells that may come behind: for each length beyond the trained one, what the setting that is
-// recommended for it costs there, where no task says that already.
+// The cells that may follow: for each length beyond the trained one, the setting recommended for it
+// at the trained length, where no task measures that already.
 std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
   const SweepSpec& spec = sweep.spec;
   std::map<int64_t, SweepTask> costs;  // by length
@@ -45,7 +45,7 @@ std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
   return tasks;
 }
 
-// What the trials of --search take, and one more method at every length.
+// The cost of the trials of --search, and of a further method at every length.
 CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trials) {
   SweepTask task;
   task.plan = sweep.files.config.plan;
@@ -67,9 +67,9 @@ CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trial
 }  // namespace
 
 double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep) {
-  constexpr int64_t kFirst = 64;     // tokens: enough for matrices, few enough for any model
+  constexpr int64_t kFirst = 64;     // tokens: enough to measure matrix products of any model
   constexpr int64_t kMost = 512;     // tokens
-  constexpr double kLongEnough = 1;  // seconds: a busy machine has its say
+  constexpr double kLongEnough = 1;  // seconds, to average over other load
   constexpr int kMostRuns = 8;
   const PositionPlan& plan = sweep.files.config.plan;
   const int64_t most =
@@ -85,7 +85,7 @@ double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep) {
   int64_t tokens = std::min(kFirst, most);
   int runs = 1;
   double seconds = time(tokens);
-  if (seconds < kLongEnough) {  // that was to make what is made once
+  if (seconds < kLongEnough) {  // the first run includes one-time work
     tokens = most;
     seconds = 0;
     for (runs = 0; runs < kMostRuns && seconds < kLongEnough; ++runs) seconds += time(tokens);
@@ -133,11 +133,10 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
 std::string Text(const Estimate& estimate) {
   const auto there = std::count(estimate.finished.begin(), estimate.finished.end(), true);
   std::string text = fmt::format("{} cells", estimate.finished.size());
-  if (there > 0) text += fmt::format(" ({} of them there already)", there);
+  if (there > 0) text += fmt::format(" ({} of them already finished)", there);
   if (estimate.most_costs > 0) {
     text += fmt::format(
-        ", up to {} more at the trained length for what the recommended settings "
-        "cost there",
+        ", up to {} more to measure the cost of the recommended settings at the trained length",
         estimate.most_costs);
   }
   if (estimate.search_trials > 0) {
@@ -150,7 +149,7 @@ std::string Text(const Estimate& estimate) {
 
 namespace {
 
-// The sweep's command line with other values for some options.
+// The sweep's command line with other values of some options.
 std::string CommandWith(const Options& options, const std::map<std::string, std::string>& values) {
   std::string line = "ropewalk sweep";
   const auto add = [&](const std::string& name, const std::string& value) {
@@ -175,7 +174,7 @@ std::string CommandWith(const Options& options, const std::map<std::string, std:
   return line;
 }
 
-// The methods that matter most: none and yarn, or the first two.
+// The two most important methods: none and yarn, or the first two.
 std::vector<SweepMethod> FewMethods(const std::vector<SweepMethod>& methods) {
   std::vector<SweepMethod> few;
   for (const SweepMethod& m : methods) {
@@ -186,7 +185,7 @@ std::vector<SweepMethod> FewMethods(const std::vector<SweepMethod>& methods) {
   return few;
 }
 
-// Less of a sweep, and the options that say so.
+// A part of a sweep, and the options for it.
 struct Smaller {
   std::map<std::string, std::string> values;
   Estimate estimate;
@@ -201,11 +200,11 @@ class Shrinker {
         inputs_(inputs),
         seconds_per_flop_(estimate.seconds / estimate.flops) {}
 
-  // The first that fits into an hour, of fewer passkey trials, then fewer anchors too, then fewer
-  // methods, then fewer lengths, the longest first to go; else the quickest of them.
+  // The first that takes at most an hour: with fewer passkey trials, then also fewer anchors, then
+  // fewer methods, then without the longest lengths; else the quickest of these.
   std::optional<Smaller> LargestThatFits() const {
     const std::vector<int64_t>& lengths = whole_.spec.lengths;
-    // One length beyond the trained one stays, where there was one.
+    // Keeps one length beyond the trained one, if there was any.
     const auto beyond =
         std::upper_bound(lengths.begin(), lengths.end(), whole_.spec.trained_length);
     const size_t fewest =
@@ -266,14 +265,14 @@ class Shrinker {
 std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
                      const Estimate& estimate) {
   std::optional<Smaller> part = Shrinker(options, sweep, inputs, estimate).LargestThatFits();
-  if (!part) return "nothing of it can be left out";
-  // Rows of a smaller sweep do not go into the folder of a larger one.
+  if (!part) return "it cannot be made smaller";
+  // A smaller sweep needs a folder of its own.
   const bool fresh = std::none_of(estimate.finished.begin(), estimate.finished.end(),
                                   [](bool there) { return there; });
   if (!fresh) part->values["--output"] = options.output + "-hour";
   return fmt::format("{} about {}: {}",
-                     part->estimate.seconds <= kHour ? "what would fit into one,"
-                                                     : "no part of it fits; the quickest takes",
+                     part->estimate.seconds <= kHour ? "a smaller one takes"
+                                                     : "no smaller one fits; the quickest takes",
                      Duration(part->estimate.seconds), CommandWith(options, part->values));
 }
 
@@ -283,10 +282,10 @@ void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepIn
   if (options.yes) return;
   Message("ropewalk: that is more than an hour; " + WhatFits(options, sweep, inputs, estimate));
   const bool stdin_was_text = options.text == "-" || options.ids == "-";
-  if (!stdin_was_text && Confirm("ropewalk: start it all the same? [y/N] ")) return;
+  if (!stdin_was_text && Confirm("ropewalk: start it anyway? [y/N] ")) return;
   throw UsageError(
       fmt::format("the sweep would take about {}, which is more than an hour: nothing was started; "
-                  "--yes starts it (interrupted, it goes on from there with the same command)",
+                  "--yes starts it (after an interruption the same command continues)",
                   Duration(estimate.seconds)));
 }
 

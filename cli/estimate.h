@@ -1,4 +1,4 @@
-// What a sweep will take, said before it starts; and what of it would fit in an hour.
+// Estimates the cost of a sweep before it starts, and a smaller sweep that fits in an hour.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ropewalk::cli {
 
-// A sweep with every option settled.
+// A sweep with all options resolved.
 struct Sweep {
   ModelFiles files;
   TokenText text;
@@ -22,21 +22,21 @@ struct Sweep {
 };
 
 struct Estimate {
-  std::vector<CellCost> cells;  // of each task; 0 for those that are there already or shared
-  std::vector<bool> finished;   // there already
+  std::vector<CellCost> cells;  // of each task; 0 for finished and shared ones
+  std::vector<bool> finished;   // of each task: its row exists
   int64_t most_costs = 0;       // cells that AddCosts may add
   int64_t search_trials = 0;
-  int64_t tokens = 0, memory_bytes = 0;  // tokens of all of it, through the model
+  int64_t tokens = 0, memory_bytes = 0;  // tokens: of all cells, through the model
   double flops = 0, seconds = 0;
 };
 
-// Seconds that a floating-point operation takes here: a second or two of the text's first chunk, on
-// a large model of its first 64 tokens.
+// Measures the seconds per floating-point operation on this machine: runs the first chunk of the
+// text (for a large model its first 64 tokens) for a second or two.
 double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep);
 
-// `costs_known`: AddCosts has added to the tasks what it will. `searches` are the trials that
-// --search has yet to compute, one number for each kind; what it finds is a method more.
-// `seconds_per_flop` null: measured, where there is anything to compute.
+// `costs_known`: AddCosts has been applied to the tasks. `searches`: the number of trials that
+// each kind of --search still has to compute; each adds a method. `seconds_per_flop` null: it is
+// measured if there is anything to compute.
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<bool> finished,
                        bool costs_known, const std::vector<int64_t>& searches,
                        const double* seconds_per_flop);
@@ -44,11 +44,11 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
 // One line: time, memory, tokens.
 std::string Text(const Estimate& estimate);
 
-// Throws UsageError where the estimate is above an hour, after saying what would fit, unless the
-// options or the user at the terminal say to go on.
+// Throws UsageError if the estimate is above an hour, after a message with a smaller sweep, unless
+// the options or the user at the terminal confirm it.
 void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
                        const Estimate& estimate);
-// What would fit: "ropewalk sweep ..." with other options, or that nothing does.
+// A smaller sweep as text: "ropewalk sweep ..." with other options.
 std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
                      const Estimate& estimate);
 

@@ -1,4 +1,4 @@
-// ropewalk extend: the same model with a position setting in it.
+// ropewalk extend: writes the model with another position setting.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What was asked for.
+// The requested setting.
 struct Request {
   PositionPlan plan;
   Scaling scaling;
@@ -38,10 +38,10 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
         1.0, static_cast<double>(ParseLength(options.lengths[0])) / static_cast<double>(trained));
   }
   if (method.is_none()) return 1;
-  throw UsageError("say how far: --factor S, or --length N for N / trained");
+  throw UsageError("give --factor S, or --length N for the factor N / trained length");
 }
 
-// No configuration file has a place for a distance map or a temperature that training did not have.
+// Configuration files cannot hold a distance map or a temperature that training did not have.
 [[noreturn]] void RefuseUnwritable(const ModelFiles& files, const PositionPlan& plan,
                                    const PositionMethod& method, double factor,
                                    const std::vector<EngineChoice>& engines) {
@@ -59,11 +59,11 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
     if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.Title(), e.setting, e.note);
   }
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot say {}: it is what attention does with positions, and files "
-                          "hold frequencies{}",
+              fmt::format("{} cannot hold {}: it changes how attention uses positions, and files "
+                          "only hold frequencies{}",
                           files.config.format_name, method.Describe(factor, plan.trained_length),
                           !who.empty()      ? who
-                          : engines.empty() ? ". No engine that is known here has it"
+                          : engines.empty() ? ". No known engine has it"
                                             : ". No chosen engine has it"));
 }
 
@@ -76,9 +76,9 @@ Request Settle(const Options& options, const ModelFiles& files) {
   int64_t trained =
       options.trained.empty() ? files.config.plan.trained_length : ParseLength(options.trained);
   if (trained < 1) {
-    throw UsageError("the model does not say at which length it was trained; give --trained N");
+    throw UsageError("the trained length of the model is unknown; give --trained N");
   }
-  double factor = 1;  // of the length to serve; a few methods have none of their own
+  double factor = 1;  // served length / trained length; some methods have no factor of their own
   if (const auto* fixed = std::get_if<FixedPlan>(&methods[0])) {
     request.plan = fixed->plan;
     request.scaling = OnlyRotation(request.plan).scaling;
@@ -109,7 +109,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
   return request;
 }
 
-// What was written is not what was asked for: why, and what to do instead.
+// The error where the written setting differs from the requested one: why, and what to do.
 [[noreturn]] void RefuseScaling(const std::string& format, const Request& request,
                                 const Error& error) {
   const std::string method = Describe(request.scaling);
@@ -120,17 +120,16 @@ Request Settle(const Options& options, const ModelFiles& files) {
     const auto fixed = nlohmann::ordered_json::parse(
         HuggingFaceSetting(ConfigSchema::kRopeParameters, request.scaling, one));
     why = fmt::format(
-        "it follows the length of each text, and --method dynamic is the one such method that "
-        "there is a type for. Give what it comes to at {} tokens, for shorter texts as well: "
-        "--length "
-        "{} --rope-scaling '{}'",
+        "it depends on the length of each text, and of such methods only --method dynamic has a "
+        "type. Use its setting at {} tokens, for shorter texts too: --length {} --rope-scaling "
+        "'{}'",
         request.target.target_length, request.target.target_length,
         fixed.at("rope_parameters").dump());
   } else if (std::holds_alternative<HopeScaling>(request.scaling)) {
     why =
-        "it gives pairs the frequency zero, and there is no type for that. A GGUF file of the "
-        "architecture "
-        "llama can hold it: ropewalk convert MODEL -o MODEL.gguf, then extend that file";
+        "it has pairs with frequency 0, and there is no type for that. A GGUF file of the "
+        "architecture llama can hold it: ropewalk convert MODEL -o MODEL.gguf, then extend that "
+        "file";
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold {}: {}", format, method, why));
 }
@@ -144,7 +143,7 @@ void Print(const Options& options, const Request& request, const Converted& writ
     }
     s.expressible = true;
     s.setting = fmt::format("-c {}", request.target.target_length);
-    s.note = "The file that was written says it, which no flag can.";
+    s.note = "The setting is in the written file; there is no flag for it.";
   }
   const bool rounded = proof.asked != proof.read;
   if (options.json) {
@@ -164,12 +163,12 @@ void Print(const Options& options, const Request& request, const Converted& writ
   fmt::print("scaling   {}, trained at {}, for {} tokens\n", Describe(request.scaling),
              request.target.trained_length, request.target.target_length);
   fmt::print("plan      {} at {} tokens; {}\n", proof.read, proof.length,
-             rounded ? fmt::format("asked for was {}: GGUF holds float32, frequencies differ by at "
-                                   "most {:.1e} of themselves",
+             rounded ? fmt::format("requested was {}: GGUF stores float32, the relative difference "
+                                   "of frequencies is at most {:.1e}",
                                    proof.asked, proof.largest_difference)
-                     : std::string("read back, the same as asked for"));
+                     : std::string("read back, equal to the requested one"));
   for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
-  fmt::print("\nThe same by hand, for engines that take it as flags or keys:\n");
+  fmt::print("\nThe same setting as flags or keys of engines:\n");
   for (const EngineSetting& s : settings) {
     fmt::print("\n{}\n", s.Title());
     if (!s.setting.empty()) fmt::print("{}\n", s.setting);

@@ -1,4 +1,4 @@
-// ropewalk generate: greedy, streamed; a sanity check that the model is read right.
+// ropewalk generate: greedy and streamed; checks that the model is read correctly.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void RunGenerate(const Options& options) {
   std::vector<int32_t> ids = tokenizer.Encode(prompt, {options.special});
   if (bos) ids.insert(ids.begin(), *tokenizer.bos_id());
   if (ids.empty()) {
-    throw UsageError("the prompt is empty and the model begins with no BOS; give --prompt TEXT");
+    throw UsageError("the prompt is empty and has no BOS token; give --prompt TEXT");
   }
   const SweepSpec spec = SpecOf(options, files);
   const int64_t final_length = static_cast<int64_t>(ids.size()) + options.max_tokens;

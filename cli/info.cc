@@ -1,4 +1,4 @@
-// ropewalk info: what this program is, for bug reports.
+// ropewalk info: version and environment, for bug reports.
 #include <dnnl.h>
 #include <fmt/format.h>
 #include <hwy/targets.h>

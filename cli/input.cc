@@ -48,7 +48,7 @@ ComputeType ComputeOf(const Options& options) {
   if (bf16 && FindBf16Unit() == Bf16Unit::kEmulated) {
     Message(
         "ropewalk: --compute bf16: this CPU has no bf16 instructions (avx512_bf16, amx_bf16); they "
-        "are emulated, which is right but slower than float32");
+        "are emulated, which is correct but slower than float32");
   }
   return bf16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
 }
@@ -153,8 +153,8 @@ bool WantsBos(const Options& options, const ModelFiles& files) {
 
 namespace {
 
-// "self-extend:window=512,group=8" comes as two, since commas separate methods as well as settings:
-// what begins with key= belongs to the one before it.
+// "self-extend:window=512,group=8" arrives in two pieces, because commas separate methods and
+// settings: a piece that begins with key= belongs to the one before it.
 std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
   std::vector<std::string> methods;
   for (const std::string& piece : given) {
@@ -168,8 +168,8 @@ std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
   return methods;
 }
 
-// "yarn(factor 4, beta_fast 16)": which of several dictionaries it is, by what it says in words and
-// numbers. Lists are left out, and the trained length, which is the same for all.
+// A name of a dictionary from its strings and numbers, "yarn(factor 4, beta_fast 16)", to tell
+// several apart. Lists are left out, and the trained length, which is equal in all.
 std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
   std::string type = "default", rest;
   for (const auto& [key, value] : dictionary.items()) {
@@ -290,16 +290,14 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
     factor = std::max(1.0, static_cast<double>(length) / static_cast<double>(spec.trained_length));
     const auto* named = std::get_if<PositionMethod>(&methods[0]);
     if (factor == 1 && named != nullptr && named->uses_factor()) {
-      Message(
-          fmt::format("ropewalk: {} with factor 1 is no scaling, and {} tokens are within the "
-                      "trained {}; give --factor F to see what it costs here",
-                      named->name(), length, spec.trained_length));
+      Message(fmt::format(
+          "ropewalk: {} has factor 1, which is no scaling, because {} tokens are within "
+          "the trained {}; give --factor F to measure its cost here",
+          named->name(), length, spec.trained_length));
     }
   } else if (const auto* named = std::get_if<PositionMethod>(&methods[0]);
              named != nullptr && !named->is_none()) {
-    throw UsageError(
-        "the model does not say at which length it was trained; give --trained N or "
-        "--factors F");
+    throw UsageError("the trained length of the model is unknown; give --trained N or --factors F");
   }
   return MakeTask(methods[0], factor, length, spec.trained_length, files.config.plan);
 }

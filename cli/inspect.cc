@@ -1,4 +1,4 @@
-// ropewalk inspect: what a model is and what it does with positions, without running it.
+// ropewalk inspect: a model and its position encoding, without running it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,10 +30,10 @@ std::string WeightTypes(const ModelFiles& files) {
   return text;
 }
 
-// What a reader would not expect of a plain LLaMA.
+// Properties that differ from a plain LLaMA.
 std::vector<std::string> Unusual(const ModelFiles& files) {
   const ModelConfig& config = files.config;
-  std::vector<std::string> list;  // the plan's own notes are printed with it
+  std::vector<std::string> list;  // without the plan's notes, which are printed with the plan
   int64_t no_position = 0, windows = 0, partial = 0, scaled = 0, biased = 0;
   for (const LayerPlan& layer : config.plan.layers) {
     windows += layer.window_tokens > 0 ? 1 : 0;
@@ -45,7 +45,7 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
     scaled += std::holds_alternative<NoScaling>(layer.rotation->scaling) ? 0 : 1;
   }
   if (!config.not_runnable.empty()) {
-    list.push_back("its positions are read, but the decoder here does not run it: " +
+    list.push_back("its positions are read, but ropewalk's decoder does not run it: " +
                    config.not_runnable);
   }
   if (scaled > 0) {
@@ -56,15 +56,15 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
   }
   if (config.plan.learned) {
     list.push_back(fmt::format(
-        "no layer rotates: positions are {} learned vectors, so that no text is longer and no "
-        "method of scaling applies",
+        "no layer rotates: positions are {} learned vectors, so no text can be longer and no "
+        "scaling method applies",
         config.plan.learned->positions));
     no_position = 0;
   }
   if (biased > 0 && !config.plan.learned) {
     list.push_back(fmt::format(
-        "{} layers have a bias on the scores in the place of a rotation: text of any length can be "
-        "read, and no method of scaling applies to them",
+        "{} layers have a score bias instead of a rotation: text of any length can be read, and no "
+        "scaling method applies to them",
         biased));
   }
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
@@ -72,19 +72,18 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
   if (partial > 0) list.push_back(fmt::format("{} layers rotate only part of a head", partial));
   if (config.plan.trained_length <= 0) {
     list.push_back(
-        "does not say at which length it was trained: a sweep recommends with --trained N");
+        "the trained length is unknown: give --trained N to get recommendations of a sweep");
   }
   if (files.tokenizer == nullptr) {
     list.push_back("no tokenizer (" + files.tokenizer_error +
                    "): give token ids with --ids; passkey is left out");
   } else if (!files.tokenizer->adds_bos()) {
-    list.push_back(files.tokenizer->bos_id() ? "adds no BOS by itself, though it has one"
-                                             : "has no BOS");
+    list.push_back(files.tokenizer->bos_id() ? "has a BOS token but does not add it by default"
+                                             : "has no BOS token");
   }
   list.insert(list.end(), config.not_honoured.begin(), config.not_honoured.end());
   if (!config.unknown_keys.empty()) {
-    list.push_back(
-        fmt::format("keys that nobody here knows: {}", fmt::join(config.unknown_keys, ", ")));
+    list.push_back(fmt::format("unknown keys: {}", fmt::join(config.unknown_keys, ", ")));
   }
   return list;
 }
@@ -135,13 +134,13 @@ std::string ModelText(const ModelFiles& files, const std::string& hash) {
   text += fmt::format("format         {}, architecture {}\n", c.format_name, c.architecture);
   std::vector<std::string> sizes = {fmt::format("{} layers", c.layers)};
   const auto add = [&](int64_t size, const std::string& words) {
-    if (size > 0) sizes.push_back(words);  // sizes that nobody needs may not have been read
+    if (size > 0) sizes.push_back(words);  // sizes that are not needed may not have been read
   };
   add(c.hidden, fmt::format("width {}", c.hidden));
   add(c.heads, fmt::format("{} query and {} key heads of {}", c.heads, c.kv_heads, c.head_dim));
   add(c.feed_forward, fmt::format("feed-forward {}", c.feed_forward));
   add(c.vocab, fmt::format("vocabulary {}", c.vocab));
-  // Families tie it by default or not; read for those that run.
+  // The default depends on the family; it is read for models that run.
   if (c.not_runnable.empty()) {
     sizes.emplace_back(c.tied_head ? "head tied to the embedding" : "head of its own");
   }

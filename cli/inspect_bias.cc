@@ -1,4 +1,4 @@
-// A bias on the scores: how far each head sees.
+// The score bias of a model: how fast each head's weights fall with distance.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Json AlibiJson(const InspectBias& b, const AlibiBias& alibi) {
           {"bfloat16_error", b.bfloat16_error ? Json(*b.bfloat16_error) : Json(nullptr)}};
 }
 
-// What a configuration says: the learned numbers are the model's.
+// What a configuration has; learned values are in the model's tensors.
 struct MethodJson {
   const InspectBias& b;
   Json operator()(const AlibiBias& alibi) const { return AlibiJson(b, alibi); }
@@ -110,14 +110,14 @@ InspectBias BiasOf(const InspectPage& page, std::size_t index) {
 }
 
 std::string BiasText(const InspectPage& page, const InspectBias& b) {
-  if (b.slopes.empty()) return "";  // the plan's line says what a configuration knows of it
+  if (b.slopes.empty()) return "";  // the plan has a line for it
   const std::size_t heads = b.slopes.size();
   std::string out = fmt::format(
-      "\nBias of {}: a score loses slope x distance\n"
+      "\nBias of {}: slope x distance is subtracted from a score\n"
       "  {:>4}  {:>12}  {:>16}  {:>16}  {:>16}\n"
       "  {:>4}  {:>12}  {:>16}  {:>16}  {:>16}\n",
-      b.layers, "head", "slope", "weight halves", "sight ends after", "a score loses", "",
-      "per token", "every, tokens", "tokens", fmt::format("at {}", page.length - 1));
+      b.layers, "head", "slope", "weight halves", "weight is 2^-24", "subtracted", "", "per token",
+      "every, tokens", "after, tokens", fmt::format("at {}", page.length - 1));
   std::size_t widest = 0;
   for (std::size_t h = 0; h < heads; ++h) {
     if (b.slopes[h] < b.slopes[widest]) widest = h;
@@ -128,16 +128,18 @@ std::string BiasText(const InspectPage& page, const InspectBias& b) {
   }
   if (heads > 16) out += "  every 8th head; --json has all\n";
   out += fmt::format(
-      "  sight ends where a key weighs 2^-24 of an equal one here: float32 has nothing left of it\n"
-      "  beyond the trained length: a distance costs the same wherever it lies, so no position is\n"
-      "  out of range and nothing is to be scaled; but heads see no further than their slopes let\n"
-      "  them (head {}: {:.0f} tokens), so text beyond that is read and not used\n",
+      "  weights are relative to an equal key at distance 0; below 2^-24 float32 rounds them away\n"
+      "  beyond the trained length: the bias depends on the distance alone, so no position is out "
+      "of\n"
+      "  range and no scaling applies; but a head attends no further than its slope permits (at "
+      "most\n"
+      "  {1:.0f} tokens, head {0}), so text further back has no effect\n",
       widest, b.SightEnds(widest));
   if (b.bfloat16_error) {
     out += fmt::format(
-        "  transformers computes slope x position in bfloat16: at {} tokens up to {:.3g} away "
-        "from\n"
-        "  this line in a score; float32 angles reproduce it\n",
+        "  transformers computes slope x position in bfloat16: at {} tokens scores differ by up to "
+        "{:.3g};\n"
+        "  --angles float32 reproduces it\n",
         page.length, *b.bfloat16_error);
   }
   return out;

@@ -1,4 +1,4 @@
-// What two models' positions differ in: lengths, layers, frequencies, amplitudes.
+// Differences between the positions of two models: lengths, layers, frequencies, attention factors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What one layer does, apart from its frequencies, in words.
+// The setting of one layer as text, apart from its frequencies.
 std::string Words(const InspectPage& page, std::size_t layer) {
   const ResolvedLayer& l = page.resolved.layers[layer];
   std::string text = l.recurrent ? "recurrent, no positions" : "no rotation";
@@ -39,13 +39,13 @@ const Frequencies* FrequenciesOf(const InspectPage& page, std::size_t layer) {
 
 // How the frequencies of one layer differ, or nothing.
 std::optional<Json> FrequencyDiff(const Frequencies& a, const Frequencies& b, int64_t position) {
-  if (a.inv_freq.size() != b.inv_freq.size()) return std::nullopt;  // the words say it
+  if (a.inv_freq.size() != b.inv_freq.size()) return std::nullopt;  // Words shows it
   double angle = 0, ratio = 1;
   std::size_t angle_pair = 0, ratio_pair = 0;
   int64_t different = 0;
   for (std::size_t i = 0; i < a.inv_freq.size(); ++i) {
     const double x = a.inv_freq[i].hi, y = b.inv_freq[i].hi;
-    // Divisors in float32, as files store them, are no difference.
+    // Rounding of divisors to float32 in files is not a difference.
     if (x == y || std::abs(x - y) <= 1e-6 * std::max(x, y)) continue;
     ++different;
     const double rad = std::abs(x - y) * static_cast<double>(position);
@@ -136,18 +136,19 @@ std::string DiffText(const Json& d) {
       const Json& f = same["frequencies"];
       if (f["different_pairs"] > 0) {
         out += fmt::format(
-            "    {} pairs turn at another speed: pair {} {:.6g} times as fast in B, pair {} is "
-            "{:.4g} rad off at position {}\n",
+            "    {} pairs differ in frequency: pair {} has {:.6g} times the frequency in B, pair "
+            "{} "
+            "differs by {:.4g} rad at position {}\n",
             f["different_pairs"].get<int64_t>(), f["ratio_pair"].get<int64_t>(),
             f["frequency_ratio"].get<double>(), f["angle_pair"].get<int64_t>(),
             f["angle_rad"].get<double>(), d["position"].get<int64_t>());
       }
       for (const auto& [key, title] :
-           {std::pair{"amplitude", "cos and sin times"}, {"softmax_multiplier", "scores times"}}) {
+           {std::pair{"amplitude", "attention factor"}, {"softmax_multiplier", "scores times"}}) {
         const double a = f[key][0], b = f[key][1];
         if (a != b) out += fmt::format("    {} {:.10g} against {:.10g}\n", title, a, b);
       }
-      if (!f["same_axes"].get<bool>()) out += "    pairs follow other axes\n";
+      if (!f["same_axes"].get<bool>()) out += "    pairs have other position axes\n";
     }
     first = last + 1;
   }

@@ -122,7 +122,6 @@ Json PageJson(const InspectPage& page) {
   }
   for (const Finding& f : page.findings) {
     warnings.push_back({{"id", f.id},
-                        {"trap", f.trap},
                         {"engine", f.engine},
                         {"versions", f.versions},
                         {"text", f.text},

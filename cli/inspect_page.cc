@@ -24,7 +24,7 @@ std::string LayersOf(const ResolvedPlan& plan, int rotation) {
 PositionPlan PlanOf(const Options& options, const PositionPlan& shipped) {
   PositionPlan plan = shipped;
   if (options.rope_scaling.size() > 1) {
-    throw UsageError("inspect looks at one setting: give --rope-scaling once");
+    throw UsageError("inspect takes one setting: give --rope-scaling once");
   }
   if (!options.rope_scaling.empty()) {
     plan = ParseRopeDictionary(options.rope_scaling[0], "--rope-scaling", shipped,
@@ -63,7 +63,7 @@ InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool boun
   out.critical = Critical(out.trained, trained);
   out.longest_trained = LongestContext(out.trained);
   out.longest = LongestContext(out.rotation.frequencies);
-  // The bound is about one ladder of plain frequencies.
+  // The bound holds for the plain frequencies of one axis.
   if (bounds && spec.axes.sections.empty() &&
       !std::holds_alternative<ProportionalScaling>(spec.scaling)) {
     out.bounds = BaseBounds(spec.rotary_dim, std::min(page.length, kMostBounds));
@@ -75,8 +75,8 @@ InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool boun
   return out;
 }
 
-// Scores of the last token by distance, as its first rotation and the distance map of that layer
-// have them. NaN where the map drops a key.
+// Expected scores of the last token by distance, with the first rotation and the distance map of
+// its layer. NaN where the map masks a key.
 std::vector<DecayPoint> DecayOf(const ResolvedPlan& plan) {
   const Frequencies& frequencies = plan.rotations[0].frequencies;
   const int64_t query = plan.length - 1;
@@ -103,8 +103,8 @@ std::vector<DecayPoint> DecayOf(const ResolvedPlan& plan) {
   return points;
 }
 
-// The methods of --methods at the factors of --factors; without either none and what the file says,
-// and where the length passes the trained one the usual methods at the ratio of the two.
+// The methods of --methods at the factors of --factors. By default "none" and the model as shipped,
+// and for lengths beyond the trained one the usual methods at the ratio of the two.
 std::vector<InspectDecay> DecayLines(const Options& options, const InspectPage& page) {
   std::vector<InspectDecay> lines;
   const auto add = [&](const std::string& method, double factor, const PositionPlan& plan) {
@@ -151,11 +151,10 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   page.choices = EnginesOf(options.engines);
   page.plan = PlanOf(options, plan);
   page.trained_length = page.plan.trained_length;
-  if (options.lengths.size() > 1)
-    throw UsageError("inspect looks at one length: give --length once");
-  // Where a model serves more than it was trained at, its scaling shows only beyond.
+  if (options.lengths.size() > 1) throw UsageError("inspect takes one length: give --length once");
+  // The configured length where it is larger: some scalings apply only beyond the trained length.
   page.length = std::max(page.plan.trained_length, page.plan.configured_length);
-  if (page.length <= 0) page.length = 4096;  // the model names none: as good as any
+  if (page.length <= 0) page.length = 4096;  // the model does not state one
   if (!options.lengths.empty()) page.length = ParseLength(options.lengths[0]);
   page.resolved = Resolve(page.plan, page.length);
   for (std::size_t i = 0; i < page.resolved.rotations.size(); ++i) {

@@ -1,5 +1,4 @@
-// What `ropewalk inspect` knows about a model's positions, computed once and then printed as text,
-// JSON or a page.
+// The data of `ropewalk inspect`, computed once and printed as text, JSON or a page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +18,7 @@ namespace ropewalk::cli {
 struct InspectRotation {
   std::string layers;  // "layers 0-31", "layers 1, 3, 5, ... 23"
   ResolvedRotation rotation;
-  int64_t reach = 0;                   // tokens that its layers look back: the length, or a window
+  int64_t reach = 0;                   // distances that its layers see: the length, or a window
   Frequencies trained = {};            // without the extension
   std::vector<PairInfo> pairs = {};    // [pairs]
   CriticalDimension critical = {};     // of the trained frequencies within the trained length
@@ -34,13 +33,12 @@ struct InspectRotation {
 struct InspectBias {
   std::string layers;
   LayerBias bias;
-  std::vector<float> slopes = {};  // ALiBi: [heads], a token, as scores get them
-  // With slopes in bfloat16: how far transformers' products are from the straight line at most, in
-  // a score of the last token.
+  std::vector<float> slopes = {};  // ALiBi: [heads], per token, including AlibiBias::scale
+  // With slopes in bfloat16: the largest error of transformers' bias in a score of the last token.
   std::optional<double> bfloat16_error = {};
 
   double HalvesEvery(std::size_t head) const;  // tokens
-  // Tokens back at which a key weighs 2^-24 of an equal one here: float32's last bit.
+  // The distance at which a key has 2^-24 (float32's last bit) of the weight at distance 0.
   double SightEnds(std::size_t head) const;
 };
 
@@ -55,19 +53,19 @@ struct InspectPage {
   std::string name;
   PositionPlan plan;
   ResolvedPlan resolved;
-  int64_t trained_length = 0;  // tokens; 0 where nobody says
+  int64_t trained_length = 0;  // tokens; 0: unknown
   int64_t length = 0;
   std::vector<InspectRotation> rotations;
   std::vector<InspectBias> biases;
   std::vector<InspectDecay> decay;    // of the first rotation
   std::vector<EngineChoice> choices;  // --engine: whose views and findings are shown
   std::vector<Finding> findings;
-  bool whole_file = true;           // false: the file has keys that no code of its family reads
+  bool whole_file = true;           // false: the file has keys that its family's code ignores
   std::optional<FrequencyUse> use;  // with --text or --ids
 };
 
 // --length, --trained, --rope-scaling, --dialect, --methods and --factors applied to the model's
-// plan. `bounds`: also search the bounds on the base, which takes up to seconds.
+// plan. `bounds`: also search the bounds of the base, which takes up to seconds.
 InspectPage MakePage(const Options& options, const std::string& name, const PositionPlan& plan,
                      bool bounds = true);
 inline constexpr int64_t kMostBounds = int64_t{1} << 18;  // contexts beyond take seconds
@@ -85,7 +83,7 @@ nlohmann::ordered_json BiasJson(const InspectPage& page, std::size_t index);
 nlohmann::ordered_json PageJson(const InspectPage& page);
 // inspect_html.cc: `model` is what --json prints.
 std::string PageHtml(const InspectPage& page, const nlohmann::ordered_json& model);
-// inspect_diff.cc: what two models' positions differ in.
+// inspect_diff.cc: differences between the positions of two models.
 nlohmann::ordered_json DiffJson(const InspectPage& a, const InspectPage& b);
 std::string DiffText(const nlohmann::ordered_json& diff);
 

@@ -20,12 +20,12 @@ std::string Percent(double share) {
   if (share == 0) return "-";
   return share < 0.001 ? "< 0.1 %" : fmt::format("{:.1f} %", 100 * share);
 }
-std::string Turns(double turns) {
-  return turns >= 100 ? fmt::format("{:.0f}", turns) : fmt::format("{:.3f}", turns);
+std::string Rotations(double count) {
+  return count >= 100 ? fmt::format("{:.0f}", count) : fmt::format("{:.3f}", count);
 }
 
-// Which rows of the table of pairs a reader needs: the ends, those around the critical pair, and a
-// few between. All of them where there are few.
+// The rows of the table of pairs to show: all of up to 16, else the ends, every eighth and those
+// around the critical pair.
 std::vector<std::size_t> RowsToShow(const InspectRotation& r) {
   const std::size_t n = r.pairs.size();
   std::vector<std::size_t> rows;
@@ -42,20 +42,21 @@ void AddPairs(const InspectPage& page, const InspectRotation& r, std::string& ou
   const std::string trained = page.trained_length > 0 ? std::to_string(page.trained_length) : "?";
   out += fmt::format("\nPairs of {}\n", r.layers);
   if (r.reach < page.length) {
-    out += fmt::format("  these layers see {} tokens back, so no distance is longer\n", r.reach);
+    out += fmt::format("  these layers attend to the last {} tokens; no distance is larger\n",
+                       r.reach);
   }
   out += fmt::format("  {:>4}  {:>13}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}{}\n", "pair",
-                     "frequency", "turns once", "turns within", "turns within", "not seen",
-                     "slower than", axes ? "  axis" : "");
+                     "frequency", "wavelength", "rotations in", "rotations in", "new angles",
+                     "slowed by", axes ? "  axis" : "");
   out += fmt::format("  {:>4}  {:>13}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}\n", "", "rad / token",
-                     "in tokens", trained, r.reach, "(angles)", "in training");
+                     "tokens", trained, r.reach, "", "");
   for (const std::size_t i : RowsToShow(r)) {
     const PairInfo& p = r.pairs[i];
     const double slower = p.frequency > 0 ? r.trained.inv_freq[i].hi / p.frequency : std::nan("");
     out += fmt::format("  {:>4}  {:>13.6e}  {:>10}  {:>13}  {:>13}  {:>10}  {:>11}", i, p.frequency,
                        Tokens(p.wavelength_tokens),
-                       page.trained_length > 0 ? Turns(p.trained_rotations) : "?",
-                       Turns(p.target_rotations), Percent(p.unseen_share),
+                       page.trained_length > 0 ? Rotations(p.trained_rotations) : "?",
+                       Rotations(p.target_rotations), Percent(p.unseen_share),
                        std::abs(slower - 1) < 1e-9 ? "-" : fmt::format("{:.3f}x", slower));
     if (axes) out += fmt::format("  {:>4}", p.axis);
     out += '\n';
@@ -65,11 +66,13 @@ void AddPairs(const InspectPage& page, const InspectRotation& r, std::string& ou
   if (page.trained_length <= 0) return;
   const auto pairs = static_cast<int64_t>(r.pairs.size());
   if (r.critical.incomplete_pairs == 0) {
-    out += fmt::format("  every pair completed a turn in {} tokens of training\n", trained);
+    out +=
+        fmt::format("  every pair makes a full rotation within the trained {} tokens\n", trained);
   } else {
     out += fmt::format(
-        "  critical dimension {} of {}: pairs {} to {} ({} of {}) never completed a turn in the {} "
-        "tokens of training\n",
+        "  critical dimension {} of {}: pairs {} to {} ({} of {}) make less than one rotation "
+        "within "
+        "the trained {} tokens\n",
         r.critical.dimension, 2 * pairs, r.critical.first_pair, pairs - 1,
         r.critical.incomplete_pairs, pairs, trained);
   }
@@ -78,11 +81,11 @@ void AddPairs(const InspectPage& page, const InspectRotation& r, std::string& ou
   double mean = 0;
   for (const PairInfo& p : r.pairs) mean += p.unseen_share / static_cast<double>(pairs);
   out += strange == 0
-             ? fmt::format("  at {} tokens no pair meets an angle that training did not show\n",
+             ? fmt::format("  at {} tokens no pair has angles that were not seen in training\n",
                            r.reach)
              : fmt::format(
-                   "  at {} tokens {} pairs meet angles that training never showed, {} of "
-                   "all (distance, pair) combinations\n",
+                   "  at {} tokens {} pairs have angles that were not seen in training: {} of all "
+                   "(distance, pair) combinations\n",
                    r.reach, strange, Percent(mean));
 }
 
@@ -93,7 +96,7 @@ std::string Context(int64_t tokens) {
 void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out) {
   const RotarySpec& spec = r.rotation.spec;
   out +=
-      "\nBase (a similar key should outscore a random one: sum of cos(m f) >= 0, arXiv "
+      "\nBase (it supports a context if sum of cos(m f) >= 0 at every distance m, arXiv "
       "2405.14591)\n";
   out += fmt::format("  base {} supports {} tokens", spec.base, Context(r.longest_trained));
   if (r.longest != r.longest_trained) {
@@ -101,17 +104,17 @@ void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out
   }
   out += '\n';
   std::string line;
-  bool larger_holds_less = false;
+  bool larger_supports_less = false;
   for (const BaseBound& b : r.bounds) {
     const bool wanted = b.context == page.trained_length || &b == &r.bounds.back();
     if (!wanted) continue;
     line += fmt::format("{}{} supports {} tokens", line.empty() ? "  smallest base found: " : "; ",
                         b.rounded, b.context);
-    larger_holds_less |= spec.base > b.base && r.longest_trained < b.context;
+    larger_supports_less |= spec.base > b.base && r.longest_trained < b.context;
   }
   if (!line.empty()) out += line + '\n';
-  if (larger_holds_less) {
-    out += "  (bases above the smallest may still fail, as this one does)\n";
+  if (larger_supports_less) {
+    out += "  (not every larger base supports the context; this one does not)\n";
   }
   if (page.length > kMostBounds && !r.bounds.empty()) {
     out += fmt::format("  (bounds are searched up to {} tokens)\n", kMostBounds);
@@ -119,7 +122,7 @@ void AddBase(const InspectPage& page, const InspectRotation& r, std::string& out
 }
 
 void AddFloat32(const InspectRotation& r, std::string& out) {
-  out += "\nFloat32 angles (largest error over pairs, radians; exact is the default here)\n";
+  out += "\nFloat32 angles (largest error over pairs, radians; ropewalk's are exact by default)\n";
   out += fmt::format("  {:>9}  {:>14}  {:>14}  {:>14}\n", "position", "Hugging Face",
                      "llama.cpp CPU", "llama.cpp CUDA");
   for (const Float32Error& e : r.float32) {
@@ -132,7 +135,7 @@ void AddFloat32(const InspectRotation& r, std::string& out) {
 }
 
 void AddDecay(const InspectPage& page, std::string& out) {
-  out += "\nExpected score against distance (1 at distance 0; mean of cos(m f) over pairs)\n";
+  out += "\nExpected score at distance m, relative to distance 0 (mean of cos(m f) over pairs)\n";
   out += fmt::format("  {:>9}", "distance");
   std::vector<std::size_t> widths;
   for (const InspectDecay& d : page.decay) {
@@ -150,19 +153,19 @@ void AddDecay(const InspectPage& page, std::string& out) {
     out += fmt::format("  {:>9}", m);
     for (std::size_t line = 0; line < page.decay.size(); ++line) {
       const double expected = page.decay[line].points[i].expected;
-      const std::string text = std::isnan(expected) ? "not seen" : fmt::format("{:.4f}", expected);
+      const std::string text = std::isnan(expected) ? "masked" : fmt::format("{:.4f}", expected);
       out += fmt::format("  {:>{}}", text, widths[line]);
     }
     out += fmt::format("  {:>12.2f}\n", first[i].bound);
   }
-  out += "  bound: RoFormer's, as shipped: mean |S_j| over pairs\n";
+  out += "  bound: of RoFormer (mean |S_j| over pairs), for the model as shipped\n";
 }
 
 std::string EngineLine(const EngineView& v, int64_t position, bool whole_file) {
-  if (!v.expressible) return "cannot express it: " + v.reason;
+  if (!v.expressible) return "does not have it: " + v.reason;
   if (v.Same()) {
-    const std::string same = whole_file ? "does what the file means"
-                                        : "does what is said above, without the keys under Unusual";
+    const std::string same = whole_file ? "computes what the file specifies"
+                                        : "computes the above, without the keys under Unusual";
     return v.angle_rad < 1e-9
                ? same
                : fmt::format("{}, up to rounding in float32 ({:.1e} rad at position {})", same,
@@ -172,18 +175,18 @@ std::string EngineLine(const EngineView& v, int64_t position, bool whole_file) {
   const auto add = [&](const std::string& text) { line += (line.empty() ? "" : "; ") + text; };
   if (v.frequency_ratio != 1) {
     add(
-        fmt::format("angles differ: pair {} turns {:.4g} times as fast, pair {} is {:.3g} rad off "
-                    "at position {}",
+        fmt::format("angles differ: pair {} has {:.4g} times the frequency, pair {} is off by "
+                    "{:.3g} rad at position {}",
                     v.ratio_pair, v.frequency_ratio, v.angle_pair, v.angle_rad, position));
   }
   if (std::abs(v.amplitude_ratio - 1) > 1e-9) {
-    add(fmt::format("cos and sin times {:.8g} instead of {:.8g}, scores times {:.4g}", v.amplitude,
+    add(fmt::format("attention factor {:.8g} instead of {:.8g}, scores times {:.4g}", v.amplitude,
                     v.amplitude / v.amplitude_ratio, v.amplitude_ratio * v.amplitude_ratio));
   }
   if (std::abs(v.softmax_ratio - 1) > 1e-9) {
     add(fmt::format("softmax scale times {:.4g}", v.softmax_ratio));
   }
-  if (v.axis_pairs > 0) add(fmt::format("{} pairs follow another axis", v.axis_pairs));
+  if (v.axis_pairs > 0) add(fmt::format("{} pairs have another position axis", v.axis_pairs));
   return line;
 }
 
@@ -200,7 +203,7 @@ std::string EngineTitle(Dialect d) {
   }
 }
 
-// `text` at 100 columns, its first line and the others behind `indent` columns.
+// Wraps `text` at 100 columns; all lines begin `indent` columns in.
 std::string Wrapped(const std::string& text, std::size_t indent) {
   std::string out, line;
   for (std::size_t at = 0; at < text.size();) {
@@ -218,7 +221,7 @@ std::string Wrapped(const std::string& text, std::size_t indent) {
 
 void AddEngines(const InspectPage& page, const InspectRotation& r, std::string& out) {
   if (r.engines.empty()) return;
-  out += fmt::format("\nWhat engines do with it (at {} tokens)\n", page.length);
+  out += fmt::format("\nWhat engines compute (at {} tokens)\n", page.length);
   for (const EngineView& v : r.engines) {
     const std::string line = EngineLine(v, r.reach - 1, page.whole_file);
     out += "  " + Wrapped(fmt::format("{:<14} {}", EngineTitle(v.engine), line), 17) + '\n';
@@ -234,7 +237,7 @@ std::string Effect(const Finding& f) {
   return " [" + text + "]";
 }
 
-// The pairs that matter most over all layers, and how much the slow ones do.
+// The share of each quarter of the pairs in the scores, and the largest, by layer.
 void AddUse(const InspectPage& page, std::string& out) {
   const FrequencyUse& use = *page.use;
   if (use.Mean().empty()) return;  // nothing rotates
@@ -260,7 +263,7 @@ void AddUse(const InspectPage& page, std::string& out) {
 
 std::string PageText(const InspectPage& page) {
   std::string out;
-  if (page.rotations.empty()) out += "\nNo layer rotates: there are no frequencies to look at.\n";
+  if (page.rotations.empty()) out += "\nNo layer rotates: there are no frequencies.\n";
   for (const InspectRotation& r : page.rotations) {
     AddPairs(page, r, out);
     AddBase(page, r, out);

@@ -6,7 +6,7 @@
 
 namespace ropewalk::cli {
 
-// Paths and what strangers' files say need not be UTF-8; what is not becomes U+FFFD.
+// Paths and contents of files need not be UTF-8; invalid bytes become U+FFFD.
 inline std::string JsonText(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -40,10 +40,9 @@ int RunGuarded(int argc, char** argv) {
     if (std::ferror(stdout) != 0) return kFailed;  // Main says so
     if (dynamic_cast<const Error*>(&e) != nullptr) return Fail(kFailed, e.what());
     // Of a library below: whoever threw it did not say where.
-    return Fail(kFailed,
-                fmt::format("{}: an error that nobody expected ({}); please report it with "
-                            "this command line",
-                            argc > 1 ? argv[1] : "ropewalk", e.what()));
+    return Fail(kFailed, fmt::format("{}: an unexpected error ({}); please report it with "
+                                     "this command line",
+                                     argc > 1 ? argv[1] : "ropewalk", e.what()));
   }
 }
 

@@ -1,4 +1,4 @@
-// What a command line gives to a command. cli/options.cc has a row for each field.
+// The options of a command line. cli/options.cc has a row for each field.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace ropewalk::cli {
 
-// What the user typed makes no sense: exit code 2.
+// An error of the command line: exit code 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 struct OptionRow;
-// An option that was typed, with its values as they were typed ("false" for --no-bos).
+// An option as typed, with its values ("false" for --no-bos).
 struct Given {
   const OptionRow* option = nullptr;
   std::vector<std::string> values;

@@ -7,7 +7,7 @@
 
 namespace ropewalk::cli {
 
-// Whole or not at all: written beside the target, then renamed over it. Throws Error(kIo).
+// Writes beside the target and renames, so that the target is never incomplete. Throws Error(kIo).
 void WriteWhole(const std::string& path, const std::string& text);
 
 // To the file of -o, or to standard output without one.

@@ -28,8 +28,8 @@ bool IsTerminal() {
   return terminal;
 }
 
-// The one place that writes to stderr. What cannot be written is dropped: work and results do not
-// depend on who listens.
+// The only function that writes to stderr. What cannot be written is dropped, so that work and
+// results do not depend on it.
 void Write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -58,8 +58,8 @@ void InstallInterruptHandler() {
   action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, nullptr);
-  // A file that hits a size limit and a pipe without a reader are errors of write(), like a full
-  // disk: of stdout they are reported, of stderr dropped.
+  // Size limits and pipes without a reader then are errors of write(), like a full disk: they are
+  // reported for stdout and ignored for stderr.
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
 }

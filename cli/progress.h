@@ -7,8 +7,8 @@
 
 namespace ropewalk::cli {
 
-// Before anything is opened: a file that gets the number of a closed stdin, stdout or stderr would
-// get what is written there.
+// Call it before anything is opened: otherwise a file could get the number of a closed stdin,
+// stdout or stderr, and what is written there.
 void OpenStandardFiles();
 
 // Ctrl-C ends the program with exit code 130: at once, or, while an InterruptScope lives, when the
@@ -36,7 +36,7 @@ class ProgressLine {
 
   // `cell` names what runs; its `work` is done to the share done / all.
   void Update(const std::string& cell, int64_t done_tokens, int64_t all_tokens, double work);
-  // A cell ended. `computed` false: it was there already and says nothing about speed.
+  // A cell ended. `computed` false: it was finished before and tells nothing about speed.
   void Finish(const std::string& cell, const std::string& result, double work, bool computed);
 
  private:

@@ -1,4 +1,4 @@
-// ropewalk report: renders sweeps again, or several in one.
+// ropewalk report: renders the report of a sweep again, or of several sweeps in one.
 #include "cli/report.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ std::string FolderName(const std::string& folder) {
   return path.filename().empty() ? folder : path.filename().string();
 }
 
-// Which cell of a method a column shows; see Grid.
+// The cell of a method that a column shows; see Grid.
 int64_t PickCell(const std::vector<Cell>& cells, const std::string& method, int64_t length) {
   int64_t picked = -1;
   for (size_t i = 0; i < cells.size(); ++i) {
@@ -112,7 +112,7 @@ Json SweepJson(const SweepReport& sweep) {
   return out;
 }
 
-// Every method that has a name, and the combinations that the sweeps tried.
+// All named methods, and the combinations that the sweeps measured.
 Json MethodsJson(const std::vector<SweepReport>& sweeps) {
   std::vector<std::string> names;
   for (const MethodInfo& m : Methods()) names.emplace_back(m.name);
@@ -135,7 +135,7 @@ Json MethodsJson(const std::vector<SweepReport>& sweeps) {
   return out;
 }
 
-// What each form of a report says of itself, older versions' as well.
+// Recognises each form of a report, also of older versions.
 bool IsReport(const std::string& text) {
   const auto begins = [&](const char* with) { return text.starts_with(with); };
   const auto holds = [&](const char* what) { return text.find(what) != text.npos; };

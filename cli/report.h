@@ -1,4 +1,4 @@
-// What a sweep says: the summary on the terminal, report.html, CSV, Markdown and JSON.
+// The results of sweeps as a summary for the terminal, report.html, CSV, Markdown and JSON.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace ropewalk::cli {
 
-// One sweep with everything that is said about it.
+// One sweep with its recommendations.
 struct SweepReport {
   std::string label;  // name of the folder; made unique among the sweeps of a report
   SweepResults results;
   std::vector<Recommendation> recommendations;
   std::vector<MethodReach> reaches;
   std::string rule;                        // what "usable" means, with this sweep's numbers
-  std::string passkey_note;                // why passkey decides nothing; empty where it counts
+  std::string passkey_note;                // why passkey is not considered; empty where it is
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
@@ -27,8 +27,7 @@ std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders,
                                     const std::vector<EngineChoice>& engines = {});
 
 // Methods by lengths. Beyond the trained length a cell has the factor that matches its length (the
-// smallest that reaches it); up to the trained length, the largest factor: the worst that switching
-// it on costs.
+// smallest that is large enough); up to it the largest factor, which has the largest cost there.
 struct Grid {
   struct Column {
     int64_t length = 0;
@@ -42,15 +41,16 @@ Grid MakeGrid(const std::vector<Cell>& cells);
 
 // The end of a sweep on the terminal: aligned table, recommendations, the rule.
 std::string SummaryText(const SweepReport& sweep);
-// One line a cell, RFC 4180; of several sweeps one line for each method, factor and length, with
-// the other columns once a sweep.
+// CSV (RFC 4180), one line per cell; for several sweeps one line per method, factor and length,
+// with the other columns once per sweep.
 std::string Csv(const std::vector<SweepReport>& sweeps);
 // Tables and recommendations; several sweeps side by side first.
 std::string Markdown(const std::vector<SweepReport>& sweeps);
 nlohmann::ordered_json ReportJson(const std::vector<SweepReport>& sweeps);
 std::string Html(const std::vector<SweepReport>& sweeps);  // one file, no network
 
-// Error when there is a file of this name that no report of ours wrote: it is never replaced.
+// Throws Error if a file of this name exists that is not a report of ropewalk: it is never
+// replaced.
 void RefuseForeign(const std::string& path);
 
 // Renders folders that hold a results.jsonl into one HTML file and returns its path. `out` empty:

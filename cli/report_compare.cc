@@ -1,4 +1,4 @@
-// Several sweeps side by side: a row is a method at a length, a column a sweep.
+// Several sweeps side by side: a row per method and length, a column per sweep.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +21,7 @@ const Cell* NoneAt(const SweepReport& sweep, int64_t length) {
   return nullptr;
 }
 
-// Perplexities of different tokenizers are different numbers, so bits per byte where they are
-// known.
+// Bits per byte where they are known: perplexities of different tokenizers are not comparable.
 bool InBitsPerByte(const std::vector<SweepReport>& sweeps) {
   return std::all_of(sweeps.begin(), sweeps.end(), [](const SweepReport& sweep) {
     return std::all_of(sweep.results.cells.begin(), sweep.results.cells.end(),
@@ -41,7 +40,7 @@ std::string Recommended(const SweepReport& sweep, int64_t length, bool bits) {
   const auto r = std::find_if(sweep.recommendations.begin(), sweep.recommendations.end(),
                               [&](const Recommendation& x) { return x.length == length; });
   const bool advised = r != sweep.recommendations.end();
-  if (advised && r->method.empty()) return "none good enough";
+  if (advised && r->method.empty()) return "none usable";
   const Cell* cell = nullptr;
   if (advised) {
     cell = FindCell(sweep.results.cells, r->method, r->factor, length);
@@ -118,7 +117,7 @@ std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps) {
   }
   return fmt::format(
       "## Side by side\n\n"
-      "The recommended method at each length, up to the trained one no scaling, with its {}{}.\n\n"
+      "The recommended method at each length (no scaling up to the trained one) with its {}{}.\n\n"
       "{}\nEvery method; (xN): its factor.\n\n{}\n{}\n\n",
       unit, passkey ? " and passkey accuracy" : "", MarkdownTable(best),
       MarkdownTable(EveryMethod(sweeps, bits)),

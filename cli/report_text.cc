@@ -85,18 +85,17 @@ std::string TableCaption(const std::vector<Cell>& cells) {
       "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
       "Trained {}.",
       HasPasskey(cells) ? " and passkey accuracy" : "",
-      trained > 0 ? fmt::format("at {}", trained) : "at a length that the model does not say");
+      trained > 0 ? fmt::format("at {}", trained) : "at an unknown length");
 }
 
-// What stands behind the recommendations, or in their place.
+// The text after the recommendations, or in their place.
 std::string Closing(const SweepReport& sweep) {
   if (!sweep.recommendations.empty()) return sweep.rule;
   std::string text =
       sweep.results.cells.front().trained_length > 0
           ? "No length beyond the trained one was measured, so there is nothing to recommend."
-          : "Nothing is recommended, since the rules need the length that the model was trained "
-            "at; "
-            "sweep with --trained N, into another folder, for that.";
+          : "Nothing is recommended, because the trained length is unknown; sweep with --trained N "
+            "into another folder.";
   return text + (sweep.passkey_note.empty() ? "" : " ") + sweep.passkey_note;
 }
 
@@ -207,7 +206,8 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
     out += MarkdownText(Closing(sweep)) + "\n";
     const Cell& c = cells.front();
     out += fmt::format(
-        "\nProtocol {}, {} windows, {} scored tokens each cell, BOS {}, tokenizer {}, compute {}, "
+        "\nProtocol {}, {} windows and {} scored tokens per cell, BOS {}, tokenizer {}, compute "
+        "{}, "
         "angles {}, {} threads, seed {}.\n",
         MarkdownText(c.protocol), c.windows, c.scored_tokens, MarkdownText(c.bos),
         MarkdownText(c.tokenizer), MarkdownText(c.compute), MarkdownText(c.angles), c.threads,

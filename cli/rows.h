@@ -14,14 +14,14 @@
 
 namespace ropewalk::cli {
 
-// Which field of Options a value goes to; its type says how it is read and whether there may be
-// several.
+// The field of Options that a value goes to; its type decides how a value is read and whether
+// several are allowed.
 using Field = std::variant<bool Options::*, std::optional<bool> Options::*, int Options::*,
                            int64_t Options::*, uint64_t Options::*,
                            std::optional<int64_t> Options::*, std::string Options::*,
                            std::vector<std::string> Options::*, std::vector<double> Options::*>;
 
-// What a value is, for a shell to complete.
+// The kind of a value, for completions.
 enum class Takes : uint8_t {
   kAnything,
   kFile,      // or a folder

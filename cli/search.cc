@@ -28,14 +28,14 @@ class Search {
         header_(std::move(header)),
         length_(header_.common.longest_length),
         rotation_(OnlyRotation(files.config.plan)) {
-    spec_.passkey = false;  // the loss decides; the sweep measures passkey of what was found
+    spec_.passkey = false;  // the search uses the loss; the sweep measures passkey of its result
     header_.common = CommonFields(spec_, inputs_, length_);
     extension_ = static_cast<double>(length_) / static_cast<double>(spec_.trained_length);
     if (extension_ <= 1) {
       throw Error(
           ErrorCode::kInvalidArgument,
           fmt::format("--search: the longest length ({}) is within the trained one ({}), so "
-                      "there is nothing to look for",
+                      "there is nothing to search for",
                       length_, spec_.trained_length));
     }
   }
@@ -49,7 +49,7 @@ class Search {
     Json dictionary;
     double loss = 0;
     std::size_t trials = 0;
-    double first_loss = 0;  // of the first setting tried
+    double first_loss = 0;  // of the first setting
   };
 
   SweepMethod MethodOf(const Json& dictionary) const {
@@ -82,7 +82,7 @@ class Search {
   Json BaseDictionary(double base) const {
     return {{"rope_type", "default"}, {"rope_theta", base}};
   }
-  // LongRoPE's own form: plain up to the trained length, the divisors and its amplitude beyond.
+  // In LongRoPE's form: plain up to the trained length; beyond it the divisors and its amplitude.
   Json FactorDictionary(const std::vector<double>& factors) const {
     return {{"rope_type", "longrope"},
             {"factor", extension_},
@@ -130,7 +130,7 @@ class Search {
                     "trials (the first had {:.4g}); the trials are in {}/search-{}",
                     request_.kind, std::exp(found.loss), length_, found.trials,
                     std::exp(found.first_loss), request_.output, request_.kind));
-    Message("ropewalk: as a config: \"rope_parameters\": " + found.dictionary.dump());
+    Message("ropewalk: for config.json: \"rope_parameters\": " + found.dictionary.dump());
     return MethodOf(found.dictionary);
   }
 

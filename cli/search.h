@@ -1,4 +1,5 @@
-// sweep --search: a setting found by measuring, before the sweep measures it beside the others.
+// sweep --search: searches for a setting by measuring its loss; the sweep then measures it with the
+// other methods.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// ropewalk sweep: the main job.
+// ropewalk sweep: perplexity and passkey against length for every method.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void DefaultLengths(const Options& options, Sweep& sweep) {
   const int64_t trained = sweep.spec.trained_length;
   if (trained < 8) {
     throw UsageError(
-        "the model does not say at which length it was trained; give --trained N, or "
+        "the trained length of the model is unknown; give --trained N, or "
         "--lengths");
   }
   SettleProtocol(options, trained / 2, sweep.spec);
@@ -50,24 +50,23 @@ void DefaultLengths(const Options& options, Sweep& sweep) {
   }
 }
 
-// What is measured for the rules' sake, or why they have nothing to go by.
+// Notes on cells that are added for the recommendations, or on why there are none.
 void AddNotesOnTrained(Sweep& sweep) {
   const int64_t trained = sweep.spec.trained_length;
   if (trained <= 0) {
     sweep.notes.push_back(
-        "the model does not say at which length it was trained, so nothing will be recommended; "
-        "--trained N says it");
+        "the trained length is unknown, so nothing will be recommended; give it with --trained N");
   } else if (sweep.longest > trained && !JudgesBeyondTrained(sweep.spec)) {
     sweep.notes.push_back(fmt::format(
-        "{} cannot score the trained {} tokens, so nothing will be recommended; a smaller number "
-        "can",
+        "{} cannot score windows of the trained {} tokens, so nothing will be recommended; use a "
+        "smaller number",
         sweep.spec.protocol.Name(), trained));
   }
   for (const SweepTask& task : sweep.tasks) {
     if (!task.added) continue;
-    sweep.notes.push_back(
-        fmt::format("{} at {} tokens, the trained length, is added: what is usable is judged by it",
-                    task.method, task.length));
+    sweep.notes.push_back(fmt::format(
+        "{} at {} tokens, the trained length, is added: usability is judged relative to it",
+        task.method, task.length));
   }
 }
 
@@ -106,8 +105,7 @@ Sweep Prepare(const Options& options) {
     sweep.notes.push_back(options.ids.empty()
                               ? "passkey is left out: no tokenizer (" +
                                     sweep.files.tokenizer_error + ")"
-                              : "passkey is left out: it needs a text and a tokenizer, --ids gives "
-                                "neither");
+                              : "passkey is left out: it needs a text and a tokenizer, not --ids");
   }
   if (sweep.spec.passkey) {
     const int64_t needed = MinPasskeyTokens(*sweep.files.tokenizer, sweep.spec.passkey_options.bos);
@@ -163,8 +161,8 @@ void DryRun(const Options& options, const Sweep& sweep, const Estimate& estimate
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
     const SweepTask& task = sweep.tasks[i];
     fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}\n", task.method, task.factor, task.length,
-               estimate.finished[i] ? "there already"
-               : task.shares >= 0   ? "same plan as a cell before"
+               estimate.finished[i] ? "already finished"
+               : task.shares >= 0   ? "same plan as an earlier cell"
                                     : Duration(estimate.cells[i].flops * pace),
                task.added ? ", added" : "");
   }
@@ -183,7 +181,7 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
   return header;
 }
 
-// Runs the tasks from `first` on; those before are finished.
+// Runs the tasks from `first` on; earlier ones are finished.
 void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs, size_t first) {
   const SweepHeader header = HeaderOf(options, sweep, inputs);
   std::vector<double> work;
@@ -210,7 +208,7 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
   RunSweep(sweep.tasks, sweep.spec, inputs, header, options.output, events);
 }
 
-// Then what the settings that are recommended cost at the trained length.
+// Adds the tasks that measure the cost of the recommended settings at the trained length.
 bool AddCosts(const Options& options, Sweep& sweep) {
   const size_t before = sweep.tasks.size();
   sweep.tasks = ropewalk::AddCosts(std::move(sweep.tasks), sweep.spec, sweep.files.config.plan,
@@ -222,8 +220,8 @@ bool All(const std::vector<bool>& values) {
   return std::all_of(values.begin(), values.end(), [](bool x) { return x; });
 }
 
-// Runs the searches that are left, or those alone of which every trial is there already; what they
-// find is a method more.
+// Runs the searches that are left, or only those whose trials are all finished, and adds their
+// results as methods.
 void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, bool finished_alone,
             std::vector<std::string>& left) {
   std::vector<std::string> later;
@@ -242,7 +240,7 @@ void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, boo
   left = later;
 }
 
-// What there is to do, what of it is done already, and what the rest takes.
+// Plans the remaining work and estimates its time.
 Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
               std::vector<std::string>& searches_left) {
   Search(options, sweep, inputs, true, searches_left);
@@ -277,7 +275,7 @@ void RunSweep(const Options& given) {
   inputs.model_hash = sweep.files.Hash();
   const Protocol& protocol = sweep.spec.protocol;
   Message(fmt::format(
-      "ropewalk: {}, {} windows a cell{}, {}, {} threads; rows in {}/results.jsonl",
+      "ropewalk: {}, {} windows per cell{}, {}, {} threads; rows in {}/results.jsonl",
       protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
       protocol.bos ? ", BOS first" : ", no BOS", options.compute, NumThreads(), options.output));
   std::vector<std::string> searches_left = options.search;
@@ -291,7 +289,7 @@ void RunSweep(const Options& given) {
     const size_t asked = sweep.tasks.size();
     if (AddCosts(options, sweep)) RunTasks(options, sweep, inputs, asked);
   } catch (const Interrupted&) {
-    Message("ropewalk: what is finished stays; the same command goes on from there");
+    Message("ropewalk: finished cells are kept; the same command continues from there");
     throw;
   }
   const std::vector<SweepReport> reports = LoadSweeps({options.output}, EnginesOf(options.engines));

@@ -19,8 +19,8 @@ void UseThreads(const Options& options) {
         fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");
     if (options.threads > 0) {
       throw UsageError(
-          fmt::format("--threads: {}, got {}; more threads than cores only wait for "
-                      "each other, --oversubscribe starts them all the same",
+          fmt::format("--threads: {}, got {}; more threads than cores are slower, "
+                      "--oversubscribe allows them",
                       may, threads));
     }
     static bool said = false;

@@ -1,13 +1,13 @@
-// How many threads the program uses.
+// The number of threads of the program.
 #pragma once
 
 #include "cli/options.h"
 
 namespace ropewalk::cli {
 
-// Sets what --threads or OMP_NUM_THREADS ask for. More than the cores that the program may use
-// would only be in each other's way: UsageError for --threads, fewer with a message for the
-// variable, unless --oversubscribe.
+// Sets the number of --threads or OMP_NUM_THREADS. A number above that of the available cores,
+// which would only slow threads down, is a UsageError for --threads and is reduced with a message
+// for the variable, unless --oversubscribe is given.
 void UseThreads(const Options& options);
 
 }  // namespace ropewalk::cli

@@ -205,7 +205,7 @@ inline double Pope(std::span<const double> q, std::span<const double> k,
 }
 
 // Hua et al. 2024 (FoPE): the head of one token, in the half layout. cosines and sines
-// [n, n] mix the first n frequencies; the pairs beyond stand still.
+// [n, n] mix the first n frequencies; the pairs beyond have frequency 0.
 inline std::vector<double> Fope(std::span<const double> x, std::span<const double> cosines,
                                 std::span<const double> sines, int64_t n, int64_t position,
                                 double base) {

@@ -55,7 +55,7 @@ class Panel:
 
     def y(self, value):
         if value is None:
-            return TOP - 6.0  # above the axis: a pair that stands still
+            return TOP - 6.0  # above the axis: a pair with frequency 0
         return self.place(value, self.y_ticks, self.y_log, HEIGHT - BOTTOM, TOP)
 
     def path(self, points):

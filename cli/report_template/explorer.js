@@ -8,20 +8,20 @@ const clamp01 = (x) => Math.min(1, Math.max(0, x));
 const blend = (a, b, t) => (1 - t) * a + t * b;
 const plain = (s, i) => s.base ** (-2 * i / s.dim);
 const ntk = (s, i, factor) => (s.base * factor ** (s.dim / (s.dim - 2))) ** (-2 * i / s.dim);
-// The pair index at which so many turns fit into the trained length.
-const pairOfTurns = (s, turns) => s.dim * Math.log(s.trained / (turns * TURN)) / (2 * Math.log(s.base));
-// 1 at the fast end, 0 at the slow one, over pair indices rounded outwards.
+// The pair index at which this many rotations fit into the trained length.
+const pairOfRotations = (s, rotations) => s.dim * Math.log(s.trained / (rotations * TURN)) / (2 * Math.log(s.base));
+// YaRN's ramp: 1 up to `fast` rotations, 0 from `slow` on, over pair indices rounded outwards.
 function kept(s, i, fast, slow) {
-  const low = Math.max(0, Math.floor(pairOfTurns(s, fast)));
-  let high = Math.min(s.dim - 1, Math.ceil(pairOfTurns(s, slow)));
+  const low = Math.max(0, Math.floor(pairOfRotations(s, fast)));
+  let high = Math.min(s.dim - 1, Math.ceil(pairOfRotations(s, slow)));
   if (low === high) high += 0.001;
   return 1 - clamp01((i - low) / (high - low));
 }
-// The same over turns themselves: the paper's ramp, and llama3's.
-const overTurns = (s, i, low, high) => clamp01((s.trained * plain(s, i) / TURN - low) / (high - low));
+// The ramp over rotations of the YaRN paper and of llama3.
+const overRotations = (s, i, low, high) => clamp01((s.trained * plain(s, i) / TURN - low) / (high - low));
 
 // spec: {base, dim, factor, trained, length}; each gives the frequency of pair i
-// and what cos and sin are multiplied by. The page offers these methods alone.
+// and the attention factor (amplitude). The page offers only these methods.
 const one = () => 1;
 const yarnAmplitude = (s) => (s.factor > 1 ? 0.1 * Math.log(s.factor) + 1 : 1);
 const METHODS = {
@@ -31,11 +31,11 @@ const METHODS = {
   "ntk-fixed": {amplitude: one, frequency: (s, i) => plain(s, i) * s.factor ** (-2 * (i + 1) / s.dim)},
   "ntk-mixed": {amplitude: one, frequency: (s, i) => plain(s, i) * Math.exp(-Math.log(s.factor) / (s.dim / 2) ** 0.75 * (i + 1) ** 0.75)},
   "dynamic": {amplitude: one, frequency: (s, i) => ntk(s, i, s.length > s.trained ? s.factor * s.length / s.trained - (s.factor - 1) : 1)},
-  "by-parts": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 32))},
+  "by-parts": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overRotations(s, i, 1, 32))},
   "by-parts-repo": {amplitude: one, frequency: (s, i) => blend(blend(plain(s, i) / s.factor, ntk(s, i, s.factor), kept(s, i, 1.25, 0.75)),
                                    plain(s, i), kept(s, i, 16, 2))},
   "yarn": {amplitude: yarnAmplitude, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), kept(s, i, 32, 1))},
-  "llama3": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overTurns(s, i, 1, 4))},
+  "llama3": {amplitude: one, frequency: (s, i) => blend(plain(s, i) / s.factor, plain(s, i), overRotations(s, i, 1, 4))},
   "hope": {amplitude: one, frequency: (s, i) => (s.trained * plain(s, i) / TURN < 1 ? 0 : plain(s, i))},
 };
 const frequencies = (method, spec) => Array.from({length: spec.dim / 2}, (_, i) => METHODS[method].frequency(spec, i));
@@ -57,7 +57,7 @@ function bound(f, distance) {
   }
   return sum / f.length;
 }
-// The largest distance up to which the sum of cosines never is negative; cos((m + 1) x) from the two before.
+// The largest distance up to which the sum of cosines is never negative; cos((m + 1) x) follows from the two before.
 function longestContext(f, limit) {
   const twice = f.map((x) => 2 * Math.cos(x));
   const now = new Float64Array(f.length), before = new Float64Array(f.length);

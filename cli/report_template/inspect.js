@@ -17,9 +17,9 @@ const fact = (value, label) => el("div", {}, el("span", {class: "value"}, value)
 const context = (v) => (v >= 4194304 ? "over 4 M" : grouped(v));
 const lengthMarks = (axis) => [
   ...(trained > 0 ? [{axis, value: trained, label: `trained ${grouped(trained)}`}] : []),
-  ...(length !== trained ? [{axis, value: length, label: `used ${grouped(length)}`}] : [])];
+  ...(length !== trained ? [{axis, value: length, label: `in use ${grouped(length)}`}] : [])];
 
-// ---- what to know first ------------------------------------------------------------------------------
+// ---- warnings and engines ----------------------------------------------------------------------------
 function effect(w) {
   if (!number(w.value)) return "";
   const where = w.position ? ` at position ${grouped(w.position)}` : "";
@@ -33,23 +33,23 @@ function warnings() {
     el("p", {class: "small soft"}, effect(w) ? el("strong", {}, effect(w), " ") : null, el("code", {}, w.id)))))];
 }
 function engineWords(e, reach) {
-  if (!e.expressible) return `Cannot express it: ${e.reason}`;
+  if (!e.expressible) return `Does not have it: ${e.reason}`;
   if (e.same) {
-    const same = data.not_honoured.length ? "Does what is said here, without the keys that are ignored" : "Does what the file means";
+    const same = data.not_honoured.length ? "Computes the above, without the keys that are ignored" : "Computes what the file specifies";
     return same + (e.angle_rad > 1e-9 ? `, up to rounding in float32 (${tiny(e.angle_rad)} rad).` : ".");
   }
   const parts = [];
   if (e.frequency_ratio !== 1) {
-    parts.push(`pair ${e.ratio_pair} turns ${short(e.frequency_ratio ?? Infinity)} times as fast, pair ${e.angle_pair} is ` +
-      `${short(e.angle_rad)} rad off at position ${grouped(reach - 1)}`);
+    parts.push(`pair ${e.ratio_pair} has ${short(e.frequency_ratio ?? Infinity)} times the frequency, pair ${e.angle_pair} is off by ` +
+      `${short(e.angle_rad)} rad at position ${grouped(reach - 1)}`);
   }
-  if (Math.abs(e.amplitude_ratio - 1) > 1e-9) parts.push(`cos and sin times ${short(e.amplitude)}, that is ${short(e.amplitude_ratio)} times what the file means`);
+  if (Math.abs(e.amplitude_ratio - 1) > 1e-9) parts.push(`attention factor ${short(e.amplitude)}, ${short(e.amplitude_ratio)} times that of the file`);
   if (Math.abs(e.softmax_ratio - 1) > 1e-9) parts.push(`softmax scale times ${short(e.softmax_ratio)}`);
-  if (e.axis_pairs) parts.push(`${e.axis_pairs} pairs follow another axis`);
+  if (e.axis_pairs) parts.push(`${e.axis_pairs} pairs have another position axis`);
   return parts.join("; ") + ".";
 }
 function engines(r) {
-  return [el("h3", {}, "What engines do with it"), table(null, r.engines.map((e) =>
+  return [el("h3", {}, "What engines compute"), table(null, r.engines.map((e) =>
     [ENGINES[e.engine] || e.engine, el("td", {class: "wide"}, engineWords(e, r.reach))]), {class: "protocol"})];
 }
 function facts(r) {
@@ -58,10 +58,10 @@ function facts(r) {
   const box = el("div", {class: "facts"}, fact(short(r.base), "base"), fact(`${half}`, "pairs"));
   if (trained > 0) {
     box.append(fact(`${r.critical_dimension} of ${2 * half}`, "critical dimension"),
-               fact(String(r.incomplete_pairs), `pairs without a turn in ${grouped(trained)}`),
-               fact(percent(mean), `of angles new at ${grouped(r.reach)}`));
+               fact(String(r.incomplete_pairs), `pairs without a full rotation in ${grouped(trained)}`),
+               fact(percent(mean), `new angles at ${grouped(r.reach)}`));
   }
-  box.append(fact(context(r.longest_context), "tokens that the frequencies support"));
+  box.append(fact(context(r.longest_context), "tokens that the base supports"));
   return box;
 }
 
@@ -75,13 +75,13 @@ function pairsChart(r) {
     const datasets = [line(scaled ? "as used" : "all pairs", "frequency", style("as-shipped"))];
     if (scaled) datasets.push(line("in training", "trained_frequency", style("none")));
     datasets.forEach((d) => ys.push(...d.data.map((p) => p.y)));
-    return chartConfig(datasets, {x: linearAxis("pair of dimensions"), y: logAxis("tokens for one turn", ys)},
+    return chartConfig(datasets, {x: linearAxis("pair of dimensions"), y: logAxis("wavelength, tokens", ys)},
       lengthMarks("y"), (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${tokens(item.raw.y)} tokens`);
   };
   const axes = r.pairs.some((p) => p.axis !== 0);
-  return [el("h3", {}, "How fast each pair turns"), chartBox("Tokens for one turn of each pair", make).box,
-    el("p", {class: "small soft"}, "A pair whose turn takes longer than the trained length never completed one in training."),
-    behind(table(["pair", "rad a token", "tokens a turn", `turns in ${grouped(trained)}`, `turns in ${grouped(r.reach)}`, "new angles",
+  return [el("h3", {}, "Wavelength of each pair"), chartBox("Wavelength of each pair", make).box,
+    el("p", {class: "small soft"}, "A pair whose wavelength (2 pi / frequency) exceeds the trained length never made a full rotation in training."),
+    behind(table(["pair", "rad per token", "wavelength", `rotations in ${grouped(trained)}`, `rotations in ${grouped(r.reach)}`, "new angles",
                   ...(axes ? ["axis"] : [])],
       r.pairs.map((p) => [String(p.pair), p.frequency.toExponential(6), tokens(p.wavelength), p.trained_rotations.toFixed(3),
         p.target_rotations.toFixed(3), percent(p.unseen_share), ...(axes ? [String(p.axis)] : [])])))];
@@ -91,10 +91,10 @@ function unseenChart(r) {
   const make = () => chartConfig(
     [lineDataset("new angles", r.pairs.map((p) => ({x: p.pair, y: 100 * p.unseen_share})), style("linear"), {pointRadius: 2})],
     {x: linearAxis("pair of dimensions"), y: linearAxis("% of distances", {min: 0, max: 100})}, [],
-    (item) => `pair ${item.raw.x}`, (item) => `${item.raw.y.toFixed(1)} % of distances at angles never trained`);
-  return [el("h3", {}, "Angles that training never showed"), chartBox("Share of new angles of each pair", make).box,
-    el("p", {class: "small soft"}, `Of all distances up to ${grouped(r.reach)}, those at which the pair stands at an angle that no ` +
-      `distance up to ${grouped(trained)} reached.`),
+    (item) => `pair ${item.raw.x}`, (item) => `${item.raw.y.toFixed(1)} % of distances have new angles`);
+  return [el("h3", {}, "Angles not seen in training"), chartBox("Share of new angles of each pair", make).box,
+    el("p", {class: "small soft"}, `Share of the distances up to ${grouped(r.reach)} at which the angle of the pair is one that no distance ` +
+      `up to ${grouped(trained)} has.`),
     behind(table(["pair", "new angles"], r.pairs.filter((p) => p.unseen_share > 0).map((p) => [String(p.pair), percent(p.unseen_share)])))];
 }
 function floatChart(r) {
@@ -109,7 +109,7 @@ function floatChart(r) {
     return chartConfig(datasets, {x: logAxis("position", xs, xs), y: logAxis("radians", ys)}, [],
       (item) => `position ${grouped(item.raw.x)}`, (item) => `${item.dataset.label}: ${tiny(item.raw.y)} rad, pair ${item.raw.pair}`);
   };
-  return [el("h3", {}, "How far float32 angles are off"), chartBox("Largest angle error against position", make).box,
+  return [el("h3", {}, "Errors of float32 angles"), chartBox("Largest angle error against position", make).box,
     behind(table(["position", ...lines.map(([label]) => label)], r.float32.map((e) => [grouped(e.position),
       ...lines.map(([, key]) => (e[key] ? `${tiny(e[key].radians)} rad (pair ${e[key].pair})` : "–"))])))];
 }
@@ -124,15 +124,15 @@ function boundChart(r) {
       {x: logAxis("context, tokens", [...points.map((p) => p.x), own.x]), y: logAxis("base", [...points.map((p) => p.y), own.y])},
       lengthMarks("x"), (item) => `${grouped(item.raw.x)} tokens`, (item) => `${item.dataset.label}: ${short(item.raw.y)}`);
   };
-  return [el("h3", {}, "Which base a context needs"), chartBox("Smallest base against context", make).box,
-    el("p", {class: "small soft"}, "Below the line a key that resembles the query no longer outscores a random one at every distance " +
-      "(arXiv 2405.14591)."),
+  return [el("h3", {}, "Smallest base for a context"), chartBox("Smallest base against context", make).box,
+    el("p", {class: "small soft"}, "With a smaller base there are distances within the context at which a key similar to the query no longer scores " +
+      "higher than a random key on average (arXiv 2405.14591)."),
     behind(table(["context", "smallest base found"], r.base_bounds.map((b) => [grouped(b.context), String(b.rounded)])))];
 }
 function rotation(r) {
   return [el("h2", {}, at.rotations.length > 1 ? `Rotation of ${r.title}` : "The rotation"), el("div", {class: "card"},
     el("p", {class: "soft"}, `${r.title}: ${r.layout}, ${r.rotary_dim} of ${r.head_dim} dimensions, scaling ${r.scaling}` +
-      (r.amplitude === 1 ? "." : `, cos and sin times ${r.amplitude.toPrecision(10)}.`)),
+      (r.amplitude === 1 ? "." : `, attention factor (multiplies cos and sin) ${r.amplitude.toPrecision(10)}.`)),
     facts(r), engines(r)), el("div", {class: "card"}, pairsChart(r)),
     ...[unseenChart(r), boundChart(r), floatChart(r)].filter((c) => c.length).map((c) => el("div", {class: "card"}, c))];
 }
@@ -148,13 +148,13 @@ function decayChart() {
     lengthMarks("x"), (item) => `distance ${grouped(item.raw.x)}`, (item) => `${item.dataset.label}: ${item.raw.y.toFixed(4)}`);
   return [el("h2", {}, "Expected score against distance"), el("div", {class: "card"},
     chartBox("Expected score against distance", make).box,
-    el("p", {class: "small soft"}, "The mean of cos(distance x frequency) over pairs: the score of a query and a key whose elements share " +
-      "one mean, relative to distance 0. RoFormer's bound (section 3.4.3) is in the table."),
+    el("p", {class: "small soft"}, "The mean of cos(distance x frequency) over pairs: the expected score, relative to distance 0, of a query and a key " +
+      "whose elements are independent with the same mean. RoFormer's bound (section 3.4.3) is in the table."),
     behind(table(["distance", ...at.decay.map(lineName), "bound, as shipped"], at.decay[0].points.map((p, i) =>
-      [grouped(p.distance), ...at.decay.map((d) => d.points[i].expected?.toFixed(4) ?? "not seen"), p.bound.toFixed(2)]))))];
+      [grouped(p.distance), ...at.decay.map((d) => d.points[i].expected?.toFixed(4) ?? "masked"), p.bound.toFixed(2)]))))];
 }
 
-// ---- what a real model uses ------------------------------------------------------------------------------
+// ---- frequency use -----------------------------------------------------------------------------------
 function useChart() {
   const use = at.frequency_use;
   if (!use) return [];
@@ -164,12 +164,12 @@ function useChart() {
   const make = () => chartConfig([lineDataset("mean of all layers", mean.map((y, x) => ({x, y: 100 * y})), style("yarn"), {pointRadius: 2}),
     ...[layers[0], layers[layers.length >> 1], layers.at(-1)].map((l, i) => lineDataset(`layer ${l.layer}`,
       l.share.map((y, x) => ({x, y: 100 * y})), spare(i), {pointRadius: 1}))],
-    {x: linearAxis("pair of dimensions, fast to slow"), y: linearAxis("% of the score", {min: 0})}, [],
+    {x: linearAxis("pair of dimensions, from high to low frequency"), y: linearAxis("% of the score", {min: 0})}, [],
     (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${item.raw.y.toFixed(2)} %`);
   return [el("h2", {}, "How much each frequency contributes"), el("div", {class: "card"},
     chartBox("Share of each pair in the scores", make).box,
-    el("p", {class: "small soft"}, `Mean of |q| |k| of each pair over all queries and keys of ${grouped(use.tokens)} tokens, as a share of all ` +
-      "pairs: the most that the pair can add to a score, whatever the positions."),
+    el("p", {class: "small soft"}, `Mean of |q| |k| of each pair over all queries and keys of ${grouped(use.tokens)} tokens, relative to the sum over ` +
+      "pairs: an upper bound of its contribution to a score at any positions."),
     behind(table(["layer", ...mean.map((_, i) => String(i))], [["mean", ...mean.map((v) => (100 * v).toFixed(1))],
       ...layers.map((l) => [String(l.layer), ...l.share.map((v) => (100 * v).toFixed(1))])], {caption: "Per cent."})))];
 }
@@ -180,7 +180,7 @@ function explorer() {
   const initial = {base: first ? first.base : 10000, dim: first ? first.rotary_dim : 128, trained: trained || 4096, length,
                    factor: Math.max(1, length / (trained || length)), method: "yarn"};
   const state = {...initial};
-  // Sliders move in powers of two; what they show is the value itself.
+  // Sliders have a logarithmic scale and show the value itself.
   const slider = (key, label, low, high, step, get, set, show) => {
     const out = el("output", {}, show(state[key]));
     const input = el("input", {type: "range", min: low, max: high, step, "aria-label": label, value: get(state[key]), oninput: () => {
@@ -202,12 +202,12 @@ function explorer() {
     const plain = Explorer.frequencies("none", state), f = Explorer.frequencies(state.method, state);
     return {plain, f, unseen: f.map((x, i) => Explorer.unseenShare(plain[i], state.trained, x, state.length))};
   };
-  const turns = chartBox("Tokens for one turn, explorer", () => {
+  const wavelengths = chartBox("Wavelengths, explorer", () => {
     const {plain, f} = compute();
     const line = (label, list, s) => lineDataset(label, list.map((x, i) => ({x: i, y: TURN / x})).filter((p) => number(p.y)), s, {pointRadius: 2});
     return chartConfig([line(state.method, f, style(state.method)), line("in training", plain, style("none"))],
-      {x: linearAxis("pair of dimensions"), y: logAxis("tokens for one turn", [...plain, ...f].filter((x) => x > 0).map((x) => TURN / x).concat(state.length))},
-      [{axis: "y", value: state.trained, label: `trained ${grouped(state.trained)}`}, {axis: "y", value: state.length, label: `used ${grouped(state.length)}`}],
+      {x: linearAxis("pair of dimensions"), y: logAxis("wavelength, tokens", [...plain, ...f].filter((x) => x > 0).map((x) => TURN / x).concat(state.length))},
+      [{axis: "y", value: state.trained, label: `trained ${grouped(state.trained)}`}, {axis: "y", value: state.length, label: `in use ${grouped(state.length)}`}],
       (item) => `pair ${item.raw.x}`, (item) => `${item.dataset.label}: ${tokens(item.raw.y)} tokens`);
   });
   const scores = chartBox("Expected score, explorer", () => {
@@ -226,29 +226,29 @@ function explorer() {
     const longest = Explorer.longestContext(f, LIMIT);
     answers.replaceChildren(
       fact(`${2 * (f.length - Explorer.incompletePairs(plain, state.trained))} of ${state.dim}`, "critical dimension"),
-      fact(percent(unseen.reduce((a, b) => a + b, 0) / f.length), `of angles new at ${grouped(state.length)}`),
+      fact(percent(unseen.reduce((a, b) => a + b, 0) / f.length), `new angles at ${grouped(state.length)}`),
       fact(longest === LIMIT ? `over ${grouped(LIMIT)}` : grouped(longest), "tokens that the frequencies support"),
-      fact(Explorer.amplitude(state.method, state).toFixed(4), "amplitude"));
-    rows.replaceChildren(table(["pair", "rad a token", "tokens a turn", "new angles"], f.map((x, i) =>
+      fact(Explorer.amplitude(state.method, state).toFixed(4), "attention factor"));
+    rows.replaceChildren(table(["pair", "rad per token", "wavelength", "new angles"], f.map((x, i) =>
       [String(i), x.toExponential(6), tokens(x > 0 ? TURN / x : NaN), percent(unseen[i])])));
-    if (turns.chart) { draw(turns); draw(scores); }
+    if (wavelengths.chart) { draw(wavelengths); draw(scores); }
   }
   update();
-  return [el("h2", {}, "Explorer: what if?"), el("div", {class: "card"},
+  return [el("h2", {}, "Explorer: other settings"), el("div", {class: "card"},
     el("div", {class: "sliders"},
       el("label", {class: "slider"}, el("span", {}, "method"), pick), el("label", {class: "slider"}, el("span", {}, "rotated dimensions"), dim),
       slider("base", "base", 6, 30, 0.05, Math.log2, (v) => Number((2 ** v).toPrecision(3)), (v) => grouped(Math.round(v))),
       slider("factor", "factor", 0, 7, 0.05, Math.log2, (v) => Number((2 ** v).toPrecision(3)), short),
       slider("trained", "trained length", 7, 18, 0.25, Math.log2, power, grouped),
       slider("length", "length", 7, 20, 0.25, Math.log2, power, grouped)),
-    answers, turns.box, scores.box, behind(rows))];
+    answers, wavelengths.box, scores.box, behind(rows))];
 }
 
 // ---- the page --------------------------------------------------------------------------------------------
 const page = document.getElementById("report");
 page.append(el("header", {}, el("div", {}, el("h1", {}, `${data.model}: its positions`),
   el("p", {class: "soft"}, (trained > 0 ? `Trained at ${grouped(trained)} tokens` : "Trained at an unknown length") +
-    `, looked at for ${grouped(length)}. Nothing was run` + (at.frequency_use ? " but for the contributions." : "."))), themeButton()));
+    `, analysed for ${grouped(length)}. The model was not run` + (at.frequency_use ? ", except for the contributions." : "."))), themeButton()));
 page.append(...warnings(), ...at.rotations.flatMap(rotation), ...decayChart(), ...useChart());
 if (at.rotations.length) page.append(...explorer());
 page.append(el("h2", {}, "The plan"), el("div", {class: "card"}, el("pre", {}, data.plan)));

@@ -1,5 +1,5 @@
 "use strict";
-// What the pages of Ropewalk share: theme, elements, tables, charts. Each page's own script follows it.
+// Shared by all pages of Ropewalk: theme, elements, tables, charts. The script of the page follows.
 const Page = (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
@@ -31,7 +31,7 @@ const grouped = (n) => (Math.abs(n) < 10000 ? String(n) : String(n).replace(/\B(
 const fixed = (v, digits) => (number(v) ? v.toFixed(digits) : "–");
 const short = (v) => String(Number.isInteger(v) ? v : Number(v.toPrecision(4)));
 
-// Colours of Okabe and Ito, told apart by colour-blind readers too; dashes and marks repeat them.
+// Colours of Okabe and Ito, which colour-blind readers can distinguish; dashes and marks differ too.
 const STYLES = {
   "none": ["#3c4654", "#c9d3e0", [], "circle"],
   "linear": ["#c4511a", "#ff8a4c", [7, 4], "rect"],
@@ -242,7 +242,7 @@ function chartConfig(datasets, scales, lines, tooltipTitle, tooltipLabel) {
   };
 }
 
-// ---- drawing it all ------------------------------------------------------------------------------
+// ---- drawing ----------------------------------------------------------------------------------
 function themeButton() {
   const button = el("button", {type: "button", onclick: () => {
     chosenTheme = isDark() ? "light" : "dark";
@@ -256,7 +256,7 @@ function refresh() {
     line.setAttribute("stroke", style(line.parentNode.dataset.method).color));
   drawn.forEach(draw);
 }
-// Draws every chart, now and when the theme changes; the page is then complete.
+// Draws every chart, now and whenever the theme changes. The page is complete afterwards.
 function start() {
   Chart.defaults.font.family = "system-ui, sans-serif";
   Chart.defaults.font.size = 13;

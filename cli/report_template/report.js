@@ -13,9 +13,9 @@ const usesFactor = new Set(data.methods.filter((m) => m.uses_factor).map((m) => 
 const withFactor = (method, factor) =>
   method === "none" ? "no scaling" : usesFactor.has(method) ? `${method}, factor ${short(factor)}` : method;
 
-// A model may not say at which length it was trained: then it is 0, and no chart has a mark for it.
+// The trained length is 0 where it is unknown; charts then have no mark for it.
 const trainedMark = (axis, trained) => (trained > 0 ? [{axis, value: trained, label: `trained ${grouped(trained)}`}] : []);
-const trainedAt = (trained) => (trained > 0 ? `trained at ${grouped(trained)} tokens` : "trained at a length that it does not say");
+const trainedAt = (trained) => (trained > 0 ? `trained at ${grouped(trained)} tokens` : "trained at an unknown length");
 
 // ---- what a sweep holds ----------------------------------------------------------------------------
 const gridCell = (sweep, m, c) => {
@@ -28,8 +28,8 @@ function columnTitle(column) {
 }
 const noneAt = (sweep, length) => sweep.cells.find((c) => c.method === "none" && c.length === length);
 
-// Cells of one line: the factor matched to each length ("matched"; up to the trained length that is no
-// scaling), or one factor throughout.
+// Cells of one line: with the factor matched to each length ("matched"; no scaling up to the trained
+// length), or with one factor at all lengths.
 function seriesCells(sweep, method, factor) {
   const trained = sweep.header.trained_length;
   if (!isNamed(method) || method === "none") {
@@ -61,7 +61,7 @@ function settings(list) {
     [...tabs.children].forEach((t, i) => t.setAttribute("aria-selected", String(i === chosen)));
     const s = list[chosen];
     panel.replaceChildren();
-    if (!s.expressible) panel.append(el("p", {}, el("strong", {}, "Cannot express it. ")));
+    if (!s.expressible) panel.append(el("p", {}, el("strong", {}, "Not available. ")));
     if (s.note) panel.append(el("p", {class: "small soft"}, s.note));
     if (s.setting) panel.append(codeBlock(s.setting));
   }
@@ -80,8 +80,8 @@ function answerCard(sweep, r, open) {
   if (number(r.passkey_accuracy)) {
     facts.append(fact(`${Math.round(100 * r.passkey_accuracy)} %`, "passkeys found"));
   }
-  const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is good enough"
-    : r.method === "none" ? "change nothing" : withFactor(r.method, r.factor);
+  const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is usable"
+    : r.method === "none" ? "no scaling needed" : withFactor(r.method, r.factor);
   return el("section", {class: "card"},
     el("div", {class: "target"},
       el("span", {class: "use" + (r.method === null ? " none" : "")}, heading),
@@ -91,11 +91,11 @@ function answerCard(sweep, r, open) {
 }
 
 function answer(sweep) {
-  const out = [el("h2", {}, "What to do")];
+  const out = [el("h2", {}, "Recommendations")];
   if (!sweep.recommendations.length) {
     out.push(el("p", {}, sweep.header.trained_length > 0
       ? "No length beyond the trained one was measured, so there is nothing to recommend."
-      : "Nothing is recommended, since the rules need the length that the model was trained at: --trained N."));
+      : "Nothing is recommended, because the trained length is unknown; give it with --trained N."));
   }
   if (sweep.passkey_note) out.push(el("p", {}, sweep.passkey_note));
   const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
@@ -122,10 +122,10 @@ function reach(sweep) {
     return [[swatch(u.method), u.method], reached,
             !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), text];
   });
-  return [el("h2", {}, "How far each method goes"), el("div", {class: "card"},
+  return [el("h2", {}, "Longest usable length of each method"), el("div", {class: "card"},
     table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
-    el("p", {class: "small soft"}, sweep.rule + ` The cost is in perplexity at ${grouped(trained)} tokens, with that ` +
-      "factor left on, against no scaling."))];
+    el("p", {class: "small soft"}, sweep.rule + ` The cost is the increase of perplexity at ${grouped(trained)} tokens with that ` +
+      "factor, relative to no scaling."))];
 }
 
 function bigTable(sweep) {
@@ -156,8 +156,8 @@ function bigTable(sweep) {
   return [el("h2", {}, "Every method at every length"), el("div", {class: "card"},
     table(["method", ...columns.map(columnTitle)], rows, {caption:
       "Perplexity (± one standard error), bits per byte and passkey accuracy." + (trained > 0
-        ? ` Beyond the trained ${grouped(trained)} tokens each method has the factor that the length needs; up to it, ` +
-          "the largest factor, which shows what leaving it on costs short text." : "") +
+        ? ` Beyond the trained ${grouped(trained)} tokens each method has the factor length / trained length; up to it, ` +
+          "the largest of these factors, which shows its cost for short text." : "") +
       " A star marks the lowest perplexity."}),
     el("details", {}, el("summary", {}, `All ${sweep.cells.length} cells`), every))];
 }
@@ -182,7 +182,7 @@ function perplexityChart(sweep) {
         all.push(c.perplexity * Math.exp(se), c.perplexity * Math.exp(-se));
         return {x: c.length, y: c.perplexity, low: c.perplexity * Math.exp(-se),
                 high: c.perplexity * Math.exp(se), cell: c};
-      }).filter((p) => p.cell.method === method || p.x === trained);  // all lines leave the trained length
+      }).filter((p) => p.cell.method === method || p.x === trained);  // all lines begin at the trained length
       if (!points.length) continue;
       const own = points.filter((p) => p.cell.method === method);
       datasets.push(lineDataset(method, points, s, {
@@ -205,7 +205,7 @@ function perplexityChart(sweep) {
         const c = cells.find((x) => x.length === column.length);
         return c ? `${ppl(c.perplexity)} ± ${ppl(c.perplexity * c.standard_error)}` : "–";
       })];
-    }), {caption: "Factor matched to each length; up to the trained length that is none."})))];
+    }), {caption: "Factor matched to each length; no scaling up to the trained length."})))];
 }
 
 function positionChart(sweep) {
@@ -234,7 +234,7 @@ function positionChart(sweep) {
     for (let t = 1; t <= length; t *= 2) if (t >= Math.min(...xs)) ticks.push(t);
     return chartConfig(datasets,
       {x: logAxis("position in the text, tokens", [...xs, length], ticks),
-       y: linearAxis("loss, nats a token", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
+       y: linearAxis("loss, nats per token", {suggestedMin: Math.min(...ys), suggestedMax: Math.max(...ys)})},
       trainedMark("x", trained),
       (item) => `positions ${grouped(item.raw.from)} to ${grouped(item.raw.to - 1)}`,
       (item) => `${item.dataset.label}: ${fixed(item.raw.y, 3)}`);
@@ -242,7 +242,7 @@ function positionChart(sweep) {
   const edges = series[0].cell.bucket_edges;
   return [el("h2", {}, `Loss by position, at ${grouped(length)} tokens`), el("div", {class: "card"},
     chartBox("Loss by position for each method", make).box,
-    el("p", {class: "small soft"}, "Where a line rises, the method stops working. Lower is better."),
+    el("p", {class: "small soft"}, "Lower is better. A method fails where its line rises."),
     behind(table(["positions", ...series.map((s) => s.method)],
       series[0].cell.bucket_nll.map((_, i) => [`${grouped(edges[i])} – ${grouped(edges[i + 1] - 1)}`,
         ...series.map((s) => fixed(s.cell.bucket_nll[i], 3))]))))];
@@ -272,14 +272,14 @@ function entropyChart(sweep) {
   };
   return [el("h2", {}, "Entropy of attention against length"), el("div", {class: "card"},
     chartBox("Entropy of attention against length for each method", make).box,
-    el("p", {class: "small soft"}, "Over how many keys a query spreads its weight, at the end of the windows: the mean " +
-      "over layers and heads. Attention that spreads wider than in training mixes what it should tell apart; log-n " +
-      "holds it by scores that grow with the logarithm of the length."),
+    el("p", {class: "small soft"}, "Entropy of the attention weights of the queries at the end of each window, mean over layers and heads: its exponential " +
+      "is the effective number of keys. An entropy above that of training dilutes attention; log-n limits it by scaling " +
+      "scores with the logarithm of the length."),
     behind(table(["method", ...columns.map((c) => grouped(c.length))], lines.map(({method, cells}) =>
       [method, ...columns.map((column) => {
         const c = cells.find((x) => x.length === column.length);
         return c ? `${fixed(c.entropy, 3)} (${fixed(100 * c.entropy_share, 1)} %)` : "–";
-      })]), {caption: "Nats, and the share of ln(keys seen), which uniform attention has."})))];
+      })]), {caption: "Nats, and relative to ln(number of keys), the entropy of uniform attention."})))];
 }
 
 function passkeyMaps(sweep) {
@@ -310,9 +310,9 @@ function passkeyMaps(sweep) {
       el("table", {class: "heat"}, el("thead", {}, head), el("tbody", {}, rows, total)));
   });
   const trials = sweep.cells.find((c) => c.has_passkey).passkey_trials;
-  return [el("h2", {}, "Passkey: is what stands far back still found?"),
-    el("p", {class: "small soft"}, `Share of ${trials} prompts a cell in which every digit of a hidden number comes ` +
-      "out right, by length in tokens and by how deep the number is hidden (0 % is the start). Strong colour is found. " +
+  return [el("h2", {}, "Passkey retrieval"),
+    el("p", {class: "small soft"}, `Share of ${trials} prompts per cell in which every digit of a hidden number is predicted ` +
+      "correctly, by length in tokens and depth of the number (0 % is the beginning). Darker is better. " +
       "Factors as in the table above."),
     sweep.passkey_note ? el("p", {}, sweep.passkey_note) : null,
     el("div", {class: "heatmaps"}, maps)];
@@ -341,9 +341,9 @@ function frequencyChart(sweep) {
   };
   return [el("h2", {}, `Frequencies of each method, at ${grouped(length)} tokens`), el("div", {class: "card"},
     chartBox("Wavelength of each pair for each method", make).box,
-    el("p", {class: "small soft"}, "Each pair of dimensions turns once in so many tokens. A pair whose wavelength is " +
-      "longer than the trained length never made a full turn in training: beyond it, unscaled, it reaches angles that " +
-      "the model has never seen. Methods differ in which pairs they stretch."),
+    el("p", {class: "small soft"}, "Each pair of dimensions makes one full rotation per wavelength. A pair whose wavelength exceeds " +
+      "the trained length never made a full rotation in training: without scaling it has angles at larger distances that " +
+      "the model has never seen. Methods differ in the pairs whose wavelength they increase."),
     behind(table(["pair", ...series.map((s) => s.method)], series[0].cell.inv_freq.map((_, i) =>
       [String(i), ...series.map((s) => (number(wavelength(s.cell.inv_freq[i])) ? short(wavelength(s.cell.inv_freq[i])) : "–"))]))))];
 }
@@ -359,8 +359,8 @@ function protocol(sweep) {
     ["model", h.model_path], ["model hash", h.model_hash], ["text", h.text_path],
     ["text tokens", grouped(h.text_tokens)], ["text hash", h.text_hash],
     ["tokenizer", h.tokenizer], ["tokenizer hash", h.tokenizer_hash || "–"],
-    ["trained length", h.trained_length > 0 ? `${grouped(h.trained_length)} tokens` : "the model does not say"], ["protocol", h.protocol],
-    ["windows a cell", range("windows")], ["scored tokens a cell", range("scored_tokens")],
+    ["trained length", h.trained_length > 0 ? `${grouped(h.trained_length)} tokens` : "unknown"], ["protocol", h.protocol],
+    ["windows per cell", range("windows")], ["scored tokens per cell", range("scored_tokens")],
     ["BOS rule", h.bos], ["passkey", h.passkey_protocol || "not measured"], ["seed", String(h.seed)],
     ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
     ["seconds, all cells", seconds.toFixed(1)], ["Ropewalk", h.version],
@@ -368,7 +368,7 @@ function protocol(sweep) {
   return [el("h2", {}, "How it was measured"), el("div", {class: "card"},
     table(null, rows.map(([k, v]) => [k, v || "–"]), {class: "protocol"}),
     el("p", {class: "small soft"}, h.protocol.startsWith("aligned")
-      ? "Every cell scores the same tokens of the text; only how much stands in front of them differs. Standard " +
+      ? "Every cell scores the same tokens of the text; only the length of the context before them differs. Standard " +
         "errors are over windows, and differences between methods are taken window by window."
       : "Windows do not overlap; standard errors are over windows, and differences between methods are taken " +
         "window by window."))];
@@ -385,18 +385,18 @@ function plan(sweep) {
     rows.push([c.method, short(c.factor), el("td", {class: "wide"}, c.scaling), number(c.amplitude) ? short(c.amplitude) : "–",
                el("td", {}, el("code", {}, c.plan_hash.slice(0, 12)))]);
   }
-  return [el("h2", {}, "What the model does with positions"), el("div", {class: "card"},
+  return [el("h2", {}, "Position settings"), el("div", {class: "card"},
     first.rotary_dim ? el("p", {}, `Rotary, ${first.rotary_dim} dimensions of each head (${first.rotary_dim / 2} pairs), base ` +
       `${grouped(short(first.rope_base))}, ${trainedAt(sweep.header.trained_length)}.`) : null,
     sweep.header.notes.length ? el("ul", {}, sweep.header.notes.map((n) =>
       el("li", {}, n.includes("\n") ? el("pre", {}, n) : n))) : null,
-    el("details", {}, el("summary", {}, "Every plan that was measured, with its hash"),
-      table(["method", "factor", "scaling", "amplitude", "plan hash"], rows)))];
+    el("details", {}, el("summary", {}, "All measured settings, with the hashes of their plans"),
+      table(["method", "factor", "scaling", "attention factor", "plan hash"], rows)))];
 }
 
 function command(sweep) {
   if (!sweep.header.command) return [];
-  return [el("h2", {}, "To get this again"), el("div", {class: "card"}, codeBlock(sweep.header.command))];
+  return [el("h2", {}, "How to reproduce this"), el("div", {class: "card"}, codeBlock(sweep.header.command))];
 }
 
 // ---- several sweeps side by side ---------------------------------------------------------------------
@@ -413,7 +413,7 @@ function comparison(sweeps) {
     const r = s.recommendations.find((x) => x.length === length);
     const cell = r && r.method ? s.cells.find((c) => c.method === r.method && c.factor === r.factor && c.length === length)
                                : length <= s.header.trained_length ? noneAt(s, length) : null;
-    if (!cell) return el("td", {}, r ? "none good enough" : "–");
+    if (!cell) return el("td", {}, r ? "none usable" : "–");
     return el("td", {}, cell.method === "none" ? "no scaling" : cell.method,
       el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${cell.has_passkey ? `, passkey ${cell.passkey_accuracy.toFixed(2)}` : ""}`));
   })]);
@@ -446,7 +446,7 @@ const page = document.getElementById("report");
 const many = data.sweeps.length > 1;
 const firstHeader = data.sweeps[0].header;
 page.append(el("header", {},
-  el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `${firstHeader.model_name}: how far it reaches`),
+  el("div", {}, el("h1", {}, many ? `${data.sweeps.length} sweeps compared` : `${firstHeader.model_name}: context extension`),
     many ? null : el("p", {class: "soft"}, `${trainedAt(firstHeader.trained_length).replace("t", "T")}; measured on ${firstHeader.text_path}.`)),
   themeButton()));
 if (many) page.append(...comparison(data.sweeps));

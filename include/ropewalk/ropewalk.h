@@ -1,11 +1,12 @@
-/* Ropewalk for C: exact rotary position embeddings, and the ops around them. What the functions do,
- * with formulas and bounds, is said in the C++ headers named beside them.
+/* Ropewalk for C: exact rotary position embeddings, and the ops around them. The functions are
+ * documented, with formulas and error bounds, in the C++ headers named above each group.
  *
- * Every struct begins with `size`, which the caller sets to sizeof of the struct; all other fields
- * may be zero where the comment gives a default. A program built against an older header keeps
- * working: the size tells its layout, and fields that it lacks have their defaults. A field that the
- * library does not know is an error unless it is zero. Functions return ROPEWALK_OK or a code; ropewalk_last_error() says what was
- * wrong. Nothing is written when a call fails. Handles may be read from several threads at once. */
+ * Every struct begins with `size`, which the caller sets to sizeof of the struct; every other field
+ * may be zero where its comment gives a default. A program built against an older header keeps
+ * working: the size tells its layout, and fields that it lacks have their defaults. A field that
+ * the library does not know is an error unless it is zero. Functions return ROPEWALK_OK or an error
+ * code; ropewalk_last_error() has the message. Nothing is written when a call fails. Several
+ * threads may read a handle at once. */
 #ifndef ROPEWALK_ROPEWALK_H_
 #define ROPEWALK_ROPEWALK_H_
 
@@ -29,11 +30,12 @@ enum {
   ROPEWALK_INTERNAL = 8
 };
 const char* ropewalk_version(void); /* "0.1.0" */
-/* Of the last call of this thread that failed; "" if none did. Valid until the next one fails. */
+/* The message of the last failed call of this thread; "" if none failed. Valid until the next
+ * failure. */
 const char* ropewalk_last_error(void);
 
-/* base/cuda.h. Memory of a GPU is that of the current one (cudaSetDevice); a stream is a
- * cudaStream_t, NULL the default one. */
+/* base/cuda.h. GPU memory is that of the current GPU (cudaSetDevice). A stream is a cudaStream_t;
+ * NULL is the default stream. */
 /* device */
 enum { ROPEWALK_CPU = 0, ROPEWALK_CUDA = 1 };
 typedef struct ropewalk_cuda_device {
@@ -46,15 +48,16 @@ typedef struct ropewalk_cuda_info {
   size_t size;
   const char* toolkit;                 /* "13.0"; "": built without CUDA */
   const char* targets;                 /* "sm_80 sm_90 sm_100 ptx_80" */
-  const char* driver;                  /* the newest CUDA that it knows; "": none */
+  const char* driver;                  /* newest CUDA that the driver supports; "": none */
   const char* why_none;                /* why there is no device; "" if there is */
-  const ropewalk_cuda_device* devices; /* [num_devices] that the library has code for */
+  const ropewalk_cuda_device* devices; /* [num_devices], those that the library has code for */
   int64_t num_devices;
 } ropewalk_cuda_info;
-/* The pointers live until the next call of this thread. Call it before a graph is captured. */
+/* The pointers are valid until the next call of this thread. Call it before a CUDA graph is
+ * captured. */
 ropewalk_status ropewalk_cuda_find(ropewalk_cuda_info* out);
-/* Waits for `stream`; then an error names a position outside its table or a slot outside its cache
- * that a call since the last time met. */
+/* Waits for `stream`. Returns an error that names a position outside its table or a slot outside
+ * its cache if an operation since the last call met one. */
 ropewalk_status ropewalk_cuda_synchronize(void* stream);
 
 /* rotary/spec.h */
@@ -74,7 +77,7 @@ enum {
 enum { ROPEWALK_CHUNKED = 0, ROPEWALK_INTERLEAVED_AXES = 1, ROPEWALK_ERNIE_AXES = 2 };
 /* angle precision */
 enum { ROPEWALK_EXACT = 0, ROPEWALK_FLOAT32 = 1 };
-/* dtype; 8-bit floats for caches alone */
+/* dtype; F8_E4M3 for KV caches only */
 enum {
   ROPEWALK_F64 = 0,
   ROPEWALK_F32 = 1,
@@ -105,7 +108,7 @@ typedef struct ropewalk_spec {
   double base; /* 0: 10000 */
   int64_t trained_length;
   const char* method; /* "none" (or NULL), "linear", "yarn", "longrope", ...; errors list them */
-  const ropewalk_parameter* parameters; /* each name once; a method with a factor requires it */
+  const ropewalk_parameter* parameters; /* each name once; required where a method has a factor */
   int64_t num_parameters;
   const double* factors;      /* [num_factors] longrope: short_factor; explicit: divisors */
   const double* long_factors; /* [num_factors] longrope */
@@ -127,11 +130,11 @@ typedef struct ropewalk_frequencies_info {
   double softmax_multiplier;
   const double* inv_freq;    /* [pairs], radians per position, rounded to double */
   const float* inv_freq_f32; /* [pairs], as Hugging Face computes it */
-  const uint8_t* axis;       /* [pairs], or NULL: all turn on axis 0 */
+  const uint8_t* axis;       /* [pairs], the position axis of each; NULL: all 0 */
 } ropewalk_frequencies_info;
 ropewalk_status ropewalk_frequencies_create(const ropewalk_spec* spec, int64_t length,
                                             ropewalk_frequencies** out);
-/* The pointers live as long as the handle. */
+/* The pointers are valid as long as the handle. */
 ropewalk_status ropewalk_frequencies_get(const ropewalk_frequencies* frequencies,
                                          ropewalk_frequencies_info* out);
 void ropewalk_frequencies_destroy(ropewalk_frequencies* frequencies);
@@ -145,7 +148,8 @@ ropewalk_status ropewalk_table_create_cuda(const ropewalk_frequencies* frequenci
                                            int64_t count, int32_t precision, void* stream,
                                            ropewalk_table** out);
 ropewalk_status ropewalk_table_grow(ropewalk_table* table, int64_t count);
-/* [2, pairs]: cos, then sin, times the amplitude, where the table lies; valid until it grows. */
+/* [2, pairs]: cos, then sin, times the amplitude (YaRN's attention factor), in memory of the
+ * table's device; valid until the table grows. */
 ropewalk_status ropewalk_table_row(const ropewalk_table* table, int64_t position,
                                    const float** out);
 void ropewalk_table_destroy(ropewalk_table* table);
@@ -200,14 +204,14 @@ enum { ROPEWALK_FORWARD = 0, ROPEWALK_ADJOINT = 1, ROPEWALK_INVERSE = 2 };
 enum { ROPEWALK_COPY_VALUES = 0, ROPEWALK_ROTATE_VALUES = 1 };
 typedef struct ropewalk_rotate_args {
   size_t size;
-  const ropewalk_table* table;             /* this, */
-  const ropewalk_frequencies* frequencies; /* or angles on the fly */
-  int32_t precision;                       /* of those */
+  const ropewalk_table* table;             /* either this, */
+  const ropewalk_frequencies* frequencies; /* or this: angles are computed in the call */
+  int32_t precision;                       /* with `frequencies` */
   int32_t layout;                          /* required */
   int32_t direction;
   int32_t values;
   const ropewalk_positions* positions; /* required */
-  const ropewalk_tensor* q;            /* required; of no heads: k and v alone */
+  const ropewalk_tensor* q;            /* required; with 0 heads: only k and v */
   const ropewalk_tensor* k;            /* optional from here on */
   const ropewalk_tensor* v;
   const ropewalk_tensor* q_out;
@@ -223,7 +227,7 @@ typedef struct ropewalk_rotate_args {
   int64_t num_slots;
   float k_scale; /* of k_out and v_out of ROPEWALK_F8_E4M3; 0: 1 */
   float v_scale;
-  void* stream; /* for tensors of a GPU, where all that is pointed to lies */
+  void* stream; /* for tensors on a GPU; then all pointers are to GPU memory */
 } ropewalk_rotate_args;
 ropewalk_status ropewalk_rotate(const ropewalk_rotate_args* args);
 
@@ -245,19 +249,19 @@ typedef struct ropewalk_q8_keys {
 typedef struct ropewalk_rerotate_args {
   size_t size;
   const ropewalk_frequencies* frequencies; /* required */
-  const ropewalk_frequencies* from;        /* another method before */
+  const ropewalk_frequencies* from;        /* of another method before the call; NULL: the same */
   int32_t layout;                          /* required */
-  int32_t amplitude_ratio;                 /* 1: keys times new over old amplitude */
-  int64_t delta;                           /* all keys alike, unless a list is given: */
+  int32_t amplitude_ratio;                 /* 1: multiply keys by new over old amplitude */
+  int64_t delta;                           /* for all keys, unless one of the lists is given: */
   const int64_t* sequence_deltas;          /* [num], num = axes * batch */
   const int64_t* token_deltas;             /* [num], num = axes * batch * tokens */
-  const int64_t* old_positions;            /* [num], both */
+  const int64_t* old_positions;            /* [num], num as above; old and new together */
   const int64_t* new_positions;
   int64_t num;
-  const ropewalk_tensor* keys;     /* these, */
+  const ropewalk_tensor* keys;     /* either these, */
   const ropewalk_q8_keys* q8_keys; /* or these */
   int64_t first_dim;
-  void* stream; /* for keys of a GPU, where the lists lie as well */
+  void* stream; /* for keys on a GPU; then the lists are in its memory too */
 } ropewalk_rerotate_args;
 ropewalk_status ropewalk_rerotate(const ropewalk_rerotate_args* args);
 
@@ -266,17 +270,17 @@ typedef struct ropewalk_gradient_args {
   size_t size;
   const ropewalk_frequencies* frequencies; /* required */
   const ropewalk_positions* positions;     /* required */
-  const ropewalk_tensor* value;            /* required, and its gradient */
-  const ropewalk_tensor* gradient;
-  int32_t layout; /* required */
+  const ropewalk_tensor* value;            /* required */
+  const ropewalk_tensor* gradient;         /* required: of value */
+  int32_t layout;                          /* required */
   int64_t first_dim;
 } ropewalk_gradient_args;
-/* inv_freq: [pairs]; amplitude: one, or NULL. Both are set, not added to. */
+/* inv_freq: [pairs]; amplitude: one value, or NULL. Both are overwritten. */
 ropewalk_status ropewalk_frequency_gradient(const ropewalk_gradient_args* args, double* inv_freq,
                                             double* amplitude);
-/* Of tensors on a GPU, put on `stream`. There lie workspace, of as many bytes as the first function
- * says, and out: [pairs] and the amplitude's; with base_derivative ([pairs], memory of the CPU; or
- * NULL) also the base's. */
+/* The same for tensors on a GPU, queued on `stream`. In GPU memory: workspace, of as many bytes as
+ * the first function returns, and out: [pairs], then the gradient of the amplitude and, with
+ * base_derivative ([pairs], CPU memory; or NULL), that of the base. */
 ropewalk_status ropewalk_frequency_gradient_workspace(const ropewalk_gradient_args* args,
                                                       int64_t* bytes);
 ropewalk_status ropewalk_frequency_gradient_cuda(const ropewalk_gradient_args* args,
@@ -323,7 +327,8 @@ ropewalk_status ropewalk_position_builder_timestamped_video(ropewalk_position_bu
                                                             const int64_t* timestamp_tokens,
                                                             int64_t frames, int64_t height,
                                                             int64_t width);
-/* values: NULL, or room for [axes, tokens] as a call with NULL has said; capacity in elements. */
+/* values: NULL, or an array of `capacity` elements for [axes, tokens]; call it with NULL first to
+ * get the size. */
 ropewalk_status ropewalk_position_builder_get(const ropewalk_position_builder* builder,
                                               ropewalk_token_positions* out, int64_t* values,
                                               int64_t capacity);

@@ -1,8 +1,8 @@
-/* Ropewalk for C: attention with any bias, fused RoPE and distance maps, and its gradient.
- * What the functions do, with formulas and bounds, is said in the C++ headers named beside them.
- * Structs, codes and errors are as in ropewalk.h. Everything is float32 in memory of the CPU, with
- * contiguous heads and any other strides; threads are OpenMP's. Nothing here is needed for rotation
- * alone. */
+/* Ropewalk for C: attention with score biases, fused RoPE and distance maps, and its gradient.
+ * The functions are documented, with formulas and error bounds, in the C++ headers named above each
+ * group. Structs, codes and errors are as in ropewalk.h. Tensors are float32 in CPU memory with
+ * last stride 1 and any other strides; threads are OpenMP's. Rotation alone needs only ropewalk.h.
+ */
 #ifndef ROPEWALK_ROPEWALK_ATTENTION_H_
 #define ROPEWALK_ROPEWALK_ATTENTION_H_
 
@@ -25,7 +25,7 @@ ropewalk_status ropewalk_kv_cache_create(int64_t kv_heads, int64_t head_dim,
 /* k and v: [tokens, kv_heads, head_dim] */
 ropewalk_status ropewalk_kv_cache_append(ropewalk_kv_cache* cache, const ropewalk_tensor* k,
                                          const ropewalk_tensor* v);
-/* Forgets all from `tokens` on. */
+/* Keeps the first `tokens` tokens. */
 ropewalk_status ropewalk_kv_cache_truncate(ropewalk_kv_cache* cache, int64_t tokens);
 ropewalk_status ropewalk_kv_cache_get(const ropewalk_kv_cache* cache, ropewalk_kv_cache_info* out);
 void ropewalk_kv_cache_destroy(ropewalk_kv_cache* cache);
@@ -36,31 +36,31 @@ void ropewalk_kv_cache_destroy(ropewalk_kv_cache* cache);
 enum {
   ROPEWALK_SLOPE = 1,     /* -slope |distance| */
   ROPEWALK_DISTANCE = 2,  /* values[head][distance - first] */
-  ROPEWALK_CONTENT = 3,   /* products with rows of a table, chosen by distance */
-  ROPEWALK_PAIR = 4,      /* a function of the pair of positions */
-  ROPEWALK_GATES = 5,     /* a sum of logarithms of gates between key and query */
-  ROPEWALK_CONTEXTUAL = 6 /* rows chosen by a count that depends on content */
+  ROPEWALK_CONTENT = 3,   /* products with rows of a table, selected by distance */
+  ROPEWALK_PAIR = 4,      /* a function of the positions of query and key */
+  ROPEWALK_GATES = 5,     /* the sum of logarithms of gates between key and query */
+  ROPEWALK_CONTEXTUAL = 6 /* CoPE: rows selected by positions that depend on content */
 };
 /* out[r * stride + c]: the bias of query position queries[r] and key position keys[c], which both
  * ascend. Called from several threads at once. */
 typedef void (*ropewalk_pair_bias)(void* context, int64_t head, const int64_t* queries,
                                    int64_t num_queries, const int64_t* keys, int64_t num_keys,
                                    float* out, int64_t stride);
-/* gradient[pair_parameters] += what d(loss) / d(bias) of these pairs gives each. Called from
- * several threads at once, each with a gradient of its own. */
+/* gradient[pair_parameters] += d(loss) / d(parameter), from d_bias = d(loss) / d(bias) of these
+ * positions. Called from several threads at once, each with its own gradient. */
 typedef void (*ropewalk_pair_gradient)(void* context, int64_t head, const int64_t* queries,
                                        int64_t num_queries, const int64_t* keys, int64_t num_keys,
                                        const float* d_bias, int64_t stride, double* gradient);
 typedef struct ropewalk_form_spec {
   size_t size;
   int32_t kind;        /* required */
-  int64_t heads;       /* required: of the queries */
+  int64_t heads;       /* required: query heads */
   int64_t head_dim;    /* required */
   const float* behind; /* SLOPE: [heads], for distance >= 0 */
-  const float* ahead;  /* SLOPE: [heads], for distance < 0; NULL: causal attention alone */
-  int64_t first;       /* DISTANCE, CONTENT: the distance of column 0, */
-  int64_t columns;     /* and for how many distances from there there is one */
-  /* 1: beyond that end every distance has what the end has; 0: attention refuses them. */
+  const float* ahead;  /* SLOPE: [heads], for distance < 0; NULL: for a causal mask only */
+  int64_t first;       /* DISTANCE, CONTENT: the distance of column 0 */
+  int64_t columns;     /* DISTANCE, CONTENT: the number of distances from there on */
+  /* 1: distances beyond that end have the end's value; 0: attention refuses them. */
   int32_t repeats_ahead, repeats_behind;
   const float* values;     /* DISTANCE: [heads, columns] */
   const int32_t* row_of;   /* CONTENT: [columns], below rows */
@@ -74,18 +74,18 @@ typedef struct ropewalk_form_spec {
   ropewalk_pair_bias pair_bias;         /* PAIR */
   ropewalk_pair_gradient pair_gradient; /* PAIR; NULL: nothing is learned */
   void* pair_context;
-  int64_t pair_parameters;    /* that pair_gradient adds to */
-  int64_t pair_positions;     /* it knows 0 .. pair_positions - 1; 0: all */
-  const float* log_gates;     /* GATES: [gate_tokens, heads], of all keys from the first */
-  int64_t gate_tokens;        /* GATES: as many as the cache holds */
+  int64_t pair_parameters;    /* PAIR: size of pair_gradient's gradient */
+  int64_t pair_positions;     /* PAIR: defined for 0 .. pair_positions - 1; 0: for all */
+  const float* log_gates;     /* GATES: [gate_tokens, heads], of all keys of the cache */
+  int64_t gate_tokens;        /* GATES: the number of tokens of the cache */
   const float* position_rows; /* CONTEXTUAL: [table_heads, rows, head_dim] */
 } ropewalk_form_spec;
-/* Numbers are copied; pair_context must outlive the handle. */
+/* Arrays are copied; pair_context must outlive the handle. */
 typedef struct ropewalk_form ropewalk_form;
 ropewalk_status ropewalk_form_create(const ropewalk_form_spec* spec, ropewalk_form** out);
 void ropewalk_form_destroy(ropewalk_form* form);
 
-/* The form of a method over distance: relative/alibi.h, t5.h, kerple.h and sandwich.h.
+/* The form of a bias that depends on distance: relative/alibi.h, t5.h, kerple.h and sandwich.h.
  *   method    parameters                                       values
  *   alibi     rule, ahead, max_bias, scale, bfloat16           NULL, or learned slopes [heads]
  *   t5        buckets, last_distance, bidirectional            embedding [buckets, heads]
@@ -95,9 +95,9 @@ void ropewalk_form_destroy(ropewalk_form* form);
 typedef struct ropewalk_bias {
   size_t size;
   const char* method;   /* required */
-  int64_t heads;        /* required: of the queries */
+  int64_t heads;        /* required: query heads */
   int64_t head_dim;     /* required */
-  int64_t max_distance; /* the largest that a call will have */
+  int64_t max_distance; /* the largest distance of the calls */
   const ropewalk_parameter* parameters;
   int64_t num_parameters;
   const float* values;
@@ -125,13 +125,14 @@ typedef struct ropewalk_distance_map {
   int64_t sinks;  /* SINKS */
 } ropewalk_distance_map;
 
-/* attention/load_rotation.h: queries and keys that are rotated as attention reads them. */
+/* attention/load_rotation.h: fused RoPE, which rotates queries and cached keys as attention loads
+ * them. */
 typedef struct ropewalk_load_rotation ropewalk_load_rotation;
-/* Frequencies of `spec` at `length`; map: NULL, plain distances. */
+/* Frequencies are those of `spec` at `length`; map: NULL for plain distances. */
 ropewalk_status ropewalk_load_rotation_create(const ropewalk_spec* spec, int64_t length,
                                               int32_t precision, const ropewalk_distance_map* map,
                                               ropewalk_load_rotation** out);
-/* Makes room for as many keys as a cache will hold, before attention reads them. */
+/* Extends the tables to `tokens` keys; call it before attention reads as many. */
 ropewalk_status ropewalk_load_rotation_grow(ropewalk_load_rotation* rotation, int64_t tokens);
 void ropewalk_load_rotation_destroy(ropewalk_load_rotation* rotation);
 
@@ -142,27 +143,27 @@ typedef struct ropewalk_attention_args {
   const ropewalk_tensor* q;       /* required: [tokens, heads, head_dim] */
   const ropewalk_tensor* out;     /* required: as q, may be q */
   const ropewalk_kv_cache* cache; /* required: holds the keys of q already */
-  float scale;                    /* of the products; 0: 1 / sqrt(head_dim) */
+  float scale;                    /* multiplies q . k; 0: 1 / sqrt(head_dim) */
   float soft_cap;                 /* 0: none */
   int32_t mask;
-  int64_t window_tokens;                  /* only distances below it; 0: all */
+  int64_t window_tokens;                  /* sliding window: |distance| < it; 0: none */
   const ropewalk_form* form;              /* NULL: no bias */
   const ropewalk_load_rotation* rotation; /* NULL: q and the cache's keys are rotated already */
   const float* sinks;                     /* [heads]; NULL: none */
-  const float* temperatures;              /* [tokens] factors of the scale; NULL: none */
-  const int64_t* query_positions; /* [tokens]; NULL: they are the last tokens of the cache */
-  const int64_t* key_positions;   /* [tokens of the cache]; NULL: they count from 0 */
-  const int64_t* document_starts; /* [num_documents], in keys; NULL: one document */
+  const float* temperatures;              /* [tokens], multiply the scale; NULL: none */
+  const int64_t* query_positions;         /* [tokens]; NULL: of the last tokens of the cache */
+  const int64_t* key_positions;           /* [tokens of the cache]; NULL: 0, 1, 2, ... */
+  const int64_t* document_starts;         /* [num_documents], indices of keys; NULL: one document */
   int64_t num_documents;
-  const int64_t* query_document_starts; /* [num_query_documents], of queries that are no keys */
+  const int64_t* query_document_starts; /* [num_query_documents], with query_positions */
   int64_t num_query_documents;
   float* log_sum_exp; /* [tokens, heads], for the gradient; NULL: not wanted */
   float* entropy;     /* [tokens, heads], of each query's weights in nats; NULL: not wanted */
 } ropewalk_attention_args;
 ropewalk_status ropewalk_attention(const ropewalk_attention_args* args);
 
-/* attention/backward.h. Each NULL, or room for as many numbers as the form has under this name;
- * log_gates: of the tokens of the cache. */
+/* attention/backward.h. Each is NULL or an array of the size that the form's field of the same name
+ * has; log_gates: [tokens of the cache, heads]. */
 typedef struct ropewalk_form_gradient {
   size_t size;
   float* behind;
@@ -179,7 +180,7 @@ typedef struct ropewalk_form_gradient {
 } ropewalk_form_gradient;
 typedef struct ropewalk_attention_backward_args {
   size_t size;
-  /* required: after the call, with q, out (which is not q) and log_sum_exp as it left them */
+  /* required: of the finished call, with q, out (which is not q) and log_sum_exp unchanged */
   const ropewalk_attention_args* forward;
   const ropewalk_tensor* d_out;         /* required: as q */
   const ropewalk_tensor* d_q;           /* required: as q */
@@ -188,9 +189,9 @@ typedef struct ropewalk_attention_backward_args {
   const ropewalk_form_gradient* d_form; /* NULL: not wanted */
   float* d_sinks;                       /* [heads]; NULL: not wanted */
 } ropewalk_attention_backward_args;
-/* All gradients are set, not added to. */
+/* All gradients are overwritten. */
 ropewalk_status ropewalk_attention_backward(const ropewalk_attention_backward_args* args);
-/* out: [num_values], d(loss) / d(values) of the method whose form has this gradient: behind (and
+/* out: [num_values], d(loss) / d(values) of the bias, from the gradient of its form: behind (and
  * ahead, where the form has it) for alibi, values for t5 and kerple. */
 ropewalk_status ropewalk_bias_gradient(const ropewalk_bias* bias,
                                        const ropewalk_form_gradient* d_form, double* out);

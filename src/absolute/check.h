@@ -1,5 +1,5 @@
-// What every op here asks of its arguments: numbers in range, spans of the size that the shape
-// says.
+// Checks of arguments that all ops here share: numbers in range, spans of the size that the shape
+// requires.
 #pragma once
 
 #include <algorithm>

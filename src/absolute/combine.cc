@@ -6,7 +6,7 @@
 namespace ropewalk {
 namespace {
 
-// Elements that share a thread's turn: a few pages, so that threads do not meet in a cache line.
+// Elements per block of a thread: a few pages, so that threads do not share a cache line.
 constexpr int64_t kBlock = 4096;
 
 template <class T, class U>

@@ -32,7 +32,7 @@ void Check(const ComplexAttentionSpec& spec, const ConstComplex& q, const ConstC
   internal::CheckComplex("ComplexAttention: v", v, {spec.keys, spec.heads, spec.head_dim});
 }
 
-// What one query of one head sees.
+// The scores of one query of one head.
 struct Row {
   explicit Row(const ComplexAttentionSpec& spec_)
       : spec(spec_),

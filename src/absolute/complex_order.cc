@@ -47,8 +47,8 @@ struct Unit {
 };
 
 // Of frequency * position + phase. The product is the sum of two doubles without error; the C
-// library reduces the large one exactly, and what is left of it and the phase turn the result on.
-Unit Turn(float frequency, int64_t position, float phase) {
+// library reduces the large one exactly; the small one and the phase rotate the result further.
+Unit Rotation(float frequency, int64_t position, float phase) {
   const double f = static_cast<double>(frequency), p = static_cast<double>(position);
   const double angle = f * p;
   const double rest = std::fma(f, p, -angle) + static_cast<double>(phase);
@@ -67,7 +67,7 @@ void ForElements(const ComplexOrderSpec& spec, const ComplexOrderTables& tables,
       const float phase =
           tables.phase.empty() ? 0 : tables.phase[At(spec, spec.phase, words[t], e)];
       f(at++, t, e,
-        Turn(tables.frequency[At(spec, spec.frequency, words[t], e)], positions[t], phase));
+        Rotation(tables.frequency[At(spec, spec.frequency, words[t], e)], positions[t], phase));
     }
   }
 }

@@ -175,8 +175,8 @@ class Convolution {
   int64_t taps_;          // of a primitive, along the first axis
 };
 
-// w[o, i, t] -> w[i, o, last - t] in each group: what turns the gradient of the result into that of
-// the input.
+// w[o, i, t] -> w[i, o, last - t] in each group: the weight that maps the gradient of the result to
+// that of the input.
 std::vector<float> Mirrored(const ConvolutionShape& s, int64_t groups, std::span<const float> w) {
   std::vector<float> out(w.size());
   const int64_t n = s.group_channels;

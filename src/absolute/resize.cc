@@ -44,7 +44,7 @@ std::vector<Tap> PlainTaps(ResizeKernel kernel, double centre, int64_t from) {
 std::vector<Tap> WideTaps(ResizeKernel kernel, double centre, double step, int64_t from) {
   const double width = std::max(step, 1.0);
   const double reach = (kernel == ResizeKernel::kLinear ? 1 : 2) * width;
-  // Rows whose middle lies within reach of the centre; halves count as PyTorch rounds them.
+  // Rows whose middle is within the kernel of the centre; halves are rounded as in PyTorch.
   const int64_t first =
       std::max<int64_t>(static_cast<int64_t>(std::floor(centre - reach + 0.5)), 0);
   const int64_t end = std::min(static_cast<int64_t>(std::floor(centre + reach + 0.5)), from);

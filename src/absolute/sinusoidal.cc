@@ -147,8 +147,8 @@ void Sinusoidal::FrequencyGradient(std::span<const float> dy, int64_t batch, int
   const std::size_t n = frequencies_.inv_freq.size();
   internal::CheckSpan("Sinusoidal::FrequencyGradient: d_frequencies", d_frequencies,
                       {static_cast<int64_t>(n)});
-  // The derivative by the angle is the row a quarter turn on: cosine for sine, minus sine for
-  // cosine.
+  // The derivative by the angle is the row at an angle pi / 2 larger: cosine for sine, minus sine
+  // for cosine.
   SinusoidalSpec turned = spec_;
   turned.cosine_first = !spec_.cosine_first;
   const std::size_t dim = static_cast<std::size_t>(spec_.dim);

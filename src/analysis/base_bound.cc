@@ -1,4 +1,4 @@
-// Men et al. 2024: which bases keep sum_i cos(m f_i) from falling below 0, and for how long.
+// Men et al. 2024: the bases for which sum_i cos(m f_i) >= 0, and up to which distance m.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 // Walks m = first, first + 1, ... with sum_i cos(m f_i) by Chebyshev's recurrence
 // cos((m+1) f) = 2 cos f cos(m f) - cos((m-1) f), whose error grows with the square of the steps:
-// started anew every kRestart it stays below 1e-10 a pair.
+// restarted every kRestart steps it stays below 1e-10 per pair.
 class CosineWalk {
  public:
   explicit CosineWalk(const std::vector<double>& frequencies)
@@ -154,7 +154,7 @@ int64_t LongestContext(const Frequencies& frequencies, int64_t limit) {
   for (const DoubleDouble& x : frequencies.inv_freq) f.push_back(x.hi);
   int64_t longest = limit;
   CosineWalk(f).Run(1, limit, [&](int64_t m, double sum) {
-    // The walk decides unless it is within its error of 0.
+    // The recurrence decides unless the sum is within its error of 0.
     if (sum >= 1e-6 || (sum > -1e-6 && CosineSum(frequencies, m) >= 0)) return true;
     longest = m - 1;
     return false;

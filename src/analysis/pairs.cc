@@ -1,4 +1,4 @@
-// The table of pairs: wavelengths, turns, what training never showed.
+// The table of pairs: wavelengths, rotations, angles not seen in training.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -15,7 +15,7 @@ using internal::kTwoPi;
 using internal::operator*;  // NOLINT(misc-unused-using-decls): the linter misses operators
 using internal::operator/;  // NOLINT(misc-unused-using-decls): the linter misses operators
 
-double Turns(DoubleDouble frequency, int64_t length) {
+double Rotations(DoubleDouble frequency, int64_t length) {
   return (frequency * static_cast<double>(length) / kTwoPi).hi;
 }
 
@@ -78,8 +78,8 @@ std::vector<PairInfo> Pairs(const Frequencies& trained, int64_t trained_length,
     PairInfo row;
     row.frequency = f.hi;
     if (f.hi > 0) row.wavelength_tokens = (kTwoPi / f).hi;
-    row.trained_rotations = Turns(f, trained_length);
-    row.target_rotations = Turns(f, target_length);
+    row.trained_rotations = Rotations(f, trained_length);
+    row.target_rotations = Rotations(f, target_length);
     row.unseen_share = UnseenShare(trained.inv_freq[i].hi, trained_length, f.hi, target_length);
     if (!now.axis.empty()) row.axis = now.axis[i];
     rows.push_back(row);
@@ -92,7 +92,7 @@ CriticalDimension Critical(const Frequencies& frequencies, int64_t length) {
   CriticalDimension out;
   out.first_pair = static_cast<int64_t>(frequencies.inv_freq.size());
   for (std::size_t i = 0; i < frequencies.inv_freq.size(); ++i) {
-    if (Turns(frequencies.inv_freq[i], length) >= 1) continue;
+    if (Rotations(frequencies.inv_freq[i], length) >= 1) continue;
     if (out.incomplete_pairs++ == 0) out.first_pair = static_cast<int64_t>(i);
   }
   out.dimension = 2 * out.first_pair;

@@ -111,7 +111,7 @@ void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   run.ranges = FindRanges(args);
   if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
   if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
-  // A row begins no view before the first key that it sees.
+  // A row starts no view before its first unmasked key.
   std::vector<int64_t>& begin = run.rotation.begin;
   for (size_t i = 0; i < begin.size(); ++i) {
     begin[i] = std::max(begin[i], run.ranges.begin[i % run.ranges.begin.size()]);

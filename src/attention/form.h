@@ -12,7 +12,7 @@
 
 namespace ropewalk::internal {
 
-// The keys that each query sees: one interval, because neither positions within a document nor
+// The unmasked keys of each query: one interval, because neither positions within a document nor
 // documents ever descend. Both ends ascend from query to query.
 struct QueryRanges {
   std::vector<int64_t> begin, end;  // [queries]
@@ -53,7 +53,7 @@ struct ContentColumns {
 struct FormRun {
   const ScoreForm* form = nullptr;
   const QueryRanges* ranges = nullptr;
-  // ContentForm; kContextual: query_rows, a column a row; else null.
+  // ContentForm; kContextual: query_rows, one column per row; else null.
   std::shared_ptr<const ContentColumns> own;
   const ContentColumns* content = nullptr;
   std::vector<double> gate_sums;  // kGates: [heads, keys + 1], the sum before each key

@@ -37,7 +37,7 @@ Frequencies Divided(Frequencies f, int64_t divisor) {
   return f;
 }
 
-// rows [count, 2, pairs] -> [2, pairs, 64], one token a column
+// rows [count, 2, pairs] -> [2, pairs, 64], one token per column
 void PackBlock(const float* rows, int64_t pairs, float* block) {
   for (int64_t t = 0; t < kBlock; ++t) {
     for (int64_t i = 0; i < 2 * pairs; ++i) block[i * kBlock + t] = rows[t * 2 * pairs + i];

@@ -20,7 +20,7 @@ namespace {
 
 __device__ CudaFaults faults;  // zero when the code is loaded
 
-// Takes what was reported and leaves none, while kernels of other streams may report.
+// Reads and clears what was reported, while kernels of other streams may report.
 __global__ void TakeFaults(CudaFaults* from, CudaFaults* to) {
   for (int kind = 0; kind < 2; ++kind) {
     to->first[kind] = from->first[kind];

@@ -9,7 +9,7 @@
 
 namespace ropewalk::internal {
 
-// What kernels found wrong since it was last read; lies in device memory, one a device.
+// What kernels found wrong since it was last read; in device memory, one per device.
 struct CudaFaults {
   enum Kind { kPosition, kSlot };
   unsigned long long count[2];  // by kind

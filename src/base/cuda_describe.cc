@@ -82,7 +82,7 @@ void ThrowFaults(const CudaFaults& faults) {
   std::string text;
   if (faults.count[CudaFaults::kPosition] != 0) {
     text = said(CudaFaults::kPosition, "position ") +
-           " is outside its call's table, or not in 0 to 2147483647: what it turns became NaN; "
+           " is outside its call's table, or not in 0 to 2147483647: what it rotates became NaN; "
            "build the table for more positions";
   }
   if (faults.count[CudaFaults::kSlot] != 0) {

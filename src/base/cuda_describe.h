@@ -1,5 +1,5 @@
-// What is said of CUDA, made from what its runtime answered: apart from it, so that any machine can
-// test every answer.
+// The description of CUDA from the answers of its runtime; separate from the runtime, so that every
+// answer can be tested on any machine.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A struct of settings in words, from its fields (ropewalk/base/fields.h).
+// A struct of settings as text, from its fields (ropewalk/base/fields.h).
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Functions that CUDA kernels and the CPU both run: kernels call them, CPU tests hold them.
+// For functions that run in CUDA kernels and on the CPU, where tests check them.
 #pragma once
 
 #ifdef __CUDACC__

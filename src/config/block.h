@@ -1,5 +1,5 @@
 // How the layers of the families that run are built, and which keys of a configuration say it; one
-// row a kind.
+// row per kind.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,8 @@ struct Family {
   const char* name;          // Hugging Face model_type, and what results call the family
   const char* aliases = "";  // further model_types with the same rules
   PairLayout layout = PairLayout::kHalf;
-  // transformers without rope_theta; 0: its versions 4 and 5 differ, so that it must be given.
+  // rope_theta of transformers where it is absent; 0: its versions 4 and 5 differ, so that it must
+  // be given.
   double default_theta = 1e4;
   double default_partial = 1;  // rotated share of a head without partial_rotary_factor
   DefaultSizes sizes = {};

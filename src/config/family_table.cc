@@ -1,5 +1,5 @@
-// One row a family. Facts are those of transformers 4.57 (5.x for families that came later), of the
-// vendors' own modelling files where transformers has none, and of llama.cpp for GGUF.
+// One row per family. Facts are those of transformers 4.57 (5.x for families that came later), of
+// the vendors' own modelling files where transformers has none, and of llama.cpp for GGUF.
 #include "src/config/block.h"
 #include "src/config/family.h"
 

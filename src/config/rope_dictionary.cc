@@ -297,7 +297,7 @@ std::vector<int64_t> ReadSections(const JsonObject& rope) {
       if (d != std::floor(d)) rope.Fail(key, "an array of integers");
       sections.push_back(static_cast<int64_t>(d));
     }
-    if (sections.size() > 4) rope.Fail(key, "an array of at most 4 integers, one an axis");
+    if (sections.size() > 4) rope.Fail(key, "an array of at most 4 integers, one per axis");
     return sections;
   };
   const std::vector<int64_t> m = read("mrope_section"), x = read("xdrope_section");

@@ -11,8 +11,8 @@ namespace ropewalk::internal {
 // ".bias".
 enum class TensorId : uint8_t {
   kEmbedding,
-  kPositions,   // learned, one row a position
-  kTokenTypes,  // one row a segment of a text
+  kPositions,   // learned, one row per position
+  kTokenTypes,  // one row per segment of a text
   kEmbeddingNorm,
   kFinalNorm,
   kHead,

@@ -79,7 +79,7 @@ Json TokenIdsOf(const Tokenizer& tokenizer, const TokenizerExtras& extras) {
   const auto id_or_null = [](const std::optional<int32_t>& id) { return id ? Json(*id) : Json(); };
   Json ids = {{"bos_token_id", id_or_null(tokenizer.bos_id())},
               {"eos_token_id", id_or_null(tokenizer.eos_id())}};
-  // Whatever ends a turn ends what is generated.
+  // Every token that ends a turn of a chat ends generation.
   for (const char* role : {"eot", "eom"}) {
     const auto more = extras.ids.find(role);
     Json& eos = ids["eos_token_id"];

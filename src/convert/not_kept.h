@@ -1,4 +1,4 @@
-// What a conversion does not carry over, said.
+// Notes on what a conversion does not carry over.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ void ListGgufKeys(const ModelFiles& files, const GgufFile& gguf, std::vector<Not
 // The ids of special tokens as config.json has them.
 nlohmann::ordered_json TokenIdsOf(const Tokenizer& tokenizer, const TokenizerExtras& extras);
 
-// One note a file.
+// One note per file.
 std::vector<std::string> NotesOf(const std::vector<NotKept>& not_kept, const char* format);
 
 }  // namespace ropewalk::internal

@@ -66,20 +66,20 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
     if (!slides && c.plan.layers[l].rotation) continue;
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("GGUF cannot say it: layer {} {}, for which {} has no key that llama.cpp "
+        fmt::format("GGUF cannot hold it: layer {} {}, for which {} has no key that llama.cpp "
                     "reads",
                     l, slides ? "has a sliding window" : "does not rotate (NoPE)", family->gguf));
   }
   if (c.layer.attention.out_bias && std::string_view(family->gguf) != "llama") {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("GGUF cannot say it: o_proj has a bias (attention_bias), which llama.cpp "
+        fmt::format("GGUF cannot hold it: o_proj has a bias (attention_bias), which llama.cpp "
                     "does not take of the architecture {}",
                     family->gguf));
   }
   if (HasQkvBiasAlways(*family) && c.heads * c.head_dim != c.hidden) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("GGUF cannot say it: {} heads of {} for {} hidden elements; llama.cpp "
+                fmt::format("GGUF cannot hold it: {} heads of {} for {} hidden elements; llama.cpp "
                             "takes hidden / heads for the head size of the architecture {}",
                             c.heads, c.head_dim, c.hidden, family->gguf));
   }
@@ -144,7 +144,7 @@ void AddTokenizer(const ModelFiles& files, std::map<std::string, GgufValue>& met
   keys.merge(GgufKeysOf(extras));
   if (!keys.contains("tokenizer.ggml.eos_token_id")) {
     result.notes.push_back(
-        "the tokenizer has no end token, which GGUF cannot say: llama.cpp takes token 11 of "
+        "the tokenizer has no end token, which GGUF cannot express: llama.cpp takes token 11 of "
         "byte-level BPE and token 2 of SentencePiece for it");
   }
   for (auto& [key, value] : keys) metadata[key] = std::move(value);

@@ -16,7 +16,7 @@ using internal::ExtrasOfGguf;
 
 constexpr double kFloat32Step = 0x1p-22;  // two roundings, of a base or factor and of a divisor
 
-// Relative; 1 where one turns and the other does not.
+// Relative difference; 1 where one frequency is 0 and the other is not.
 double Difference(const ResolvedPlan& a, const ResolvedPlan& b) {
   double largest = 0;
   for (std::size_t l = 0; l < a.layers.size(); ++l) {

@@ -1,4 +1,4 @@
-// Differences of angles, shared by what compares engines.
+// Differences of angles between engines.
 #pragma once
 
 #include <cstdint>

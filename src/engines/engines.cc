@@ -38,7 +38,7 @@ std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, i
     for (std::size_t i = 0; i < native.inv_freq.size(); ++i) {
       const double now = view.frequencies.inv_freq[i].hi, then = native.inv_freq[i].hi;
       if (now == then) continue;
-      const double ratio = now / then;  // infinity where a pair that stood still turns
+      const double ratio = now / then;  // infinity where only the native frequency is 0
       if (std::abs(std::log(ratio)) <= std::abs(std::log(view.frequency_ratio))) continue;
       view.frequency_ratio = ratio;
       view.ratio_pair = static_cast<int64_t>(i);

@@ -1,6 +1,6 @@
-// What engines do with positions: one row per fact and range of versions, and nowhere else. What
-// formula a method has in which engine is RotarySpec::dialect's to say; here is what files, flags
-// and loaders make of it. docs/engines.md shows these rows, and a test holds the two together.
+// How engines read and apply position settings: one row per fact and range of versions. The formula
+// of a method in an engine is that of RotarySpec::dialect; these rows are about files, flags and
+// loaders. docs/engines.md shows them, and a test compares the two.
 #pragma once
 
 #include <iterator>
@@ -53,35 +53,35 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kRopeParameters,
      EngineKind::kTransformers,
      {EngineVersion{{5}}},
-     "reads rope_parameters, which hold the base too, and still rope_theta and rope_scaling; "
-     "before, it "
-     "read these alone and ignored the other in silence",
+     "reads rope_parameters, which include the base, and still rope_theta and rope_scaling; "
+     "earlier "
+     "versions read only these and ignored rope_parameters without a warning",
      "5.0.0"},
     {Fact::kYarnLengthFromConfig,
      EngineKind::kTransformers,
      {{}, EngineVersion{{4, 51}}},
-     "takes max_position_embeddings for the trained length in YaRN's ramp",
+     "takes max_position_embeddings as the trained length in YaRN's ramp",
      "4.50.3, 4.51.0"},
     {Fact::kYarnFactorFromLengths,
      EngineKind::kTransformers,
      {EngineVersion{{4, 51}}, EngineVersion{{4, 56}}},
-     "takes max_position_embeddings / original_max_position_embeddings for YaRN's factor",
+     "takes max_position_embeddings / original_max_position_embeddings as YaRN's factor",
      "4.51.0, 4.55.4, 4.56.0"},
     {Fact::kYarnReadsTruncate,
      EngineKind::kTransformers,
      {EngineVersion{{4, 55}}},
-     "reads YaRN's truncate; before, the ends of the ramp are always rounded",
+     "reads YaRN's truncate; earlier versions always round the ends of the ramp",
      "4.54.1, 4.55.0"},
     {Fact::kYarnTruncateAtTopLevel,
      EngineKind::kTransformers,
      {EngineVersion{{5}}},
-     "reads truncate at the top level of rope_parameters alone",
+     "reads truncate only at the top level of rope_parameters",
      "5.0.0, 5.23.0"},
     {Fact::kPerLayerTypeAlone,
      EngineKind::kTransformers,
      {EngineVersion{{5}}},
-     "needs rope_parameters of a model with a base of its own in sliding layers (Gemma 3) as a "
-     "dictionary for each layer type; one for all of them is an error or ignored in silence",
+     "needs rope_parameters of a model with another base in sliding layers (Gemma 3) as a "
+     "dictionary for each layer type; one for all of them is an error or ignored without a warning",
      "5.0.0, 5.23.0"},
     {Fact::kProportional,
      EngineKind::kTransformers,
@@ -91,7 +91,7 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kDynamicKeepsLongest,
      EngineKind::kTransformers,
      {EngineVersion{{5}}, EngineVersion{{5, 13}}},
-     "never goes back with dynamic NTK: after one long prompt, short prompts keep its base",
+     "never resets dynamic NTK: after one long prompt, short prompts keep its base",
      "#46624; 5.12.1, 5.13.0"},
     {Fact::kLongRopePerTypeFails,
      EngineKind::kTransformers,
@@ -105,13 +105,13 @@ inline constexpr FactRow kFacts[] = {
      "loses YaRN's factor on the scores of deepseek_v2",
      "#47435; 5.14.1, 5.15.0"},
 
-    // Before, its requirements say transformers < 5.
+    // Earlier versions require transformers < 5.
     {Fact::kOnTransformers5,
      EngineKind::kVllm,
      {EngineVersion{{0, 19, 1}}},
      "runs on transformers 5",
      "#30566"},
-    // Added by #11844; went with the backends of its first engine (V0). The key is still parsed.
+    // Added by #11844; removed with the backends of its first engine (V0). The key is still parsed.
     {Fact::kDualChunk,
      EngineKind::kVllm,
      {EngineVersion{{0, 9}}, EngineVersion{{0, 11}}},
@@ -130,8 +130,8 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kYarnDropsAttentionFactor,
      EngineKind::kVllm,
      {},
-     "drops YaRN's attention_factor in versions with a fixed list of keys and uses 0.1 ln factor "
-     "+ 1",
+     "ignores YaRN's attention_factor in versions with a fixed list of keys and uses "
+     "0.1 ln factor + 1",
      "#46280, #48351, #56446"},
     {Fact::kDynamicAtTrainedLength,
      EngineKind::kVllm,
@@ -148,13 +148,13 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kYarnOwnAmplitude,
      EngineKind::kLlamaCpp,
      {},
-     "computes YaRN's amplitude itself (0.1 ln factor + 1) and overwrites any other that a flag "
-     "gives",
+     "computes YaRN's attention factor itself (0.1 ln factor + 1) and overwrites one that is given "
+     "by a flag",
      "src/llama-context.cpp; #17945"},
     {Fact::kSelfExtendInServer,
      EngineKind::kLlamaCpp,
      {{}, EngineVersion{{2024, 10, 12}}},
-     "has --grp-attn-n and --grp-attn-w in llama-server; later in other programs alone",
+     "has --grp-attn-n and --grp-attn-w in llama-server; later only in other programs",
      "#9860"},
     {Fact::kServerEndsAtContextLength,
      EngineKind::kLlamaCpp,
@@ -169,7 +169,7 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kWholeHeads,
      EngineKind::kLlamaCpp,
      {},
-     "rotates whole heads of the architectures llama, qwen2, qwen3 and smollm3 alone",
+     "only rotates whole heads in the architectures llama, qwen2, qwen3 and smollm3",
      "src/models/"},
     {Fact::kDivisorsForLlama,
      EngineKind::kLlamaCpp,
@@ -185,7 +185,7 @@ constexpr const FactRow& Row(Fact fact) {
   return *row;
 }
 
-// "llama.cpp always truncates ..."; the name of the engine as people write it.
+// "llama.cpp always truncates ..."; the usual spelling of the engine's name.
 const char* Title(EngineKind engine);
 std::string Sentence(Fact fact);
 // The versions of a fact in words, of all its rows: "0.9.2 and 0.11.0"; empty: all.

@@ -1,4 +1,4 @@
-// How far the float32 angles of others are from the exact ones.
+// The errors of the float32 angles of other implementations.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -28,7 +28,7 @@ AngleError Largest(const std::vector<float>& angles, const Frequencies& frequenc
 
 // What ggml's kernel does to theta of one pair, in its order of operations.
 struct GgmlStep {
-  std::vector<float> divisors = {};  // rope_freqs, one a pair; empty: none
+  std::vector<float> divisors = {};  // rope_freqs, one per pair; empty: none
   float freq_scale = 1;
   bool yarn = false;
   float low = 0, high = 0;  // ends of YaRN's ramp

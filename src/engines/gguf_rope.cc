@@ -17,7 +17,7 @@ namespace ropewalk::internal {
 namespace {
 
 [[noreturn]] void Refuse(const std::string& why) {
-  throw Error(ErrorCode::kUnsupported, "GGUF cannot say it: " + why);
+  throw Error(ErrorCode::kUnsupported, "GGUF cannot hold it: " + why);
 }
 
 constexpr char kFolders[] = "a Hugging Face folder can";
@@ -27,7 +27,7 @@ double Rounded(double value) { return static_cast<float>(value); }
 void CheckWholeHead(const std::string& architecture, const RotarySpec& spec) {
   if (spec.rotary_dim == spec.head_dim || !LlamaCppWantsWholeHeads(architecture)) return;
   Refuse(
-      fmt::format("partial rotary, {} of {} dimensions; llama.cpp turns whole heads of the "
+      fmt::format("partial rotary, {} of {} dimensions; llama.cpp rotates whole heads of the "
                   "architecture {} alone; {}",
                   spec.rotary_dim, spec.head_dim, architecture, kFolders));
 }
@@ -147,7 +147,7 @@ class Writer {
     stored.attention_factor = amplitude;
     stored_.scaling = std::move(stored);
   }
-  // Everything else that does not follow the length is a list of divisors.
+  // Every other method that does not depend on the length is a list of divisors.
   template <class S>
   void Write(const S& s) {
     const std::string method = Describe(Scaling(s));
@@ -171,7 +171,7 @@ class Writer {
     const bool others_unchanged =
         alike(kZeroInGguf) + alike(1) == static_cast<int64_t>(divisors.size());
     if (some_still && !others_unchanged) {
-      Refuse(fmt::format("{} lets some pairs stand still and changes others", method));
+      Refuse(fmt::format("{} gives some pairs frequency 0 and changes others", method));
     }
     Type("none");
     Original();
@@ -186,10 +186,7 @@ class Writer {
     const auto still = std::count(divisors.begin(), divisors.end(), kZeroInGguf);
     out_.notes.push_back(
         fmt::format("{} written: a divisor for each of {} pairs{}", name, pairs,
-                    still > 0 ? fmt::format("; {} of them are 1e30, so that these pairs stand "
-                                            "still",
-                                            still)
-                              : ""));
+                    still > 0 ? fmt::format("; {} of them are 1e30, for frequency 0", still) : ""));
     out_.tensors.push_back(FromFloats(name, {pairs}, std::move(values)));
     return rounded;
   }

@@ -1,4 +1,4 @@
-// How a GGUF file says where its model's tokens stand.
+// The position setting of a model as keys and tensors of a GGUF file.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct StoredRope {
 };
 
 // Keys and tensors for `plan`, of which every rotating layer has the same rotation, served up to
-// `served_length` tokens; which layers rotate or slide is not theirs to say. Throws
-// Error(kUnsupported) that names the reason and the formats that can say it: a method that follows
-// the length, a ramp of YaRN that is not truncated, an amplitude that llama.cpp overwrites,
-// divisors in an architecture for which llama.cpp loads none.
+// `served_length` tokens; they do not determine which layers rotate or slide. Throws
+// Error(kUnsupported) with the reason and the formats that have it: for a length-dependent method,
+// a ramp of YaRN that is not truncated, an amplitude that llama.cpp overwrites, divisors in an
+// architecture for which llama.cpp loads none.
 StoredRope GgufRopeOf(const std::string& architecture, const PositionPlan& plan,
                       int64_t served_length);
 

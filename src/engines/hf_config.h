@@ -12,7 +12,7 @@ namespace ropewalk::internal {
 const char* TransformersClass(const std::string& family);
 inline constexpr char kConvertedFamilies[] = "llama, qwen2 and qwen3";
 
-// Which of the two schemas a config.json speaks: rope_parameters (transformers 5), or rope_theta
+// The schema of a config.json: rope_parameters (transformers 5), or rope_theta
 // and rope_scaling.
 bool HasRopeParameters(const nlohmann::ordered_json& config);
 

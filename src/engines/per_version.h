@@ -28,15 +28,15 @@ inline constexpr Way kVllmOn4{"vLLM (on transformers 4)", EngineKind::kVllm, {}}
 inline constexpr Way kVllm{"vLLM", EngineKind::kVllm, {}};
 inline constexpr Way kLlamaCpp{"llama.cpp", EngineKind::kLlamaCpp, {}};
 
-// What an engine is told, in one version of it.
+// The setting for one version of an engine.
 struct Told {
-  std::string setting;  // empty: it cannot be told
+  std::string setting;  // empty: the engine has none
   std::string note;
   friend bool operator==(const Told&, const Told&) = default;
 };
 using Has = std::function<bool(Fact)>;
 
-// What `tell` says for each range of versions in which it says something else, the newest first.
+// The result of `tell` for each range of versions with different results, the newest first.
 void AddPerVersion(const Way& way, const std::function<Told(const Has&)>& tell,
                    std::vector<EngineSetting>& settings);
 // The same in all versions.

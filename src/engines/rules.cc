@@ -1,4 +1,4 @@
-// The warnings: one table of rules, each with its condition and its words. A rule returns nothing
+// The warnings: one table of rules, each with its condition and its text. A rule returns nothing
 // where it does not apply.
 #include "src/engines/rules.h"
 
@@ -13,24 +13,24 @@ namespace ropewalk {
 namespace internal {
 namespace {
 
-// ---- what a conversion loses
-// ------------------------------------------------------------------------
+// ---- what a conversion loses --------------------------------------------------------------------
 
 Result Llama3Converter(const Scene& s) {
   const auto* llama3 = s.As<Llama3Scaling>();
   if (llama3 == nullptr || s.spec().trained_length == 8192) return std::nullopt;
   return Radians(s.Against(s.With(*llama3, s.length, 8192)), s.last,
                  fmt::format("llama.cpp's converter reads original_max_position_embeddings at the "
-                             "top level of config.json and otherwise takes 8192; this model says "
-                             "{} inside its rope dictionary.",
+                             "top level of config.json and otherwise assumes 8192; this model has "
+                             "{} in its rope dictionary.",
                              s.spec().trained_length));
 }
 
 Result Llama3Tensor(const Scene& s) {
   if (s.As<Llama3Scaling>() == nullptr) return std::nullopt;
-  return Radians(s.Against(s.With(NoScaling{})), s.last,
-                 "GGUF has no type for llama3 scaling: it lives in the tensor rope_freqs.weight. A "
-                 "conversion without that tensor, or an engine that ignores it, runs plain RoPE.");
+  return Radians(
+      s.Against(s.With(NoScaling{})), s.last,
+      "GGUF has no type for llama3 scaling and stores it in the tensor rope_freqs.weight. "
+      "A conversion without that tensor, or an engine that ignores it, runs plain RoPE.");
 }
 
 Result Proportional(const Scene& s) {
@@ -43,21 +43,20 @@ Result Proportional(const Scene& s) {
   partial.first_dim = 0;
   partial.scaling = NoScaling{};
   partial.dialect = Dialect::kNative;
-  return Radians(AngleDifference(s.rotation.frequencies, Resolve(partial, s.length), s.last),
-                 s.last,
-                 "Proportional RoPE is not a partial rotary of the same fraction: the exponent is "
-                 "over the whole head and pairs are (i, i + head_dim / 2).");
+  return Radians(
+      AngleDifference(s.rotation.frequencies, Resolve(partial, s.length), s.last), s.last,
+      "Proportional RoPE differs from partial rotary with the same fraction: the exponent "
+      "is divided by head_dim, and a pair is (i, i + head_dim / 2).");
 }
 
-// ---- axes and the rest
-// --------------------------------------------------------------------------------
+// ---- axes and the rest --------------------------------------------------------------------------
 
 Result MropeTail(const Scene& s) {
   const RotaryAxes& axes = s.spec().axes;
   const int64_t pairs = s.spec().rotary_dim / 2;
   if (axes.order != AxisOrder::kInterleaved || axes.sections.size() < 3) return std::nullopt;
-  // ggml gives pair i to axis i % 3 below 3 sections[i % 3], else to a fourth axis that is fed 0;
-  // transformers and vLLM give what h and w leave to t.
+  // In ggml pair i has axis i % 3 if i < 3 sections[i % 3], else a fourth axis whose position is 0.
+  // In transformers and vLLM the remaining pairs have axis t.
   AngleError largest;
   for (int64_t i = 0; i < pairs; ++i) {
     const auto axis = static_cast<std::size_t>(i % 3);
@@ -68,16 +67,16 @@ Result MropeTail(const Scene& s) {
   }
   if (largest.radians == 0) return std::nullopt;
   return Radians(largest, s.last,
-                 "The last pairs of interleaved M-RoPE follow the first axis in transformers and "
-                 "vLLM; ggml gives them a fourth axis, which llama.cpp feeds with 0, so there they "
-                 "do not turn.");
+                 "The last pairs of interleaved M-RoPE use the first position axis in transformers "
+                 "and vLLM; in ggml they use a fourth axis, whose position is 0 in llama.cpp, so "
+                 "that they are not rotated there.");
 }
 
 Result XposCentre(const Scene& s) {
   if (!s.spec().xpos) return std::nullopt;
   return Words(
-      "xPos: the factor of a key depends on where the implementation puts its centre, and "
-      "implementations differ; keys cached under one centre are wrong under another.");
+      "xPos: the factor of a key depends on the centre, which differs between implementations; "
+      "keys cached with one centre are wrong with another.");
 }
 
 Result PlanNope(const Scene& s) {
@@ -88,7 +87,7 @@ Result PlanNope(const Scene& s) {
   if (nope == 0) return std::nullopt;
   return Measured(static_cast<double>(nope), "layers",
                   "These layers have no rotation (NoPE). llama.cpp's context shift rotates the "
-                  "cached keys of every layer, these too (as read in its source).");
+                  "cached keys of every layer, including these (as read in its source).");
 }
 
 Result PlanTemperature(const Scene& s) {
@@ -101,8 +100,8 @@ Result PlanTemperature(const Scene& s) {
     if (ratio == 1) continue;
     Finding f = Measured(ratio, "x",
                          "Queries are multiplied by 1 + beta ln(1 + floor((position + offset) / "
-                         "period)). Llama 4 counts from position + 1, Ministral from position: "
-                         "taking one for the other changes the step by one position.");
+                         "period)). Offset is 1 in Llama 4 and 0 in Ministral: with the wrong one "
+                         "the steps are shifted by one position.");
     f.position = edge;
     return f;
   }
@@ -111,7 +110,7 @@ Result PlanTemperature(const Scene& s) {
 
 Result DualChunkKey(const Scene& s) {
   if (!s.plan.has_dual_chunk_key) return std::nullopt;
-  return Words(fmt::format("The file says dual_chunk_attention_config. Only vLLM {} {}.",
+  return Words(fmt::format("The file has dual_chunk_attention_config. Only vLLM {} {}.",
                            Versions(Fact::kDualChunk), Row(Fact::kDualChunk).text));
 }
 
@@ -127,10 +126,10 @@ Result UnseenAngles(const Scene& s) {
   }
   if (pairs == 0) return std::nullopt;
   return Measured(static_cast<double>(pairs), "pairs",
-                  fmt::format("At {} tokens these pairs spend over 1 % of the distances at angles "
-                              "that training at {} tokens never showed (at worst {:.0f} %). "
-                              "Unless it was trained further at this length, quality is "
-                              "likely to fall there.",
+                  fmt::format("At {} tokens these pairs have angles that were not seen in training "
+                              "at {} tokens, at over 1 % of the distances (at most {:.0f} %). "
+                              "Quality is likely to fall, unless the model was trained further at "
+                              "this length.",
                               s.length, trained, 100 * most));
 }
 
@@ -139,10 +138,10 @@ Result BaseBoundRule(const Scene& s) {
   if (longest > s.last) return std::nullopt;
   return Measured(
       static_cast<double>(longest), "tokens",
-      fmt::format("The sum of cos(distance x frequency) first falls below 0 behind this "
-                  "distance; these layers look {} back. By arXiv 2405.14591 a key that "
-                  "resembles the query then no longer outscores a random one on "
-                  "average: retrieval gets harder, though perplexity may stay low.",
+      fmt::format("The sum of cos(distance x frequency) first falls below 0 after this distance; "
+                  "these layers attend over distances up to {}. By arXiv 2405.14591 a key similar "
+                  "to the query then no longer scores higher than a random key on average: "
+                  "retrieval gets harder, though perplexity may stay low.",
                   s.last));
 }
 
@@ -150,36 +149,36 @@ Result PastConfigured(const Scene& s) {
   const int64_t configured = s.plan.configured_length;
   if (configured < 1 || s.length <= configured) return std::nullopt;
   return Measured(static_cast<double>(s.length) / static_cast<double>(configured), "x",
-                  fmt::format("{} tokens pass the {} that the file claims. vLLM's and FlashInfer's "
-                              "tables end there, and their kernels do not check positions.",
+                  fmt::format("{} tokens exceed the {} that the file declares. The tables of vLLM "
+                              "and FlashInfer end there, and their kernels do not check positions.",
                               s.length, configured));
 }
 
 Result NoTrainedLength(const Scene& s) {
   if (s.TrainedLength() > 0) return std::nullopt;
   return Words(
-      "The file does not say at which length the model was trained, so nothing can be "
-      "said about angles that training never showed; give it with --trained.");
+      "The file does not state the trained length, so angles that were not seen in training "
+      "cannot be determined; give the length with --trained.");
 }
 
 Result Float32(const Scene& s) {
   const Float32Error e = Float32AngleError(s.spec(), s.rotation.frequencies, s.length - 1);
   if (e.hugging_face.radians < 1e-3) return std::nullopt;
-  return Radians(e.hugging_face, s.length - 1,
-                 "Engines compute angles in float32, which is this far off at the last position. "
-                 "The model was trained with such angles, near ones; each engine is off in its own "
-                 "way.");
+  return Radians(
+      e.hugging_face, s.length - 1,
+      "Engines compute angles in float32, with this error at the last position. Training "
+      "had such errors too, but smaller ones at smaller positions, and they differ "
+      "between engines.");
 }
 
-// ---- the table
-// -------------------------------------------------------------------------------------------
+// ---- the table ----------------------------------------------------------------------------------
 
 struct Rule {
   RuleInfo info;
-  bool once;  // of the plan as a whole, not of each rotation
+  bool once;  // for the plan as a whole, not for each rotation
   Result (*apply)(const Scene&);
-  std::vector<EngineKind> kinds = {};       // where it is about these alone
-  std::optional<Fact> fact = std::nullopt;  // whose versions are its
+  std::vector<EngineKind> kinds = {};       // the only engines that it is about; empty: others
+  std::optional<Fact> fact = std::nullopt;  // its versions are those of this fact
 };
 
 const std::vector<Rule>& Table() {
@@ -239,8 +238,8 @@ const std::vector<Rule>& Table() {
   return table;
 }
 
-// A variant that the rule wanted to compare with may not exist for this spec (a ramp that has no
-// room, say); then there is nothing to say.
+// The variant that a rule compares with may not exist for this spec (for example a ramp without
+// room); then the rule does not apply.
 Result Apply(const Rule& rule, const Scene& scene) {
   try {
     return rule.apply(scene);

@@ -1,4 +1,4 @@
-// What a rule of the table in rules.cc sees, and how it words what it finds.
+// The input of the rules in rules.cc, and functions for the text of their findings.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace ropewalk::internal {
 
-// What a rule sees: the plan, and one of its rotations.
+// The input of a rule: the plan, and one of its rotations.
 struct Scene {
   const PositionPlan& plan;
   const ResolvedPlan& resolved;
   const ResolvedRotation& rotation;
   int64_t length;  // of the sequence
-  int64_t last;    // the farthest distance that occurs; its last position but for windows
+  int64_t last;    // the largest distance: length - 1, or less with windows
 
   const RotarySpec& spec() const { return rotation.spec; }
   template <class S>
@@ -51,7 +51,7 @@ inline Finding Words(std::string text) {
   f.text = std::move(text);
   return f;
 }
-// The difference in words, with the pair at which it is largest.
+// The text with the largest difference and its pair.
 Finding Radians(const AngleError& error, int64_t position, const std::string& text);
 inline Finding Measured(double value, const char* unit, std::string text) {
   Finding f = Words(std::move(text));
@@ -61,7 +61,7 @@ inline Finding Measured(double value, const char* unit, std::string text) {
   return f;
 }
 
-// The rules about methods that stand in rules_scaling.cc; nothing where a rule does not apply.
+// The rules of rules_scaling.cc; nothing where a rule does not apply.
 Result YarnTruncate(const Scene& s);
 Result YarnTruncateNested(const Scene& s);
 Result YarnAttentionFactor(const Scene& s);

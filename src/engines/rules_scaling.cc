@@ -1,4 +1,4 @@
-// The rules about YaRN and about methods that look at the length.
+// The rules about YaRN and about length-dependent methods.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,15 +10,14 @@
 namespace ropewalk::internal {
 namespace {
 
-// As a file has it: the shortest decimal that reads back as the same number, or as the same float32
-// where it is one (GGUF).
+// The shortest decimal that reads back as the same double, or the same float32 if it is one (GGUF).
 std::string AsWritten(double value) {
   const auto narrow = static_cast<float>(value);
   return static_cast<double>(narrow) == value ? fmt::format("{}", narrow)
                                               : fmt::format("{}", value);
 }
 
-// "transformers since 5.0.0, before 5.13.0 never goes back ..."
+// "transformers since 5.0.0, before 5.13.0 never resets ..."
 std::string SinceWhen(Fact fact) {
   const FactRow& row = Row(fact);
   return fmt::format("{} {} {}", Title(row.engine), Versions(fact), row.text);
@@ -43,11 +42,10 @@ Result YarnTruncate(const Scene& s) {
   if (yarn == nullptr || yarn->truncate) return std::nullopt;
   YarnScaling rounded = *yarn;
   rounded.truncate = true;
-  return Radians(
-      s.Against(s.With(rounded)), s.last,
-      fmt::format("The file says \"truncate\": false, but GGUF has no key for it and {}, "
-                  "so pairs on the ramp turn at another speed.",
-                  Sentence(Fact::kYarnAlwaysTruncates)));
+  return Radians(s.Against(s.With(rounded)), s.last,
+                 fmt::format("The file has \"truncate\": false, but GGUF has no key for it and {}, "
+                             "so pairs on the ramp have other frequencies.",
+                             Sentence(Fact::kYarnAlwaysTruncates)));
 }
 
 Result YarnTruncateNested(const Scene& s) {
@@ -57,8 +55,8 @@ Result YarnTruncateNested(const Scene& s) {
   rounded.truncate = true;
   return Radians(
       s.Against(s.With(rounded)), s.last,
-      fmt::format("Layers differ in their rotation. {}, so inside a dictionary per layer "
-                  "type it is ignored and the ramp is rounded.",
+      fmt::format("Layers differ in their rotation. {}, so in a dictionary per layer type it is "
+                  "ignored and the ramp is rounded.",
                   SinceWhen(Fact::kYarnTruncateAtTopLevel)));
 }
 
@@ -79,9 +77,8 @@ Result YarnAttnFactor(const Scene& s) {
   const auto* yarn = s.As<YarnScaling>();
   if (yarn == nullptr || !yarn->attn_factor || *yarn->attn_factor == 1) return std::nullopt;
   return Measured(1 / *yarn->attn_factor, "x",
-                  fmt::format("The file sets attn_factor {}, which multiplies the amplitude "
-                              "in vLLM and in the YaRN repository; transformers does not know the "
-                              "key and leaves it out.",
+                  fmt::format("The file sets attn_factor {}, which multiplies the attention factor "
+                              "in vLLM and in the YaRN repository; transformers ignores the key.",
                               AsWritten(*yarn->attn_factor)));
 }
 
@@ -95,7 +92,7 @@ Result YarnMscaleAlone(const Scene& s) {
   const double hf = Magnitude(yarn->factor, 1);
   return Measured(other / hf, "x",
                   fmt::format("Of mscale and mscale_all_dim only one is given: transformers then "
-                              "ignores both (amplitude {:.10g}), vLLM's DeepSeek class and "
+                              "ignores both (attention factor {:.10g}), vLLM's DeepSeek class and "
                               "Megatron take the other as 0 ({:.10g}).",
                               hf, other));
 }
@@ -103,10 +100,11 @@ Result YarnMscaleAlone(const Scene& s) {
 Result YarnSoftmax(const Scene& s) {
   const double multiplier = s.rotation.frequencies.softmax_multiplier;
   if (multiplier == 1) return std::nullopt;
-  return Measured(multiplier, "x",
-                  fmt::format("YaRN's temperature stands in the softmax scale here, not on cos and "
-                              "sin. An engine that knows only an amplitude loses it ({}).",
-                              SinceWhen(Fact::kDeepSeekV2LosesSoftmax)));
+  return Measured(
+      multiplier, "x",
+      fmt::format("YaRN's temperature is in the softmax scale here, not on cos and sin. "
+                  "An engine that only has an attention factor loses it ({}).",
+                  SinceWhen(Fact::kDeepSeekV2LosesSoftmax)));
 }
 
 Result YarnPaper(const Scene& s) {
@@ -126,14 +124,15 @@ Result YarnMrope(const Scene& s) {
   if (yarn == nullptr || s.spec().axes.sections.empty() || s.spec().axes.own_ladders) {
     return std::nullopt;
   }
-  return Radians(s.Against(s.With(*yarn, s.length, 4 * s.spec().trained_length)), s.last,
-                 "vLLM's M-RoPE class hands four times the trained length to YaRN's ramp (as read "
-                 "in its source), so the ramp lies elsewhere.");
+  return Radians(
+      s.Against(s.With(*yarn, s.length, 4 * s.spec().trained_length)), s.last,
+      "vLLM's M-RoPE class uses four times the trained length for YaRN's ramp (as read in "
+      "its source), which moves the ramp.");
 }
 
 Result YarnOldHuggingFace(const Scene& s) {
   const auto* yarn = s.As<YarnScaling>();
-  // The number in the file: where the factor says the rest, it is that of training.
+  // max_position_embeddings of the file; it is the trained length if the factor is given apart.
   const int64_t configured =
       s.plan.stated_length > 0 ? s.plan.stated_length : s.plan.configured_length;
   if (yarn == nullptr || configured <= s.spec().trained_length) return std::nullopt;
@@ -145,7 +144,7 @@ Result YarnOldHuggingFace(const Scene& s) {
 Result YarnMegatronPartial(const Scene& s) {
   if (s.As<YarnScaling>() == nullptr || !s.Partial()) return std::nullopt;
   return Words(
-      fmt::format("Only {} of {} dims rotate. Megatron builds YaRN's frequencies from the "
+      fmt::format("Only {} of {} dims are rotated. Megatron computes YaRN's frequencies from the "
                   "whole head and ignores rotary_percent (as read in its source).",
                   s.spec().rotary_dim, s.spec().head_dim));
 }
@@ -154,23 +153,22 @@ Result AmplitudeShift(const Scene& s) {
   const double a = s.rotation.frequencies.amplitude;
   if (a == 1) return std::nullopt;
   return Measured(a, "x",
-                  "llama.cpp's context shift rotates cached keys with the amplitude again: each "
-                  "shift multiplies them by it (as read in its source). Moving a key must be a "
-                  "pure rotation.");
+                  "llama.cpp's context shift multiplies cached keys by the attention factor again "
+                  "at each shift (as read in its source). Moving a key must be a pure rotation.");
 }
 
-// ---- length-dependent methods
-// --------------------------------------------------------------------
+// ---- length-dependent methods -------------------------------------------------------------------
 
 Result DynamicCache(const Scene& s) {
   const auto* dynamic = s.As<DynamicNtkScaling>();
   const int64_t trained = s.spec().trained_length;
   if (dynamic == nullptr || s.length <= trained + 1) return std::nullopt;
-  return Radians(s.Against(s.With(*dynamic, trained + 1, trained)), s.last,
-                 fmt::format("Frequencies follow the length. Keys cached when the sequence was {} "
-                             "tokens long keep their old frequencies while queries at {} tokens "
-                             "use new ones; transformers mixes them silently.",
-                             trained + 1, s.length));
+  return Radians(
+      s.Against(s.With(*dynamic, trained + 1, trained)), s.last,
+      fmt::format("Frequencies depend on the length. Keys cached when the sequence was {} "
+                  "tokens long keep the frequencies of that length, while queries at {} "
+                  "tokens use others; transformers mixes them without a warning.",
+                  trained + 1, s.length));
 }
 
 Result DynamicState(const Scene& s) {
@@ -199,8 +197,9 @@ Result LongRopeSwitch(const Scene& s) {
   const Frequencies above = s.With(*longrope, trained + 1, trained);
   return Radians(AngleDifference(below, above, trained), trained,
                  fmt::format("The divisors switch from short to long at {} tokens: transformers by "
-                             "this call's positions (the cache must be dropped there), vLLM by "
-                             "--max-model-len and llama.cpp by the context size, for every prompt.",
+                             "the positions of each call (the cache has to be dropped there), vLLM "
+                             "by --max-model-len and llama.cpp by the context size, for every "
+                             "prompt.",
                              trained + 1));
 }
 
@@ -215,8 +214,8 @@ Result LongRopeInteger(const Scene& s) {
   const double other =
       std::sqrt(1 + std::log(static_cast<double>(whole)) / std::log(static_cast<double>(trained)));
   return Measured(other / s.rotation.frequencies.amplitude, "x",
-                  fmt::format("{} / {} is no whole number. CTranslate2 divides them as integers, "
-                              "so that its amplitude is {:.7f} instead of {:.7f} (as read in its "
+                  fmt::format("{} / {} is not an integer. CTranslate2 divides them as integers, so "
+                              "its attention factor is {:.7f} instead of {:.7f} (as read in its "
                               "source).",
                               configured, trained, other, s.rotation.frequencies.amplitude));
 }

@@ -24,7 +24,7 @@ using internal::Way;
 using Json = nlohmann::ordered_json;
 
 std::string Pretty(const Json& json) {
-  // Lists of divisors would take a line each.
+  // Otherwise each number of a list would take a line.
   return json.dump().find('[') == std::string::npos ? json.dump(2) : json.dump();
 }
 
@@ -32,7 +32,7 @@ std::string Join(const std::string& a, const std::string& b) {
   return a.empty() || b.empty() ? a + b : a + " " + b;
 }
 
-// Served length: YaRN's factor times trained length may be more than what was asked for.
+// The served length; YaRN's factor times the trained length may exceed the requested one.
 int64_t ServedLength(const Json& rope, const SettingsTarget& t) {
   if (!rope.is_object() || rope.value("rope_type", Json()) != Json("yarn")) return t.target_length;
   return std::max<int64_t>(t.target_length,
@@ -47,7 +47,7 @@ Json NewForm(const Json& rope, double base) {  // rope_parameters
   return out;
 }
 
-// What is said of the rope dictionary in config.json, in one of its two schemas.
+// The keys of config.json around the rope dictionary, in both schemas.
 struct HfForms {
   Json older, newer;
 };
@@ -83,7 +83,7 @@ std::string HfObjection(const Json& rope, const Has& has) {
   return "";
 }
 
-// llama-server ends at the file's context_length, whatever -c says.
+// llama-server ends at the file's context_length, whatever -c is.
 std::string LlamaCppSetting(const Recipe& r, const SettingsTarget& t, const Has& has) {
   std::string flags = fmt::format("-c {} {}", t.target_length, r.llama_flags);
   const bool raised = r.llama_yarn && has(Fact::kYarnRaisesContextLength);
@@ -129,13 +129,13 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
   return out;
 }
 
-// llama.cpp's flags, with the base where a recipe does not say one of its own.
+// llama.cpp's flags, with the base unless the recipe has one.
 std::string LlamaFlags(const Recipe& r, const SettingsTarget& t) {
   if (r.llama_flags.empty() || r.base || !t.base_changed) return r.llama_flags;
   return fmt::format("{} --rope-freq-base {}", r.llama_flags, t.base);
 }
 
-// The scaling that a dictionary comes to, as the sweep read it. Sets what else it says.
+// The scaling of a dictionary, as a sweep reads it. Sets the base and lengths that it has.
 Scaling ScalingOf(Json dictionary, double factor, SettingsTarget& t) {
   if (dictionary.value("rope_type", Json()) != "proportional") {
     dictionary.erase("partial_rotary_factor");  // rotary_dim has it already
@@ -193,7 +193,7 @@ std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
     if (setting.engine != engine) continue;
     if (setting.expressible) return setting.setting;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} cannot say {}: {}", engine, Describe(scaling), setting.note));
+                fmt::format("{} does not have {}: {}", engine, Describe(scaling), setting.note));
   }
   throw Error(ErrorCode::kUnsupported, "no setting is known for " + engine);
 }

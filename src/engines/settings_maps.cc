@@ -1,4 +1,4 @@
-// Settings for methods that are more than frequencies: few engines can say any of them.
+// Settings for methods with maps or temperatures, which few engines have.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@ using internal::Has;
 using internal::Told;
 using Json = nlohmann::ordered_json;
 
-// What the engine would have to have.
+// What an engine needs for the method.
 std::string Missing(const PositionMethod& method, double factor, const SettingsTarget& t) {
   std::vector<std::string> words;
   if (const auto map = method.MapFor(factor, t.trained_length)) words.push_back(Describe(*map));
@@ -65,7 +65,7 @@ Told LlamaCppSelfExtend(const SelfExtend& m, const SettingsTarget& t, const Has&
               "measured here and are not the same."};
 }
 
-// Flags that come near attention sinks.
+// Flags that approximate attention sinks.
 std::string NearSinks(const AttentionSinks& m) {
   return fmt::format(
       " -c {} --keep {} --context-shift comes near: when the cache is full it drops half of what "

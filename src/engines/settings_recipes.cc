@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kNeedsTensor[] =
-    "No flag can say it: llama.cpp takes such frequencies only from the tensor rope_freqs.weight "
-    "inside the GGUF file. ";
+    "There is no flag for it: llama.cpp reads such frequencies only from the tensor "
+    "rope_freqs.weight of the GGUF file. ";
 
 RotarySpec SpecOf(const Scaling& scaling, const SettingsTarget& target) {
   RotarySpec spec(PairLayout::kHalf);
@@ -26,7 +26,7 @@ RotarySpec SpecOf(const Scaling& scaling, const SettingsTarget& target) {
   return spec;
 }
 
-// Of a scaling that no engine knows by name.
+// The recipe of a scaling that no engine has by name.
 std::vector<double> Divisors(const Scaling& scaling, const SettingsTarget& target) {
   return DivisorsOf(SpecOf(scaling, target), Resolve(SpecOf(scaling, target), target.target_length),
                     kZeroInDictionaries);
@@ -48,8 +48,8 @@ Recipe FromDivisors(const std::vector<double>& divisors, const SettingsTarget& t
       {"short_mscale", 1.0},      {"long_mscale", 1.0},
       {"short_factor", divisors}, {"long_factor", divisors}};
   r.hf_note = r.vllm_note =
-      "It knows no rope_type for " + what +
-      "; this says the same through longrope, with one divisor a pair and no amplitude.";
+      "It has no rope_type for " + what +
+      "; this is the same as a longrope setting, with one divisor per pair and attention factor 1.";
   r.llama_note = kNeedsTensor + ("Its converter does not write that tensor for " + what + ".");
   return r;
 }
@@ -72,10 +72,10 @@ Recipe Make(const NtkScaling& s, const SettingsTarget& t) {
   const double d = static_cast<double>(t.rotary_dim);
   r.base = t.base * std::pow(s.factor, d / (d - 2));
   r.hf_note = r.vllm_note =
-      fmt::format("NTK-aware is nothing but a larger base: rope_theta {:.10g} instead of {:.10g}.",
+      fmt::format("NTK-aware scaling only changes the base: rope_theta {:.10g} instead of {:.10g}.",
                   *r.base, t.base);
   r.llama_flags = fmt::format("--rope-scaling none --rope-freq-base {}", *r.base);
-  r.llama_note = "NTK-aware is nothing but a larger base.";
+  r.llama_note = "NTK-aware scaling only changes the base.";
   return r;
 }
 
@@ -84,24 +84,21 @@ Recipe Make(const DynamicNtkScaling& s, const SettingsTarget& t) {
   r.rope = {{"rope_type", "dynamic"}, {"factor", s.factor}};
   r.raise_positions = false;
   r.hf_note = fmt::format(
-      "Leave max_position_embeddings at {}: the formula takes it for the trained length. The "
-      "frequencies follow the prompt's length; keys that are in the cache already keep the older "
-      "ones, so give the whole prompt at once.",
+      "Leave max_position_embeddings at {}: the formula takes it as the trained length. The "
+      "frequencies depend on the length of the prompt, and keys that are cached already keep the "
+      "earlier ones, so give the whole prompt at once.",
       t.trained_length);
   r.vllm_note =
-      "Despite its name it is static there: computed once for one length and used for short "
-      "prompts "
-      "as well. Which length differs between versions, so measure before relying on it.";
+      "In vLLM it is static despite its name: computed once for one length, which differs between "
+      "versions, and used for short prompts too. Measure before relying on it.";
   r.llama_note = "llama.cpp has no dynamic NTK.";
   return r;
 }
 
-// A method that follows the sequence's length, said for one length: engines without it get what it
-// comes to there.
+// A length-dependent method for engines that lack it: its setting at one fixed length.
 Recipe Fixed(Recipe r, const char* method, const SettingsTarget& t) {
   const std::string note = fmt::format(
-      "It has no {}; this is what it comes to for sequences of {} tokens, used for shorter ones as "
-      "well. ",
+      "It has no {}; this is its setting for sequences of {} tokens, used for shorter ones too. ",
       method, t.target_length);
   r.hf_note = note + r.hf_note;
   r.vllm_note = note + r.vllm_note;
@@ -141,7 +138,7 @@ Recipe Make(const NtkMixedScaling& s, const SettingsTarget& t) {
 Recipe Make(const HopeScaling& s, const SettingsTarget& t) {
   Recipe r = FromDivisors(Divisors(s, t), t, "HoPE");
   for (std::string* note : {&r.hf_note, &r.vllm_note}) {
-    *note += fmt::format(" A divisor of {:g} stands for the frequency zero.", kZeroInDictionaries);
+    *note += fmt::format(" A divisor of {:g} stands for frequency 0.", kZeroInDictionaries);
   }
   return r;
 }
@@ -203,7 +200,7 @@ Recipe Make(const ByPartsRepoScaling& s, const SettingsTarget& t) {
 
 Recipe Make(const ExplicitScaling& s, const SettingsTarget& t) {
   Recipe r = FromDivisors(Divisors(s, t), t, "a plain list of divisors");
-  r.llama_note = std::string(kNeedsTensor) + "A GGUF file that carries it needs no flag but -c.";
+  r.llama_note = std::string(kNeedsTensor) + "A GGUF file with it needs no flag but -c.";
   return r;
 }
 
@@ -233,11 +230,11 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
     r.vllm_note = "Some versions drop attention_factor; check the one in use.";
   } else if (!s.truncate) {
     r.llama_flags.clear();
-    r.llama_note = Sentence(Fact::kYarnAlwaysTruncates) + ", this setting does not.";
+    r.llama_note = Sentence(Fact::kYarnAlwaysTruncates) + ", which this setting does not.";
   }
   r.hf4_note = fmt::format(
       "max_position_embeddings must be exactly factor times {}: transformers {} takes their ratio "
-      "for the factor.",
+      "as the factor.",
       t.trained_length, Versions(Fact::kYarnFactorFromLengths));
   return r;
 }
@@ -260,19 +257,19 @@ Recipe Make(const LongRopeScaling& s, const SettingsTarget& t) {
   r.rope["short_factor"] = s.short_factor;
   r.rope["long_factor"] = s.long_factor;
   r.hf_note =
-      "The long divisors take over when a prompt passes the trained length; keys in the cache keep "
-      "the short ones, so give the whole prompt at once.";
+      "The long divisors are used once a prompt exceeds the trained length; keys that are cached "
+      "already keep the short ones, so give the whole prompt at once.";
   r.vllm_note =
-      "vLLM uses the long divisors for every prompt once --max-model-len passes the "
-      "trained length.";
+      "vLLM uses the long divisors for every prompt if --max-model-len exceeds the trained length.";
   r.llama_note =
-      "No flag can say it: llama.cpp takes the divisors from the tensors rope_factors_long.weight "
-      "and "
-      "rope_factors_short.weight inside the GGUF file, which its converter writes for Phi-3.";
+      "There is no flag for it: llama.cpp reads the divisors from the tensors "
+      "rope_factors_long.weight and rope_factors_short.weight of the GGUF file, which its "
+      "converter "
+      "writes for Phi-3.";
   return r;
 }
 
-// A method that no engine knows by name, as the divisors and the amplitude that it comes to.
+// A method that no engine has by name: as divisors and an attention factor.
 template <class S>
 Recipe Make(const S& s, const SettingsTarget& t) {
   const MethodInfo& info = InfoOf(s);
@@ -282,7 +279,7 @@ Recipe Make(const S& s, const SettingsTarget& t) {
     r.rope["attention_factor"] = amplitude;
     r.vllm_rope["short_mscale"] = r.vllm_rope["long_mscale"] = amplitude;
     for (std::string* note : {&r.hf_note, &r.vllm_note}) {
-      *note += fmt::format(" Its amplitude is {:.10g}.", amplitude);
+      *note += fmt::format(" Its attention factor is {:.10g}.", amplitude);
     }
   }
   return info.length_dependent ? Fixed(r, info.title, t) : r;

@@ -1,4 +1,4 @@
-// What one scaling comes to in each engine, before it is written out.
+// The setting of a scaling in each engine, before it is written as text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ struct Recipe {
   std::string hf4_note;                        // of transformers 4 alone
   nlohmann::ordered_json vllm_rope = nullptr;  // where vLLM's dictionary differs
   std::string llama_flags;                     // empty: llama.cpp cannot
-  bool llama_yarn = false;                     // they are YaRN's
+  bool llama_yarn = false;                     // llama_flags are those of YaRN
   std::string llama_note;
 };
 

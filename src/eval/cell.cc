@@ -1,4 +1,4 @@
-// One cell: from a task to its row.
+// Computes one cell: the row of a task.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

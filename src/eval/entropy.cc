@@ -8,7 +8,7 @@
 namespace ropewalk::internal {
 namespace {
 
-// Among how many keys (and the sink) query `row` divides its weight.
+// The number of keys (and the sink) that query `row` attends to.
 int64_t KeysSeen(const AttentionArgs& args, const QueryRanges& ranges, int64_t row) {
   const int64_t begin = ranges.begin[row], end = ranges.end[row];
   int64_t seen = args.sinks.empty() ? 0 : 1;

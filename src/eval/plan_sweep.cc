@@ -61,7 +61,7 @@ std::vector<std::pair<double, int64_t>> FactorsAndLengths(const SweepSpec& spec,
   if (spec.trained_length <= 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 "method " + NameOf(method) +
-                    ": the model does not say at which length it was trained; give --trained N, "
+                    ": the trained length of the model is unknown; give --trained N, "
                     "or --factors");
   }
   const auto factor = [&](int64_t length) {

@@ -1,4 +1,4 @@
-// By which rules a setting is recommended; docs/recommendation.md has them in words.
+// The rules of the recommendation; docs/recommendation.md explains them.
 #include "src/eval/recommend.h"
 
 #include <algorithm>
@@ -166,7 +166,7 @@ std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
     MethodReach reach;
     reach.method = first.method;
     const bool takes_factor = TakesFactor(reach.method);
-    // With factor 1, which is no scaling, every method reaches as far as the model itself.
+    // With factor 1, which is no scaling, every method is usable as far as the model itself.
     if (takes_factor && internal::IsUsable(*y.baseline, y))
       reach.longest_usable = first.trained_length;
     for (const auto& [length, cell] : internal::BestByLength(cells, reach.method, y)) {

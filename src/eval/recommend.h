@@ -24,22 +24,22 @@ double StudentT975(int64_t dof);
 
 int64_t PasskeyHits(const Cell& cell);
 
-// What a sweep is judged by; pointers into its cells.
+// The cells that a sweep is judged by; pointers into its cells.
 struct Yardstick {
   // No scaling at the trained length; null: not measured, so nothing can be judged.
   const Cell* baseline = nullptr;
   bool passkey_measured = false;
   // No scaling at the shortest length or at the trained one, where the model fails the passkey task
-  // already: then passkey decides nothing. Null: it counts.
+  // already: then passkey is not considered. Null: it is.
   const Cell* passkey_fails = nullptr;
 };
 Yardstick FindYardstick(const std::vector<Cell>& cells);
-// Why passkey decides nothing; empty where it counts or was not measured.
+// Why passkey is not considered; empty where it is, or was not measured.
 std::string PasskeyNote(const Yardstick& yardstick);
 // False without a baseline.
 bool IsUsable(const Cell& cell, const Yardstick& yardstick);
 
-// What there is to say about one length, for the paragraph of it. Pointers into the cells.
+// The judgement of one length, for its paragraph. Pointers into the cells.
 struct Verdict {
   int64_t length = 0, trained = 0;
   size_t measured = 0;  // cells at this length

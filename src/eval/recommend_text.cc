@@ -1,4 +1,4 @@
-// What a verdict says, in plain words.
+// The text of a recommendation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 std::string Percent(double nats) { return fmt::format("{:.1f} %", 100 * std::expm1(nats)); }
 
 std::string Nats(const PairedDifference& d, double sign = 1) {
-  if (std::isnan(d.standard_error)) return fmt::format("{:.3f} nats a token", sign * d.mean);
-  return fmt::format("{:.3f} ± {:.3f} nats a token", sign * d.mean, d.standard_error);
+  if (std::isnan(d.standard_error)) return fmt::format("{:.3f} nats per token", sign * d.mean);
+  return fmt::format("{:.3f} ± {:.3f} nats per token", sign * d.mean, d.standard_error);
 }
 
 std::string Trials(const Cell& c) {
@@ -29,8 +29,8 @@ std::string Label(const Cell& c) { return MethodLabel(c.method, c.factor); }
 std::string PasskeyNote(const Yardstick& y) {
   if (y.passkey_fails == nullptr) return "";
   return fmt::format(
-      "Passkey does not count: without scaling the model finds only {} at {} tokens already, so "
-      "the task says nothing about longer text.",
+      "Passkey results are not considered: already at {1} tokens the model without scaling finds "
+      "only {0}, so the task does not measure the effect of length.",
       Trials(*y.passkey_fails), y.passkey_fails->length);
 }
 
@@ -68,11 +68,10 @@ std::string LeadText(const Verdict& v) {
     return out + fmt::format(" The next ({}) has a lower perplexity but is not usable.", runner);
   }
   if (std::isnan(d.standard_error)) {
-    return out +
-           fmt::format(
-               " The next is {}; from one window nobody can tell whether that lead is chance, so "
-               "measure more windows before relying on it.",
-               runner);
+    return out + fmt::format(
+                     " The next is {}; one window is not enough to tell whether the difference is "
+                     "chance, so measure more windows before relying on it.",
+                     runner);
   }
   if (d.outside_noise) {
     return out +
@@ -81,7 +80,8 @@ std::string LeadText(const Verdict& v) {
   }
   return out +
          fmt::format(
-             " The next ({}) cannot be told apart from it, {} over {} windows: either will do.",
+             " The next ({}) does not differ significantly from it, {} over {} windows: either "
+             "will do.",
              runner, Nats(d), d.windows);
 }
 
@@ -90,8 +90,8 @@ std::string PasskeyText(const Verdict& v) {
   std::string out = fmt::format(" It finds the passkey in {} trials", Trials(*v.nearest));
   if (const Cell* fails = v.yardstick.passkey_fails) {
     return out + fmt::format(
-                     ", which decides nothing: without scaling the model finds only {} at {} "
-                     "tokens already.",
+                     ", which is not considered: already at {1} tokens the model without scaling "
+                     "finds only {0}.",
                      Trials(*fails), fails->length);
   }
   out += ".";
@@ -111,19 +111,18 @@ std::string CostText(const Verdict& v) {
   if (!v.cost) return fmt::format(" What it costs at {} tokens was not measured.", v.trained);
   const PairedDifference& d = *v.cost;
   if (d.mean == 0) {
-    return fmt::format(" It costs nothing up to the trained {} tokens: there it changes nothing.",
-                       v.trained);
+    return fmt::format(
+        " It changes nothing up to the trained {} tokens, so it costs nothing there.", v.trained);
   }
   const std::string numbers =
       fmt::format("{} of perplexity, {}", Percent(std::abs(d.mean)), Nats(d, d.mean < 0 ? -1 : 1));
   if (std::isnan(d.standard_error)) {
-    return fmt::format(" At {} tokens it {} {} (one window: no error known).", v.trained,
-                       d.mean < 0 ? "gains" : "costs", numbers);
+    return fmt::format(" At {} tokens it {} {} (one window, so without an error estimate).",
+                       v.trained, d.mean < 0 ? "gains" : "costs", numbers);
   }
   if (!d.outside_noise) {
-    return fmt::format(
-        " At {} tokens it costs nothing that can be measured ({}: within the noise).", v.trained,
-        fmt::format("{:.3f} ± {:.3f} nats a token", d.mean, d.standard_error));
+    return fmt::format(" At {} tokens it has no measurable cost ({}: within the noise).", v.trained,
+                       fmt::format("{:.3f} ± {:.3f} nats per token", d.mean, d.standard_error));
   }
   if (d.mean < 0) return fmt::format(" At {} tokens it even gains {}.", v.trained, numbers);
   return fmt::format(" At {} tokens it costs {}{}.", v.trained, numbers,
@@ -135,8 +134,8 @@ std::string ChosenText(const Verdict& v, int64_t longest_usable) {
   const Cell& c = *v.chosen;
   std::string out = TargetText(v);
   if (c.unscaled()) {
-    out += fmt::format("change nothing: no scaling is {}.",
-                       v.runner_up != nullptr ? "best" : "good enough");
+    out += fmt::format("use no scaling: {}.",
+                       v.runner_up != nullptr ? "it is best" : "the model is good enough");
   } else {
     out += fmt::format("use {}.", Label(c));
   }
@@ -149,16 +148,17 @@ std::string ChosenText(const Verdict& v, int64_t longest_usable) {
   out += PasskeyText(v) + LeadText(v) + CostText(v);
   if (!c.unscaled() && !c.as_shipped() && longest_usable > v.length) {
     const bool factor = Label(c) != c.method;
-    out += fmt::format("{} {} is usable up to {} tokens.",
-                       factor ? " With the factor to match," : "", c.method, longest_usable);
+    out += fmt::format("{} {} is usable up to {} tokens.", factor ? " With a matching factor," : "",
+                       c.method, longest_usable);
   }
   const auto method = c.named();
   if (method && !method->only_scales()) {
     out +=
-        " It is what attention does with positions, and few engines do it; the settings say which.";
+        " It changes how attention uses positions, which few engines support; the settings list "
+        "them.";
   }
   if (method && method->length_dependent()) {
-    out += " It was measured with its frequencies fixed for the final length of each text.";
+    out += " It was measured with the frequencies of the final length of each text.";
   }
   return out;
 }
@@ -169,8 +169,8 @@ std::string NoneText(const Verdict& v, const std::vector<MethodReach>& reaches) 
   std::string out =
       TargetText(v) +
       fmt::format(
-          "no method is good enough. The {}, {}, has perplexity {}, {:.2f} times the {} of the "
-          "trained length.",
+          "no method is usable. The {}, {}, has perplexity {}, {:.2f} times the {} of the trained "
+          "length.",
           v.measured > 1 ? "best" : "only one measured", Label(c), PerplexityText(c.perplexity),
           c.perplexity / baseline.perplexity, PerplexityText(baseline.perplexity));
   out += PasskeyText(v);
@@ -189,12 +189,12 @@ std::string UnjudgedText(const Verdict& v) {
   const Cell& c = *v.nearest;
   return TargetText(v) +
          fmt::format(
-             "nothing can be recommended: no scaling at {} tokens, by which it would be judged, "
-             "was not measured. {} {} {}.",
+             "nothing can be recommended: the model without scaling was not measured at {} "
+             "tokens, to compare with. {} {} {}.",
              v.trained, Label(c),
-             v.measured > 1 ? "has the lowest perplexity of what was," : "has perplexity",
+             v.measured > 1 ? "has the lowest measured perplexity," : "has perplexity",
              PerplexityText(c.perplexity)) +
-         PasskeyText(v) + fmt::format(" Measure none at {} tokens as well.", v.trained);
+         PasskeyText(v) + fmt::format(" Measure method none at {} tokens too.", v.trained);
 }
 
 }  // namespace
@@ -228,12 +228,14 @@ std::string PerplexityText(double perplexity) {
 std::string UsabilityRule(const std::vector<Cell>& cells) {
   const internal::Yardstick y = internal::FindYardstick(cells);
   if (y.baseline == nullptr) {
-    return "Nothing can be judged: no scaling at the trained length, by which it would be, was not "
-           "measured.";
+    return "Nothing can be judged, because the model without scaling was not measured at the "
+           "trained "
+           "length.";
   }
   const std::string baseline = PerplexityText(y.baseline->perplexity);
   std::string rule = fmt::format(
-      "Usable means: perplexity at most {:.2f} times that of no scaling at the trained length ({} "
+      "Usable means: perplexity at most {:.2f} times that without scaling at the trained length "
+      "({} "
       "times {:.2f} = {})",
       internal::kUsablePerplexity, baseline, internal::kUsablePerplexity,
       PerplexityText(y.baseline->perplexity * internal::kUsablePerplexity));
@@ -246,7 +248,7 @@ std::string UsabilityRule(const std::vector<Cell>& cells) {
         ", and passkey accuracy not significantly below {} (one-sided binomial test, 5 %).",
         internal::kUsablePasskey);
   }
-  return rule + " A method is usable up to the longest length before the first that fails.";
+  return rule + " A method is usable up to the last length before the first failure.";
 }
 
 std::string PasskeyNote(const std::vector<Cell>& cells) {

@@ -1,5 +1,5 @@
-// One layer of a transformer, of a decoder or an encoder, as its LayerSpec says: all but where its
-// tokens stand and whom they see.
+// One transformer layer of a decoder or an encoder, by its LayerSpec; positions and masks are those
+// of the caller.
 #pragma once
 
 #include <cstdint>

@@ -44,9 +44,9 @@ TensorView LastRows(TensorView view, int64_t rows) {
   return view;
 }
 
-// Turns q and k by their positions; returns the multiplier of the scores.
-double Turn(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
-            TensorView q, TensorView k) {
+// Rotates q and k by their positions; returns the multiplier of the scores.
+double RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
+                TensorView q, TensorView k) {
   if (const int64_t n = rotation.spec.rotated_heads; n > 0) {
     q.shape[1] = std::min(n, q.shape[1]);
     k.shape[1] = std::min(n, k.shape[1]);
@@ -94,7 +94,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const ResolvedLayer& plan = sequence.resolved_.layers[l];
     KvCache& cache = sequence.caches_[l];
-    // Behind its keys and values the last layer is needed only where somebody reads the result.
+    // Apart from its keys and values, the last layer is computed only for rows that are read.
     const int64_t rows = l + 1 < layers.size() ? tokens : wanted_rows;
 
     const auto [q, k, v] = ProjectQkv(c, layers[l], tokens, x, s.layer);
@@ -105,8 +105,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
       softmax_multiplier =
           sequence.resolved_.rotations[plan.rotation].frequencies.softmax_multiplier;
     } else if (plan.rotation >= 0) {
-      softmax_multiplier = Turn(sequence.resolved_.rotations[plan.rotation],
-                                sequence.tables_[plan.rotation], first_position, q, k);
+      softmax_multiplier = RotateQk(sequence.resolved_.rotations[plan.rotation],
+                                    sequence.tables_[plan.rotation], first_position, q, k);
     }
     if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
@@ -118,7 +118,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .scale = internal::ScoreScale(c, softmax_multiplier),
                                 .window_tokens = plan.window_tokens,
                                 .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
-                                .rotation = load < 0 ? nullptr : &sequence.loads_[load].turn,
+                                .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
                                 .entropy = entropy};
     Attention(args);

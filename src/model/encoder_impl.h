@@ -13,7 +13,7 @@
 namespace ropewalk {
 
 struct Encoder::Impl {
-  using Forms = std::vector<PreparedForm>;  // one a layer, one for all, or none
+  using Forms = std::vector<PreparedForm>;  // one per layer, one for all, or none
 
   ModelConfig config;
   Weight words;  // [vocab, hidden]; rows are read from the file
@@ -25,9 +25,9 @@ struct Encoder::Impl {
   internal::NormWeights embedding_norm, final_norm;
   std::vector<internal::LayerWeights> layers;
 
-  // Lowered at load where a form does not grow with the text; Transformer-XL's has a row a distance
-  // and is lowered again, under the lock, when a longer text comes.
-  std::vector<TransformerXlBias> sinusoidal;  // one a layer, or none
+  // Lowered at load where a form does not grow with the text; Transformer-XL's has a row per
+  // distance and is lowered again, under the lock, when a longer text comes.
+  std::vector<TransformerXlBias> sinusoidal;  // one per layer, or none
   mutable std::mutex lowering;
   mutable std::shared_ptr<const Forms> forms = std::make_shared<Forms>();
   mutable int64_t lowered_tokens = 0;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tokenizer that cannot be read blocks nobody: ids can be given.
+// An unreadable tokenizer is not an error: ids can be given instead.
 template <class F>
 void TryTokenizer(ModelFiles& files, F&& load) {
   try {

@@ -28,7 +28,7 @@ struct HeadRows {
 };
 
 // `weight` under another name, its rows in another order and its elements of another type; a vector
-// (bias, norm) counts as one element a row. Without a type the stored bytes are moved, never
+// (bias, norm) counts as one element per row. Without a type the stored bytes are moved, never
 // decoded. Error where the rows are not whole heads, or a vector is quantised.
 TensorSource Rearranged(const Weight& weight, std::string name, const HeadRows& rows,
                         std::optional<WeightType> type = std::nullopt);

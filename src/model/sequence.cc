@@ -87,7 +87,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     int& load = load_of_.emplace_back(-1);
     if (!layer.map) continue;
     const auto same = [&](const Load& other) {
-      return other.rotation == layer.rotation && other.turn.map() == layer.map;
+      return other.rotation == layer.rotation && other.fused.map() == layer.map;
     };
     const auto found = std::find_if(loads_.begin(), loads_.end(), same);
     load = static_cast<int>(found - loads_.begin());
@@ -110,8 +110,8 @@ void Sequence::GrowTables(int64_t tokens) {
     table.Grow(std::min(final_length(), std::max(tokens, 2 * table.count())));
   }
   for (Load& load : loads_) {
-    if (load.turn.tokens() >= tokens) continue;
-    load.turn.Grow(std::min(final_length(), std::max(tokens, 2 * load.turn.tokens())));
+    if (load.fused.tokens() >= tokens) continue;
+    load.fused.Grow(std::min(final_length(), std::max(tokens, 2 * load.fused.tokens())));
   }
 }
 
@@ -135,7 +135,7 @@ void Sequence::OffsetPositions(int64_t first) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("Sequence::OffsetPositions: {} maps the distances of a sequence that "
                             "begins at position 0",
-                            Describe(*loads_.front().turn.map())));
+                            Describe(*loads_.front().fused.map())));
   }
   if (first < 0 || first > kMaxPosition - final_length()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -153,7 +153,7 @@ int64_t Sequence::bytes() const {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
   }
-  for (const Load& load : loads_) bytes += load.turn.BytesFor(final_length());
+  for (const Load& load : loads_) bytes += load.fused.BytesFor(final_length());
   return bytes;
 }
 

@@ -38,7 +38,7 @@ std::string TemperatureWords(const LayerFacts& l) {
   return fmt::format("queries times 1 + {} ln(1 + floor((n + {}) / {}))", t.beta, t.offset,
                      t.period);
 }
-std::string MapWords(const LayerFacts& l) { return "distances through " + Describe(*l.map); }
+std::string MapWords(const LayerFacts& l) { return "distances mapped by " + Describe(*l.map); }
 std::string NoWords(const LayerFacts& /*l*/) { return ""; }
 
 // In the order of the hash. A recurrent layer has neither rotation nor bias, which is what is

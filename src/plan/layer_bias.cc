@@ -12,7 +12,8 @@ namespace {
 std::string DescribeAlibi(const AlibiBias& alibi, int64_t heads) {
   const SlopeForm form = alibi.Lower(heads, 0);
   const auto [least, most] = std::minmax_element(form.behind.begin(), form.behind.end());
-  std::string text = fmt::format("ALiBi, {} slopes {:.4g} to {:.4g} a token", heads, *most, *least);
+  std::string text =
+      fmt::format("ALiBi, {} slopes {:.4g} to {:.4g} per token", heads, *most, *least);
   if (!alibi.slopes.empty()) {
     text += ", learned";
   } else if (alibi.rule == AlibiSlopes::kGeometric || std::has_single_bit<uint64_t>(heads)) {
@@ -33,7 +34,7 @@ std::string DescribeT5(const T5LayerBias& t5) {
       "T5 buckets: {} over distances up to {}, {}; one learned number for each head and bucket{}, "
       "added to unscaled scores",
       t5.bias.buckets, t5.bias.last_distance,
-      t5.bias.bidirectional ? "both directions" : "keys behind alone",
+      t5.bias.bidirectional ? "both directions" : "only keys before the query",
       t5.per_layer ? " in every layer" : ", the same in all layers");
 }
 
@@ -43,7 +44,7 @@ std::string DescribeDeberta(const DebertaLayerBias& deberta) {
       "DeBERTa's disentangled terms: {}{}{}; {} up to {}{}; {}; scores over sqrt({} head_dim)",
       deberta.content_to_position ? "content to position" : "", deberta.Terms() == 3 ? " and " : "",
       deberta.position_to_content ? "position to content" : "",
-      b.buckets > 0 ? fmt::format("{} log buckets a side", b.buckets) : "a row each distance",
+      b.buckets > 0 ? fmt::format("{} log buckets per side", b.buckets) : "one row per distance",
       b.max_position, deberta.normalized_embedding ? ", normalised" : "",
       deberta.shared_keys ? "the layers' own matrices of q and k" : "matrices of their own",
       deberta.Terms());
@@ -53,11 +54,11 @@ std::string DescribeTransformerXl(const TransformerXlBias& xl) {
   return fmt::format(
       "Transformer-XL's terms: sinusoids of the distance, {}{}, projected in every layer, against "
       "the query and a learned vector",
-      xl.causal ? "keys behind alone" : "both directions",
-      xl.clamp_distance > 0 ? fmt::format(", of distance {} beyond it", xl.clamp_distance) : "");
+      xl.causal ? "only keys before the query" : "both directions",
+      xl.clamp_distance > 0 ? fmt::format(", clamped to distance {}", xl.clamp_distance) : "");
 }
 
-// Learned numbers count where the bias has them; a configuration has none.
+// Learned values are hashed where the bias has them; a configuration has none.
 struct HashMethod {
   int64_t heads;
   Hasher& hasher;

@@ -1,4 +1,4 @@
-// Layers that what extends a model's context leaves as they are.
+// Layers that context extension does not change.
 #pragma once
 
 #include <algorithm>

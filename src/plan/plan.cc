@@ -97,14 +97,14 @@ std::string DescribeRest(const RotarySpec& spec) {
     text += fmt::format(", xPos decay with scale_base {} and gamma {}", spec.xpos->scale_base,
                         spec.xpos->gamma);
   }
-  if (spec.rotated_heads > 0) text += fmt::format(", first {} heads alone", spec.rotated_heads);
+  if (spec.rotated_heads > 0) text += fmt::format(", only the first {} heads", spec.rotated_heads);
   return text;
 }
 
 std::string DescribeRotation(const ResolvedRotation& rotation) {
   const RotarySpec& spec = rotation.spec;
   const std::vector<DoubleDouble>& f = rotation.frequencies.inv_freq;
-  double fastest = 0, slowest = 0;  // radians a token
+  double fastest = 0, slowest = 0;  // radians per token
   int still = 0;
   for (const DoubleDouble& x : f) {
     still += x.hi == 0 ? 1 : 0;
@@ -118,7 +118,7 @@ std::string DescribeRotation(const ResolvedRotation& rotation) {
       "rotary, {} pairs, {}, base {}, scaling {}, wavelengths {:.6g} to {:.6g} tokens",
       spec.layout == PairLayout::kHalf ? "half" : "interleaved", where, spec.base,
       Describe(spec.scaling), 2 * std::numbers::pi / fastest, 2 * std::numbers::pi / slowest);
-  if (still > 0) text += fmt::format(", {} of {} pairs stand still", still, f.size());
+  if (still > 0) text += fmt::format(", {} of {} pairs have frequency 0", still, f.size());
   if (rotation.frequencies.amplitude != 1) {
     text += fmt::format(", cos and sin times {:.10g}", rotation.frequencies.amplitude);
   }
@@ -165,7 +165,7 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   }
 }
 
-// Whether something else tells the layers where a token stands.
+// Whether an encoding other than a rotation gives the layers positions.
 bool HasOther(OtherEncoding other) {
   return other != OtherEncoding::kNone && other != OtherEncoding::kNoPositions;
 }

@@ -25,9 +25,7 @@ const Scaling* LengthDependent(const RotarySpec& spec) {
 }
 
 std::string XposReason(std::size_t layer) {
-  return fmt::format(
-      "layer {}: xPos keys shrink with their position as well as turn; cache them unrotated",
-      layer);
+  return fmt::format("layer {}: xPos keys decay with their position; cache them unrotated", layer);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a bias over distance is to the library: one row, at the end of its file in this folder.
+// The interface of a bias that depends on distance: one row, at the end of its file in this folder.
 #pragma once
 
 #include <cstdint>

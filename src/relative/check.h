@@ -1,4 +1,4 @@
-// What every method of this folder refuses alike.
+// Checks of arguments that all methods of this folder share.
 #pragma once
 
 #include <cstdint>

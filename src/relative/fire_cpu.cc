@@ -26,7 +26,7 @@ void FillFireLineBody(const float* HWY_RESTRICT logs, int64_t count, float slope
   for (; c < count; ++c) out[c] = slope * logs[c] + intercept;
 }
 
-// Two chains of each sum: one chain of additions would wait for itself.
+// Two chains of each sum: a single chain of additions is bound by its latency.
 FireSums SumFireLineBody(const float* HWY_RESTRICT d, const float* HWY_RESTRICT logs,
                          const float* HWY_RESTRICT rates, int64_t count) {
   using Doubles = hn::CappedTag<double, 8>;

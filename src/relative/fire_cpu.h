@@ -1,4 +1,4 @@
-// FIRE's loops over the keys of a segment, once a SIMD target.
+// FIRE's loops over the keys of a segment, compiled once per SIMD target.
 #pragma once
 
 #include <cstdint>

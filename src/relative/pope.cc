@@ -38,7 +38,7 @@ void Visit(const PopeEncoding& pope, std::span<const int64_t> positions, const B
     sin_phase[i] = std::sin(phase);
   }
   int64_t index = 0;
-  internal::Angles a(pope.base, 2 * pope.head_dim);  // a frequency an element, not a pair
+  internal::Angles a(pope.base, 2 * pope.head_dim);  // one frequency per element, not per pair
   for (const int64_t position : positions) {
     a.MoveTo(position);
     for (int64_t h = 0; h < pope.heads; ++h) {
@@ -47,9 +47,9 @@ void Visit(const PopeEncoding& pope, std::span<const int64_t> positions, const B
         double s = a.sine[e];
         if (!pope.phase.empty()) {
           const int64_t own = h * pope.head_dim + e;
-          const double turned = c * cos_phase[own] - s * sin_phase[own];
+          const double rotated = c * cos_phase[own] - s * sin_phase[own];
           s = s * cos_phase[own] + c * sin_phase[own];
-          c = turned;
+          c = rotated;
         }
         body(index, index + index / pope.head_dim * pope.head_dim, c, s);
       }

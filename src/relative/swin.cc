@@ -40,8 +40,8 @@ class OffsetTable final : public PairFunction {
     internal::CheckTile("SwinBias", positions(), queries);
     internal::CheckTile("SwinBias", positions(), keys);
     const int64_t across = 2 * width_ - 1;
-    // offset(query, key) = place(query) - place(key) + that of the offset (0, 0): one division a
-    // token and none a pair.
+    // offset(query, key) = place(query) - place(key) + that of the offset (0, 0): one division
+    // per token, none per pair.
     const auto place = [&](int64_t p) { return p / width_ * across + p % width_; };
     std::vector<int64_t> of_key(keys.size());
     for (std::size_t c = 0; c < keys.size(); ++c) of_key[c] = place(keys[c]);

@@ -1,4 +1,4 @@
-// The products of TUPE's positions on a tile, once a SIMD target.
+// The products of TUPE's positions on a tile, compiled once per SIMD target.
 #pragma once
 
 #include <algorithm>

@@ -14,7 +14,7 @@ inline std::size_t PaddedPairs(std::size_t pairs) {
   return (pairs + kRowPadding - 1) / kRowPadding * kRowPadding;
 }
 
-// The reduced angles of a row; one a thread.
+// The reduced angles of a row; one per thread.
 class AngleScratch {
  public:
   explicit AngleScratch(std::size_t padded) : hi_(padded), lo_(padded), quadrant_(padded) {}

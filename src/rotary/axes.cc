@@ -1,4 +1,4 @@
-// Several position axes: which axis turns a pair, and each axis' own ladder of frequencies.
+// Several position axes: the axis of each pair, and the frequencies of axes with their own.
 #include <algorithm>
 #include <numeric>
 

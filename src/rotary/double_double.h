@@ -1,6 +1,6 @@
 // Arithmetic on unevaluated sums of two doubles, about 104 bits, for the few hundred operations
-// that turn a spec into frequencies. Error-free transformations: Dekker 1971, Knuth TAOCP 2, 4.2.2.
-// Relies on round-to-nearest and on contraction being off (cmake/RopewalkTargets.cmake).
+// that compute frequencies from a spec. Error-free transformations: Dekker 1971, Knuth TAOCP 2,
+// 4.2.2. Relies on round-to-nearest and on contraction being off (cmake/RopewalkTargets.cmake).
 #pragma once
 
 #include <cmath>

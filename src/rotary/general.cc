@@ -196,7 +196,7 @@ std::vector<double> RotationMatrix(const RotationGenerators& generators,
                                    std::span<const double> position) {
   Check(generators);
   if (static_cast<int64_t>(position.size()) != generators.axes) {
-    Bad("position: expected one number an axis, " + Number(generators.axes) + ", got " +
+    Bad("position: expected one number per axis, " + Number(generators.axes) + ", got " +
         Number(static_cast<int64_t>(position.size())));
   }
   return MatrixAt(generators, position.data(), 1);

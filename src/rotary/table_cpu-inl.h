@@ -1,4 +1,4 @@
-// The bodies behind table_cpu.h, compiled once a SIMD target.
+// The bodies behind table_cpu.h, compiled once per SIMD target.
 #if defined(ROPEWALK_TABLE_CPU_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ROPEWALK_TABLE_CPU_INL_H_
 #undef ROPEWALK_TABLE_CPU_INL_H_

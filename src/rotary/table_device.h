@@ -45,7 +45,7 @@ ROPEWALK_HD inline TableElement ElementOf(const TableParams& p, int64_t i) {
 
 inline constexpr int kTableThreads = 256;  // of a block
 
-// Enough to fill the GPU; what is more, each thread does in turns.
+// Enough to fill the GPU; a thread computes several elements where there are more.
 inline int64_t TableBlocks(const TableParams& p, int multiprocessors) {
   const int64_t all = (p.count * p.pairs + kTableThreads - 1) / kTableThreads;
   const int64_t full = int64_t{multiprocessors} * 32;

@@ -13,7 +13,7 @@ namespace ropewalk::internal {
 // power. (On a CPU with AVX2 alone PyTorch takes 16 at a time, so that pairs between a multiple of
 // 16 and one of 32 can differ from these in the last bit.)
 std::vector<float> TorchPowers(float base, int64_t pairs);
-// The same of arange(0, 2 * count, 2) / dim, where fewer pairs turn than dim has.
+// The same of arange(0, 2 * count, 2) / dim, where fewer pairs are rotated than dim has.
 std::vector<float> TorchPowers(float base, int64_t count, int64_t dim);
 
 // Sleef's pow for a positive finite x and a result in the normal range; for tests.

@@ -37,7 +37,7 @@ void AddCuts(const JsonNode& node, Pattern* pattern) {
     }
   } else if (type == "ByteLevel") {
     if (node.Bool("add_prefix_space", true)) {
-      node.Unsupported("add_prefix_space: GGUF cannot say that a space is put in front");
+      node.Unsupported("add_prefix_space: GGUF cannot express that a space is prepended");
     }
     if (node.Bool("use_regex", true)) pattern->cuts.emplace_back(kGpt2Pattern);
   } else if (type == "Digits") {
@@ -119,8 +119,8 @@ void CheckMarks(const JsonNode& token) {
   for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
     if (token.Bool(flag, false)) {
       token.Unsupported(
-          fmt::format("{}: GGUF cannot say it of a token; --no-tokenizer converts "
-                      "the weights alone",
+          fmt::format("{}: GGUF has no such flag of a token; --no-tokenizer "
+                      "converts only the weights",
                       flag));
     }
   }

@@ -130,7 +130,7 @@ inline std::vector<NamedForm> EveryForm(const AttentionCase& c, bool running) {
   forms.push_back({"slope", slope});
   forms.push_back({"distance", table});
   forms.push_back({"clipped rows (Shaw)", MakeContent(c, false, 8, 8, "qv")});
-  forms.push_back({"a row a distance (Transformer-XL)", MakeContent(c, true, 700, 700, "quw")});
+  forms.push_back({"a row per distance (Transformer-XL)", MakeContent(c, true, 700, 700, "quw")});
   forms.push_back({"buckets (DeBERTa)", MakeContent(c, true, 20, 200, "qk")});
   forms.push_back({"everything", MakeContent(c, false, 30, 300, "qkvuw")});
   ContentForm jumping = MakeContent(c, true, 5, 5, "qkv");  // rows that neither stay nor step

@@ -74,7 +74,7 @@ TEST(XTransformers, Alibi) {
   }
 }
 
-TEST(XTransformers, T5) {  // T35
+TEST(XTransformers, T5) {
   for (const bool causal : {false, true}) {
     const T5Bias t5{16, 32, !causal, Values(16 * kHeads, 4)};
     ExpectAttention(t5.Lower(kHeads, kTokens), causal, 1, causal ? "t5_causal" : "t5");

@@ -16,8 +16,8 @@ from support import MODEL, PROGRAM, SOURCE, make_text, run
 
 HAVE_CUDA = os.environ.get("ROPEWALK_HAVE_CUDA") == "1"
 TRAINED = 256
-# Methods that follow the length in a way no config.json or GGUF file can say. HoPE's pairs that
-# stand still have a form in GGUF and none in config.json; dynamic NTK is the other way round.
+# Length-dependent methods that neither config.json nor GGUF can hold. HoPE's pairs with frequency 0
+# have a form in GGUF and none in config.json; dynamic NTK is the other way round.
 FOLLOWS_LENGTH = {"dynamic-linear", "qwen", "dynamic-yarn"}
 # What attention does with positions has a place in neither.
 ATTENTION = {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "log-n"}
@@ -223,7 +223,7 @@ class Cli(support.CliCase):
         pairs = config["head_dim"] // 2
         self.assertEqual(first["different_pairs"], pairs - 1)
         self.assertAlmostEqual(first["frequency_ratio"], 4 ** (-(pairs - 1) / pairs), 9)
-        self.assertIn("times as fast", self.works("inspect", "--diff", MODEL, other).decode())
+        self.assertIn("times the frequency", self.works("inspect", "--diff", MODEL, other).decode())
         page = self.folder / "page.html"
         self.works("inspect", MODEL, "--html", "-o", page)
         text = page.read_text()
@@ -467,8 +467,8 @@ class Cli(support.CliCase):
     def test_convert_and_extend_gguf(self):
         gguf, back = self.folder / "model.gguf", self.folder / "back"
         said = self.works("convert", MODEL, "-o", gguf).decode()
-        self.assertIn("the same bits before and after", said)
-        self.assertIn("the same bits before and after",
+        self.assertIn("logits are bit-identical before and after", said)
+        self.assertIn("logits are bit-identical before and after",
                       self.works("convert", gguf, "-o", back).decode())
         for length in (TRAINED, 1024):
             self.assertEqual(self.plan_hash(gguf, length), self.plan_hash(MODEL, length))
@@ -501,7 +501,7 @@ class Cli(support.CliCase):
         model, out = self.folder / "llama3", self.folder / "llama3.gguf"
         self.works("extend", MODEL, "--method", "llama3", "--factor", 4, "-o", model)
         said = self.works("convert", model, "-o", out).decode()
-        self.assertIn("the same bits before and after", said)
+        self.assertIn("logits are bit-identical before and after", said)
         self.assertIn("no end token", said)
 
     def tensors(self, path):
@@ -520,7 +520,7 @@ class Cli(support.CliCase):
         self.assertIn("because weights were rounded", said)
         self.assertLess(q8.stat().st_size, 0.7 * (pathlib.Path(MODEL) / "model.safetensors").stat().st_size)
         there, back = self.folder / "interleaved", self.folder / "half"
-        self.assertIn("the same bits",
+        self.assertIn("logits are bit-identical",
                       self.works("convert", MODEL, "--layout", "interleaved", "-o", there).decode())
         before = self.tensors(pathlib.Path(MODEL) / "model.safetensors")
         moved = self.tensors(there / "model.safetensors")
@@ -648,7 +648,7 @@ class Cli(support.CliCase):
         self.fails(1, *bad, "--method", "dynamic+rerope", says="both would extend twice")
         message = self.fails(1, "extend", MODEL, "--method", "self-extend", "--factor", 4, "-o",
                              self.folder / "x", says="--grp-attn-n")
-        self.assertIn("cannot say self-extend(window 64, group 6)", message)
+        self.assertIn("cannot hold self-extend(window 64, group 6)", message)
         self.assertFalse((self.folder / "x").exists())
 
     def test_search(self):
@@ -656,7 +656,7 @@ class Cli(support.CliCase):
             command = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search",
                                  "base,factors" if kind == "factors" else kind, "--budget", 5,
                                  "--no-passkey")
-            self.assertIn(b"as a config", run(*command).stderr)
+            self.assertIn(b"for config.json", run(*command).stderr)
             file = self.folder / f"found/search-{kind}/results.jsonl"
             trials = [json.loads(line) for line in file.read_text().splitlines()][1:]
             self.assertEqual(len(trials), 5)
@@ -680,7 +680,7 @@ class Cli(support.CliCase):
         file = self.folder / "found/search-base/results.jsonl"
         self.assertEqual(len(file.read_text().splitlines()), 1 + 6)
         self.fails(1, *self.sweep("short", "--lengths", "256", "--methods", "none", "--search",
-                                  "base"), says="nothing to look for")
+                                  "base"), says="nothing to search for")
         self.fails(2, *self.sweep("wrong", "--search", "everything"))
 
     def test_sweep_defaults_fit_the_text(self):
@@ -732,7 +732,7 @@ class Cli(support.CliCase):
         gpt2, neox = self.folder / "gpt2", self.folder / "gpt_neox"
         seen = self.works("inspect", gpt2)
         self.assertIn(b"a learned vector for each of 320 positions", seen)
-        self.assertIn(b"no method of scaling applies", seen)
+        self.assertIn(b"no scaling method applies", seen)
         for model, method in [(gpt2, "none"), (neox, "yarn")]:
             given = self.json("perplexity", model, "--ids", ids, "--length", 256, "--method", method,
                               "--anchors", 2, "--protocol", "aligned:64", "--json")
@@ -757,8 +757,8 @@ class Cli(support.CliCase):
         mpt, falcon = self.folder / "mpt", self.folder / "falcon_rw"
         seen = self.works("inspect", mpt, "--ids", ids)
         self.assertIn(b"scores plus ALiBi, 6 slopes 0.5 to 0.003906", seen)
-        self.assertIn(b"a score loses slope x distance", seen)
-        self.assertIn(b"head 3: 4259 tokens", seen)  # 24 ln 2 / 2^-8
+        self.assertIn(b"slope x distance is subtracted from a score", seen)
+        self.assertIn(b"4259 tokens, head 3", seen)  # 24 ln 2 / 2^-8
         self.assertNotIn(b"Share of each pair", seen)
         bias, = self.json("inspect", mpt, "--json")["positions"]["biases"]
         self.assertEqual(bias["slopes"], [2.0**-k for k in (2, 4, 6, 8, 1, 3)])
@@ -929,7 +929,7 @@ class Cli(support.CliCase):
             returned, message, left, command = self.interrupted_sweep(name, end)
             self.assertEqual(returned, code, message)
             if end == signal.SIGINT:
-                self.assertIn("the same command goes on", message)
+                self.assertIn("the same command continues", message)
                 self.assertTrue(left.endswith(b"\n"))
             self.assertLess(left.count(b"\n"), len(expected), "it ended before the signal came")
             result = run(*command)

@@ -59,11 +59,11 @@ class Config(support.CliCase):
 
     def test_inspect_tells_the_truth_about_them(self):
         plain = self.works("inspect", MODEL).decode()
-        self.assertIn("Hugging Face   does what the file means", plain)
+        self.assertIn("Hugging Face   computes what the file specifies", plain)
         model = self.model(no_rope_layers=[1, 0, 1, 0])
         shown = self.works("inspect", model).decode()
-        self.assertNotIn("does what the file means", shown)
-        self.assertIn("does what is said above, without the keys under Unusual", shown)
+        self.assertNotIn("computes what the file specifies", shown)
+        self.assertIn("computes the above, without the keys under Unusual", shown)
         self.assertIn("no_rope_layers = an array of 4: transformers does not read it", shown)
         page = self.json("inspect", model, "--json")
         self.assertEqual(len(page["not_honoured"]), 1)

@@ -335,7 +335,7 @@ class Messages(ModelCase):
         self.works("convert", self.model, "-o", gguf)
         for method in ("dynamic-linear", "dynamic-yarn", "qwen"):
             message = self.fails(1, "extend", self.model, "--method", method, "--factor", 4, "-o",
-                                 self.folder / "x", says="follows the length of each text")
+                                 self.folder / "x", says="depends on the length of each text")
             self.short(message)
             advice = message[message.index("--length "):].split("'")
             words = advice[0].split() + [advice[1]]
@@ -348,7 +348,7 @@ class Messages(ModelCase):
             self.short(self.fails(1, "extend", gguf, "--method", method, "--factor", 4, "-o",
                                   self.folder / "x.gguf", says="follows the length of the text"))
         message = self.fails(1, "extend", self.model, "--method", "hope", "--factor", 4, "-o",
-                             self.folder / "x", says="gives pairs the frequency zero")
+                             self.folder / "x", says="has pairs with frequency 0")
         self.short(message)
         self.assertIn("ropewalk convert", message)
 
@@ -362,8 +362,8 @@ class Messages(ModelCase):
         self.assertGreater(still, 0)
         self.assertIn(f"rope_freqs.weight written: a divisor for each of 16 pairs; {still} of them "
                       "are 1e30", said)
-        self.assertNotIn("No flag can say it", said)
-        self.assertIn("The file that was written says it", said)
+        self.assertNotIn("There is no flag for it", said)
+        self.assertIn("The setting is in the written file", said)
 
     def warnings(self):
         found = self.json("inspect", self.model, "--json")["positions"]["warnings"]

@@ -156,7 +156,7 @@ class Input(support.CliCase):
         none = self.json(*t, 128, "--method", "none", "--json")
         for length in (128, TRAINED):
             said = self.says(*t, length, "--method", "yarn")[1]
-            self.assertIn(f"yarn with factor 1 is no scaling, and {length} tokens are within the trained "
+            self.assertIn(f"yarn has factor 1, which is no scaling, because {length} tokens are within the trained "
                           f"{TRAINED}; give --factor", said)
         yarn = self.json(*t, 128, "--method", "yarn", "--json")
         self.assertEqual(yarn["plan_hash"], none["plan_hash"])

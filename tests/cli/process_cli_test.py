@@ -161,8 +161,8 @@ class Threads(support.CliCase):
         cores = f"the program may use {CORES} core" + ("s" if CORES > 1 else "")
         self.assertEqual(
             self.fails(2, "info", "--threads", CORES + 1),
-            f"ropewalk: error: --threads: {cores}, got {CORES + 1}; more threads than cores only wait for each other, "
-            "--oversubscribe starts them all the same")
+            f"ropewalk: error: --threads: {cores}, got {CORES + 1}; more threads than cores are slower, "
+            "--oversubscribe allows them")
         self.fails(2, "info", "--threads", 4096, says=cores)
         self.fails(2, "generate", MODEL, "--prompt", "And", "--threads", 4096, says="--oversubscribe")
         self.fails(2, "info", "--threads", 4097, "--oversubscribe", says="--threads")

@@ -240,7 +240,7 @@ class Report(support.CliCase):
             for advice in self.json("report", self.folder / name, "--json")["sweeps"][0]["recommendations"]:
                 cell = [row[column] for row in best[2:] if row[0] == str(advice["length"])][0]
                 if advice["method"] is None:
-                    self.assertEqual(cell, "none good enough")
+                    self.assertEqual(cell, "none usable")
                 else:
                     self.assertIn(f"{rows[name][advice['method'], advice['length']]['bits_per_byte']:.3f}", cell)
         self.assertIn("Bits per byte compare across tokenizers", text)

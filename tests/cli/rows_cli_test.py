@@ -206,7 +206,7 @@ class InspectMethods(support.CliCase):
         for distance in distances:
             self.assertEqual(at[distance], none[min(distance, 64)])
         self.assertIn(None, lines["sinks"])  # keys that it does not see
-        self.assertIn(b"not seen", self.works("inspect", MODEL, "--length", 1024, "--methods", "sinks"))
+        self.assertIn(b"masked", self.works("inspect", MODEL, "--length", 1024, "--methods", "sinks"))
 
     def test_the_same_refusals(self):
         for method in ("bogus", "rerope+sinks", "rerope:size=3", "window=3"):

@@ -49,15 +49,15 @@ class Planning(SweepCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stderr.decode().splitlines()
         added = [i for i, line in enumerate(lines) if "none at 256 tokens, the trained length, is "
-                 "added: what is usable is judged by it" in line]
-        estimate = [i for i, line in enumerate(lines) if "2 cells, up to 1 more at the trained "
-                    "length for what the recommended settings cost there, " in line]
+                 "added: usability is judged relative to it" in line]
+        estimate = [i for i, line in enumerate(lines) if "2 cells, up to 1 more to measure the cost "
+                    "of the recommended settings at the trained length, " in line]
         first = [i for i, line in enumerate(lines) if line.startswith("[1/")]
         self.assertTrue(added[0] < estimate[0] < first[0], lines)
         # The cost of what is recommended was measured, and is in the text.
         self.assertEqual(self.rows("a"),
                          [("none", 1, 256), ("yarn", 2, 512), ("yarn", 2, 256)])
-        self.assertIn("At 256 tokens it costs", self.flat(result.stdout))
+        self.assertIn("At 256 tokens it has no measurable cost", self.flat(result.stdout))
         # Again: it is all there, and nothing is announced.
         plan = self.json(*self.sweep("a", "--methods", "yarn", "--lengths", "512", *TINY),
                          "--dry-run", "--json")
@@ -71,7 +71,7 @@ class Planning(SweepCase):
         wide = ["--protocol", "sliding:256", "--anchors", 4, "--no-passkey", "--lengths", 512]
         result = run(*self.sweep("w", *wide, "--methods", "linear"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn(b"sliding:256 cannot score the trained 256 tokens", result.stderr)
+        self.assertIn(b"sliding:256 cannot score windows of the trained 256 tokens", result.stderr)
         self.assertEqual(self.rows("w"), [("linear", 2, 512)])
         self.assertIn("nothing can be recommended", self.flat(result.stdout))
 
@@ -82,7 +82,7 @@ class Recommending(SweepCase):
         alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more)))
         beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more)))
         for text in (alone, beside):
-            self.assertIn("no method is good enough", text)
+            self.assertIn("no method is usable", text)
             for wrong in ("costs nothing", "use linear"):
                 self.assertNotIn(wrong, text)
         self.assertIn("The only one measured, linear with factor 4, has perplexity", alone)
@@ -98,7 +98,7 @@ class Recommending(SweepCase):
         lines = [l for l in file.read_text().splitlines() if '"method":"none"' not in l]
         file.write_text("\n".join(lines) + "\n")
         text = self.flat(self.works("report", self.folder / "a", "--markdown"))
-        self.assertIn("nothing can be recommended: no scaling at 256 tokens", text)
+        self.assertIn("nothing can be recommended: the model without scaling was not measured at 256 tokens", text)
         for wrong in ("costs", "best", "use linear"):
             self.assertNotIn(wrong, text)
         report, = self.json("report", self.folder / "a", "--json")["sweeps"]
@@ -143,7 +143,7 @@ class Passkey(SweepCase):
             if (line["method"], line["length"]) == ("none", 128):
                 line["passkey_accuracy"] = 0.1
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        says = "finds only 1 of 10 at 128 tokens already"
+        says = "already at 128 tokens the model without scaling finds only 1 of 10"
         report, = self.json("report", self.folder / "a", "--json")["sweeps"]
         self.assertIs(report["passkey_counts"], False)
         self.assertIn(says, report["passkey_note"])
@@ -164,8 +164,8 @@ class Estimating(SweepCase):
         self.assertIn("more than an hour: nothing was started", error)
         self.assertFalse((self.folder / "a").exists())
         lines = run(*self.sweep("a", *WEEKS)).stderr.decode().splitlines()
-        self.assertIn("40 cells, up to 2 more at the trained length", lines[-3])
-        self.assertIn("what would fit into one, about ", lines[-2])
+        self.assertIn("40 cells, up to 2 more to measure the cost", lines[-3])
+        self.assertIn("a smaller one takes about ", lines[-2])
         # What it proposes is a command, and it fits.
         command = shlex.split(lines[-2].split(": ")[-1])
         self.assertEqual(command[0], "ropewalk")
@@ -203,7 +203,7 @@ class Estimating(SweepCase):
                 began = self.starts(self.sweep("y", *WEEKS), stdin=theirs, stderr=theirs)
                 self.assertEqual(began, begins, answer)
                 os.set_blocking(ours, False)
-                self.assertIn(b"start it all the same? [y/N]", os.read(ours, 100000))
+                self.assertIn(b"start it anyway? [y/N]", os.read(ours, 100000))
             finally:
                 os.close(ours)
                 os.close(theirs)
@@ -216,7 +216,7 @@ class Estimating(SweepCase):
         self.assertEqual([c["finished"] for c in after["cells"]], [True, False, True, False])
         self.assertEqual(after["tokens"],
                          before["tokens"] - sum(c["tokens"] for c in before["cells"][::2]))
-        self.assertIn(b"4 cells (2 of them there already)", run(*self.sweep("a", *more)).stderr)
+        self.assertIn(b"4 cells (2 of them already finished)", run(*self.sweep("a", *more)).stderr)
 
     def test_the_search_is_in_it(self):
         more = ["--methods", "none", "--lengths", "256,512", *TINY]
@@ -257,19 +257,19 @@ class UnknownTrainedLength(SweepCase):
     def test_every_command(self):
         common = [self.model, "--ids", self.ids, "--anchors", 2, "--protocol", "aligned:16"]
         self.fails(2, "sweep", *common, "-o", self.folder / "a",
-                   says="does not say at which length it was trained; give --trained N")
+                   says="the trained length of the model is unknown; give --trained N")
         command = ["sweep", *common, "-o", self.folder / "a", "--lengths", "64,128"]
         result = run(*command)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn(b"nothing will be recommended; --trained N says it", result.stderr)
-        self.assertIn("Nothing is recommended, since the rules need the length that the model was "
-                      "trained at; sweep with --trained N", self.clean(self.flat(result.stdout)))
+        self.assertIn(b"nothing will be recommended; give it with --trained N", result.stderr)
+        self.assertIn("Nothing is recommended, because the trained length is unknown; sweep with "
+                      "--trained N", self.clean(self.flat(result.stdout)))
         self.assertEqual(self.rows("a"), [("none", 1, 64), ("none", 1, 128)])
         for form in (["--markdown"], ["--csv"], ["-o", self.folder / "page.html"]):
             self.clean(self.works("report", self.folder / "a", *form).decode())
         page = (self.folder / "page.html").read_text()
         plain = " ".join(page[page.index("<noscript>"):page.index("</noscript>")].split())
-        self.assertIn("Trained at a length that the model does not say", self.clean(plain))
+        self.assertIn("Trained at an unknown length", self.clean(plain))
         self.clean(self.works("perplexity", *common, "--length", 64).decode())
         self.clean(self.works("inspect", self.model).decode())
         # Where it is given, the rules apply.

@@ -42,7 +42,7 @@ ModelConfig Find(const std::string& name) {
   throw std::runtime_error("no row " + name);
 }
 
-// T20: "interleaved" of M-RoPE is about sections, not about pairs; GPT-J's is about pairs.
+// "interleaved" of M-RoPE is about sections, not about pairs; GPT-J's is about pairs.
 TEST(Families, InterleavedHasTwoMeanings) {
   const RotarySpec vl = *Find("qwen3-vl").plan.layers[0].rotation;
   EXPECT_EQ(vl.layout, PairLayout::kHalf);

@@ -242,7 +242,7 @@ TEST(HfConfig, RopeParametersByLayerType) {
   EXPECT_EQ(c.plan.layers[2].window_tokens, 256);
   EXPECT_EQ(c.plan.layers[3].window_tokens, 0);
   const ModelConfig yarn = Parse(
-      ConfigOf("mistral",  // T2: read where it stands
+      ConfigOf("mistral",  // read where it stands
                R"("sliding_window": 256, "layer_types": ["sliding_attention", "full_attention",
          "sliding_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_type":
          "yarn", "factor": 8, "truncate": false}, "sliding_attention": {"rope_type": "default"}})"));
@@ -253,7 +253,7 @@ TEST(HfConfig, PartialRotation) {
   const ModelConfig c = Parse(ConfigOf("phi", R"("partial_rotary_factor": 0.5)"));
   EXPECT_EQ(Spec(c).rotary_dim, 8);
   EXPECT_EQ(Spec(c).head_dim, 16);
-  // T33: int(96 * 0.3) = 28; int(64 * 0.55) = 35 is odd.
+  // int(96 * 0.3) = 28; int(64 * 0.55) = 35 is odd.
   const auto phi = [](const char* extra) { return ConfigOf("phi", extra); };
   EXPECT_EQ(Spec(Parse(phi(R"("head_dim": 96, "partial_rotary_factor": 0.3)"))).rotary_dim, 28);
   EXPECT_THAT(ErrorOf(phi(R"("head_dim": 64, "partial_rotary_factor": 0.55)")),

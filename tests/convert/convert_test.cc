@@ -339,7 +339,7 @@ TEST(Convert, RoundedPositionsGiveTheirOwnLogits) {
 }
 
 // The divisors are written, and come from the length in the rope dictionary, not from 8192.
-TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {  // T22, T23
+TEST(Convert, Llama3DivisorsAreThoseOfItsOwnLength) {
   const test::TempFolder folder, out;
   const ModelFiles files = OpenGolden(folder, "llama", [](nlohmann::json& c) {
     c["rope_scaling"] = {{"rope_type", "llama3"},

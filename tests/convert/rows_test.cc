@@ -38,7 +38,7 @@ std::vector<int64_t> Order(const HeadRows& rows, int64_t count) {
 
 // llama.cpp's converter reshapes a head to [2, half, columns] and swaps the first two: for a head
 // of 8, row order 0 4 1 5 2 6 3 7.
-TEST(HeadRows, AsLlamaCppPermutes) {  // T21
+TEST(HeadRows, AsLlamaCppPermutes) {
   const HeadRows to{8, 8, PairLayout::kInterleaved};
   EXPECT_THAT(Order(to, 8), ElementsAre(0, 4, 1, 5, 2, 6, 3, 7));
   EXPECT_THAT(Order(to, 16),  // a second head by itself

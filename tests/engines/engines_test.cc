@@ -1,5 +1,5 @@
-// What engines make of a spec and what the rules warn of, against the numbers that were computed
-// elsewhere for the same cases (the list of traps, T1 to T34).
+// What engines compute for a spec, and the warnings of the rules, against numbers that were computed
+// independently for the same cases.
 #include "ropewalk/engines/engines.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace engines_test {
 
 RotarySpec GptOss() { return Spec(150000, 64, 4096, YarnScaling{.factor = 32, .truncate = false}); }
 
-TEST(Engines, TruncateIsIgnoredByLlamaCpp) {  // T1
+TEST(Engines, TruncateIsIgnoredByLlamaCpp) {
   const std::vector<EngineView> views = CompareEngines(GptOss(), 131072, 131071);
   ASSERT_EQ(views.size(), 3u);
   EXPECT_TRUE(View(views, Dialect::kHuggingFace).Same());
@@ -48,7 +48,7 @@ TEST(Engines, AMethodThatAnEngineLacksIsNotReplaced) {
   EXPECT_TRUE(View(CompareEngines(spec, 8192, 8191), Dialect::kHuggingFace).Same());
 }
 
-TEST(Engines, AttentionFactorIsDropped) {  // T7
+TEST(Engines, AttentionFactorIsDropped) {
   YarnScaling yarn{.factor = 64};
   yarn.attention_factor = 1.0;
   const RotarySpec spec = Spec(10000, 128, 4096, yarn);
@@ -60,7 +60,7 @@ TEST(Engines, AttentionFactorIsDropped) {  // T7
   EXPECT_NEAR(finding->value, 1.4158883, 5e-8);
 }
 
-TEST(Engines, MscaleAlone) {  // T6
+TEST(Engines, MscaleAlone) {
   YarnScaling yarn{.factor = 40};
   yarn.mscale = 0.707;
   const RotarySpec spec = Spec(10000, 64, 4096, yarn);
@@ -71,7 +71,7 @@ TEST(Engines, MscaleAlone) {  // T6
   EXPECT_NEAR(finding->value * 1.3688879454, 1.2608038, 5e-8);
 }
 
-TEST(Warnings, YarnRampOfThePaper) {  // T3: up to 3.04 times apart at pair 38 for Llama 2, s 16
+TEST(Warnings, YarnRampOfThePaper) {  // up to 3.04 times apart at pair 38 for Llama 2, s 16
   const RotarySpec spec = Spec(10000, 128, 4096, YarnScaling{.factor = 16});
   const auto finding = Warning(spec, 65536, "yarn-paper");
   ASSERT_TRUE(finding);
@@ -79,7 +79,7 @@ TEST(Warnings, YarnRampOfThePaper) {  // T3: up to 3.04 times apart at pair 38 f
 }
 
 TEST(Warnings,
-     YarnOfMropeTakesFourTimesTheLength) {  // T19: pair 35 of Qwen2.5-VL turns 66 % faster
+     YarnOfMropeTakesFourTimesTheLength) {  // pair 35 of Qwen2.5-VL has a frequency 66 % higher
   RotarySpec spec = Spec(1e6, 128, 32768, YarnScaling{.factor = 4});
   spec.axes.sections = {16, 24, 24};
   const EngineView vllm = View(CompareEngines(spec, 131072, 131071), Dialect::kVllm);
@@ -90,7 +90,7 @@ TEST(Warnings,
   EXPECT_NEAR(finding->value, vllm.angle_rad, 1e-9 * vllm.angle_rad);
 }
 
-TEST(Warnings, InterleavedMropeTail) {  // T18: 0.0135 rad at 32768, 0.108 at 262143
+TEST(Warnings, InterleavedMropeTail) {  // 0.0135 rad at 32768, 0.108 at 262143
   RotarySpec spec = Spec(5e6, 128, 262144, NoScaling{});
   spec.axes.sections = {24, 20, 20};
   spec.axes.order = AxisOrder::kInterleaved;
@@ -104,7 +104,7 @@ TEST(Warnings, InterleavedMropeTail) {  // T18: 0.0135 rad at 32768, 0.108 at 26
   EXPECT_FALSE(Warning(spec, 32769, "mrope-tail"));
 }
 
-TEST(Warnings, Llama3ConvertedWithTheWrongLength) {  // T23: pair 41 turns twice as fast
+TEST(Warnings, Llama3ConvertedWithTheWrongLength) {  // pair 41 has twice the frequency
   const RotarySpec spec = Spec(10000, 128, 4096, Llama3Scaling{4});
   const auto finding = Warning(spec, 16384, "llama3-converter");
   ASSERT_TRUE(finding);
@@ -112,7 +112,7 @@ TEST(Warnings, Llama3ConvertedWithTheWrongLength) {  // T23: pair 41 turns twice
   EXPECT_FALSE(Warning(Spec(10000, 128, 8192, Llama3Scaling{4}), 32768, "llama3-converter"));
 }
 
-TEST(Warnings, ShiftedKeysGrowByTheAmplitude) {  // T12
+TEST(Warnings, ShiftedKeysGrowByTheAmplitude) {
   const auto yarn =
       Warning(Spec(10000, 128, 4096, YarnScaling{.factor = 4}), 16384, "shift-amplitude");
   ASSERT_TRUE(yarn);
@@ -128,7 +128,7 @@ TEST(Warnings, ShiftedKeysGrowByTheAmplitude) {  // T12
   EXPECT_FALSE(Warning(Spec(10000, 128, 4096, LinearScaling{4}), 16384, "shift-amplitude"));
 }
 
-TEST(Warnings, LongRopeSwitches) {  // T25: at 4097, whichever length is asked for
+TEST(Warnings, LongRopeSwitches) {  // at 4097, whichever length is asked for
   LongRopeScaling longrope{std::vector<double>(64, 1.0), std::vector<double>(64, 2.0)};
   longrope.factor = 32;
   for (const int64_t length : {4096, 4097, 131072}) {
@@ -140,7 +140,7 @@ TEST(Warnings, LongRopeSwitches) {  // T25: at 4097, whichever length is asked f
   }
 }
 
-TEST(Warnings, DynamicNtk) {  // T9, T11: bases 10004.960337 at 4097, 30527.736749 at 8192
+TEST(Warnings, DynamicNtk) {  // bases 10004.960337 at 4097, 30527.736749 at 8192
   const RotarySpec spec = Spec(10000, 128, 4096, DynamicNtkScaling{2});
   const auto cache = Warning(spec, 8192, "dynamic-cache");
   ASSERT_TRUE(cache);
@@ -152,7 +152,7 @@ TEST(Warnings, DynamicNtk) {  // T9, T11: bases 10004.960337 at 4097, 30527.7367
   }
   EXPECT_NEAR(cache->value, largest, 1e-5 * largest);
   EXPECT_NEAR(Warning(spec, 8192, "dynamic-state")->value, state, 1e-5 * state);
-  // Up to the trained length nothing is scaled, but vLLM's table still is: T10, as if at s L
+  // Up to the trained length nothing is scaled, but vLLM's table still is, as if at s L
   // tokens.
   EXPECT_FALSE(Warning(spec, 4096, "dynamic-cache"));
   EXPECT_FALSE(Warning(spec, 4096, "dynamic-state"));
@@ -161,7 +161,7 @@ TEST(Warnings, DynamicNtk) {  // T9, T11: bases 10004.960337 at 4097, 30527.7367
   EXPECT_GT(still->value, 100);
 }
 
-TEST(Warnings, TemperaturesDifferByOnePosition) {  // T31: 1.0693147 against 1 at position 8191
+TEST(Warnings, TemperaturesDifferByOnePosition) {  // 1.0693147 against 1 at position 8191
   PositionPlan plan = Plan(Spec(500000, 128, 8192, NoScaling{}), 8192);
   plan.layers[1].rotation.reset();
   plan.layers[1].temperature = QueryTemperature{};
@@ -171,10 +171,10 @@ TEST(Warnings, TemperaturesDifferByOnePosition) {  // T31: 1.0693147 against 1 a
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->position, 8191);
   EXPECT_NEAR(finding->value, 1 / 1.0693147, 1e-7);
-  EXPECT_EQ(Find(findings, "shift-nope")->value, 1);  // T12b
+  EXPECT_EQ(Find(findings, "shift-nope")->value, 1);
 }
 
-TEST(Warnings, OldHuggingFaceTookTheConfiguredLength) {  // T8
+TEST(Warnings, OldHuggingFaceTookTheConfiguredLength) {
   const auto finding =
       Warning(Spec(10000, 128, 4096, YarnScaling{.factor = 32}), 131072, "yarn-max-positions");
   ASSERT_TRUE(finding);
@@ -191,7 +191,7 @@ TEST(Warnings, UnseenAnglesOfAPlainModel) {
   EXPECT_FALSE(Warning(plain, 4096, "unseen-angles"));
   const auto finding = Warning(plain, 16384, "unseen-angles");
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->value, 18);  // pairs 46 to 63 complete no turn in 4096 tokens
+  EXPECT_EQ(finding->value, 18);  // pairs 46 to 63 make less than one rotation in 4096 tokens
   EXPECT_FALSE(Warning(Spec(10000, 128, 4096, LinearScaling{4}), 16384, "unseen-angles"));
 }
 
@@ -208,7 +208,7 @@ TEST(Warnings, WindowsBoundTheDistance) {
   EXPECT_EQ(Reach(Resolve(plan, 255), 0), 255);
 }
 
-TEST(Warnings, PastWhatTheFileClaims) {  // T17
+TEST(Warnings, PastWhatTheFileClaims) {
   const RotarySpec plain = Spec(10000, 128, 4096, NoScaling{});
   EXPECT_FALSE(Find(WarningsOf(Plan(plain, 4096), 4096), "past-configured"));
   EXPECT_EQ(Find(WarningsOf(Plan(plain, 4096), 8192), "past-configured")->value, 2);

@@ -38,7 +38,7 @@ TEST(Float32Error, IsWhatNumpyEmulates) {
 }
 
 // The printed values of the comparison of engines (two digits).
-TEST(Float32Error, IsWhatWasMeasuredElsewhere) {  // T15
+TEST(Float32Error, IsWhatWasMeasuredElsewhere) {
   const RotarySpec near = Spec(500000, 128);
   const Float32Error at_128k = Float32AngleError(near, Resolve(near, 1), 131071);
   EXPECT_NEAR(at_128k.rounded_once.radians, 2.8e-3, 0.05e-3);

@@ -1,5 +1,5 @@
-// Rules of inspect whose traps have no number of their own in engines_test.cc: each with the case
-// that fires it, its number by a formula typed again, and a case that does not.
+// Rules of inspect that engines_test.cc does not test: each with a case that fires it, its value by
+// a formula typed again, and a case that does not fire it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace rules_test {
 
 using testing::HasSubstr;
 
-// T2: gpt-oss' setting inside a dictionary per layer type, beside layers with another base.
+// gpt-oss' setting inside a dictionary per layer type, beside layers with another base.
 TEST(Rules, TruncateInsideALayerTypeIsIgnored) {
   const RotarySpec oss = Spec(150000, 64, 4096, YarnScaling{.factor = 32, .truncate = false});
   PositionPlan plan = Plan(oss, 131072);
@@ -35,7 +35,7 @@ TEST(Rules, TruncateInsideALayerTypeIsIgnored) {
   EXPECT_TRUE(Warning(oss, 131072, "yarn-truncate"));
 }
 
-// T12b: layers without rotation but with keys, and layers that have no keys at all.
+// Layers without rotation but with keys, and layers that have no keys at all.
 TEST(Rules, ShiftOfLayersWithoutRotation) {
   PositionPlan plan = Plan(Spec(10000, 128, 4096, NoScaling{}), 4096);
   plan.layers.resize(8);
@@ -50,7 +50,7 @@ TEST(Rules, ShiftOfLayersWithoutRotation) {
   EXPECT_EQ(shifted()->value, 1);
 }
 
-TEST(Rules, Float32Angles) {  // T15: 2.8e-3 to 7.0e-3 radians at 131071 with base 500000
+TEST(Rules, Float32Angles) {  // 2.8e-3 to 7.0e-3 radians at 131071 with base 500000
   const auto finding = Warning(Spec(500000, 128, 131072, NoScaling{}), 131072, "float32-angles");
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->trap, "T15");
@@ -59,7 +59,7 @@ TEST(Rules, Float32Angles) {  // T15: 2.8e-3 to 7.0e-3 radians at 131071 with ba
   EXPECT_FALSE(Warning(Spec(500000, 128, 8192, NoScaling{}), 8192, "float32-angles"));
 }
 
-// T22: without rope_freqs.weight Llama 3.1 runs plain.
+// Without rope_freqs.weight Llama 3.1 runs plain.
 TEST(Rules, Llama3LostInConversion) {
   const RotarySpec spec = Spec(500000, 128, 8192, Llama3Scaling{8, 1, 4});
   const auto finding = Warning(spec, 131072, "llama3-tensor");
@@ -82,7 +82,7 @@ LongRopeScaling LongRope(double factor) {
   return scaling;
 }
 
-// T24: 6144 / 4096 is 1 in integers, so that the amplitude is 1.0 instead of 1.0240834.
+// 6144 / 4096 is 1 in integers, so that the amplitude is 1.0 instead of 1.0240834.
 TEST(Rules, LongRopeFactorOfIntegers) {
   const auto finding = Warning(Spec(10000, 128, 4096, LongRope(1.5)), 6144, "longrope-integer");
   ASSERT_TRUE(finding);
@@ -97,7 +97,7 @@ TEST(Rules, LongRopeFactorOfIntegers) {
   EXPECT_FALSE(Warning(Spec(10000, 128, 4096, LongRope(32)), 131072, "longrope-integer"));
 }
 
-// T26: two layer types with LongRoPE, asked on both sides of the switch and again.
+// Two layer types with LongRoPE, asked on both sides of the switch and again.
 TEST(Rules, LongRopePerLayerType) {
   PositionPlan plan = Plan(Spec(10000, 128, 4096, LongRope(32)), 131072);
   plan.layers[1].rotation = Spec(1e6, 128, 4096, LongRope(32));
@@ -115,7 +115,7 @@ TEST(Rules, LongRopePerLayerType) {
   EXPECT_FALSE(Warning(Spec(10000, 128, 4096, LongRope(32)), 131072, "longrope-layer-types"));
 }
 
-TEST(Rules, XposCentre) {  // T27: what a wrong centre costs is in rotate_xpos_test.cc
+TEST(Rules, XposCentre) {  // what a wrong centre costs is in rotate_xpos_test.cc
   RotarySpec spec = Spec(10000, 128, 4096, NoScaling{});
   EXPECT_FALSE(Warning(spec, 4096, "xpos-centre"));
   spec.xpos = XposDecay{};
@@ -123,7 +123,7 @@ TEST(Rules, XposCentre) {  // T27: what a wrong centre costs is in rotate_xpos_t
   EXPECT_EQ(Warning(spec, 4096, "xpos-centre")->trap, "T27");
 }
 
-TEST(Rules, MegatronsYarnIgnoresThePart) {  // T32
+TEST(Rules, MegatronsYarnIgnoresThePart) {
   RotarySpec spec = Spec(10000, 128, 4096, YarnScaling{.factor = 4});
   EXPECT_FALSE(Warning(spec, 16384, "yarn-partial"));
   spec.rotary_dim = 64;
@@ -131,7 +131,7 @@ TEST(Rules, MegatronsYarnIgnoresThePart) {  // T32
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->trap, "T32");
   EXPECT_THAT(finding->text, HasSubstr("64 of 128"));
-  // Ours are those of 64 dims, Megatron's the first of 128: pair 8 turns at 0.1 and not at 0.316.
+  // Ours are those of 64 dims, Megatron's the first of 128: pair 8 has frequency 0.1 and not 0.316.
   const double own = Resolve(spec, 16384).inv_freq[8].hi;
   EXPECT_NEAR(own, TypedYarn(1e4, 64, 4096, 4, 8, true), 1e-15);
   EXPECT_NEAR(own, 0.1, 1e-15);
@@ -140,7 +140,7 @@ TEST(Rules, MegatronsYarnIgnoresThePart) {  // T32
   EXPECT_THROW(Resolve(spec, 16384), Error);
 }
 
-// T34: head 512, p 0.25, base 1e6 against a rotary of 128 dims.
+// Head 512, p 0.25, base 1e6 against a rotary of 128 dims.
 TEST(Rules, ProportionalIsNotPartial) {
   const auto finding =
       Warning(Spec(1e6, 512, 131072, ProportionalScaling{0.25}), 131072, "proportional-partial");

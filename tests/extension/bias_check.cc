@@ -21,7 +21,7 @@ int main() {
   const ropewalk::DistanceBiasInfo& info = ropewalk::DistanceBiases().back();
   Expect(std::string(info.name) == "hyperbolic", "the list of biases ends in hyperbolic");
   ropewalk::DistanceBias bias = info.make();
-  Expect(ropewalk::LearnedNumbers(bias, 2) == 2, "it learns a number a head");
+  Expect(ropewalk::LearnedNumbers(bias, 2) == 2, "it learns one number per head");
   const float r[] = {0.5f, 1.25f};
   SetLearned(r, 2, bias);
   Expect(bias != info.make(), "its numbers tell it apart");

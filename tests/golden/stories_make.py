@@ -5,7 +5,7 @@
     python tests/golden/stories_make.py ROPEWALK_TEST_DATA [--full]
 
 BOS before each story, windows that do not overlap, every token of a window but the first is scored.
-The file holds the mean loss, in nats a token, of each row's first windows. --full prints instead the perplexities of
+The file holds the mean loss, in nats per token, of each row's first windows. --full prints instead the perplexities of
 65536 tokens at 512 and of 32768 beyond. A scalar program that was written apart from this one gave
 for them: 512 5.97; 2048 none 6.99, ntk 7.02, yarn 8.23, linear 46.2; 4096 41.1, 14.7, 29.8, 83.6.
 """

@@ -4,7 +4,7 @@ that llama.cpp has; then on what `ropewalk convert` and `ropewalk extend` write 
     llamacpp.py BUILD_FOLDER [--folder DIR]
 
 What may differ: both sides sum in float32 in their own order (FLOOR), and ggml computes an angle as
-float32: it multiplies the position by base^(-2/d) once a pair, divides, blends, and rounds each time.
+float32: it multiplies the position by base^(-2/d) once per pair, divides, blends, and rounds each time.
 The error of that angle is computed here for the very positions of a run; logits may move by its largest
 value in radians times GAIN. What must differ: each wrong reading of the file, by ropewalk, has to move
 the logits RATIO times further than that limit (a wrong amplitude near, wrong frequencies far as well). At

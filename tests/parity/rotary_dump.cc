@@ -20,7 +20,7 @@ using nlohmann::json;
 
 json Rows(const Frequencies& f, const std::vector<std::vector<int64_t>>& positions) {
   const std::size_t pairs = f.inv_freq.size(), tokens = positions.at(0).size();
-  std::vector<std::vector<float>> tables;  // one an axis: [tokens, 2, pairs]
+  std::vector<std::vector<float>> tables;  // one per axis: [tokens, 2, pairs]
   for (int a = 0; a < f.axes; ++a) {
     const auto& p = positions.at(std::min<std::size_t>(a, positions.size() - 1));
     tables.emplace_back(tokens * 2 * pairs);

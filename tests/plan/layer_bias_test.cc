@@ -60,10 +60,10 @@ TEST(LayerBias, OfALearnedKind) {
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(count));
 
   EXPECT_EQ(both.Terms(), 3);
-  EXPECT_THAT(Describe({8, both}), HasSubstr("content to position and position to content; a row "
-                                             "each distance up to 512; matrices of their own"));
+  EXPECT_THAT(Describe({8, both}), HasSubstr("content to position and position to content; one row "
+                                             "per distance up to 512; matrices of their own"));
   EXPECT_THAT(Describe({8, TransformerXlBias{.clamp_distance = 50}}),
-              HasSubstr("keys behind alone, of distance 50 beyond it"));
+              HasSubstr("only keys before the query, clamped to distance 50"));
   EXPECT_THAT(
       [&] {
         hash({8, T5LayerBias{{.buckets = 1}}});

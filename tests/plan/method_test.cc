@@ -136,7 +136,7 @@ TEST(PositionMethod, LayersThatNeedIt) {
   EXPECT_FALSE(out.layers[2].map || out.layers[2].temperature);
   EXPECT_TRUE(out.layers[3].map && out.layers[3].temperature);
   EXPECT_THAT(Describe(out, 1024),
-              AllOf(HasSubstr("distances through rerope(window 128)"), HasSubstr("ln 256")));
+              AllOf(HasSubstr("distances mapped by rerope(window 128)"), HasSubstr("ln 256")));
 
   plan.layers[3].window_tokens = 256;
   EXPECT_THAT(MessageOf([&] { PositionMethod::Parse("sinks").Apply(plan, 4); }),

@@ -64,9 +64,9 @@ TEST(Plan, BiasOfALayer) {
   const std::string text = Describe(plan, 64);
   EXPECT_THAT(text,
               HasSubstr("layers 0-1: no rotation, scores plus ALiBi, 12 slopes 0.7071 to "
-                        "0.003906 a token, 2^(-8k/8), then 2^(-8(2k-1)/16), added to scaled"));
+                        "0.003906 per token, 2^(-8k/8), then 2^(-8(2k-1)/16), added to scaled"));
   EXPECT_THAT(text, HasSubstr("layer 3: no rotation, scores plus ALiBi, 16 slopes 0.7071 to "
-                              "0.003906 a token, 2^(-8k/16), added"));
+                              "0.003906 per token, 2^(-8k/16), added"));
   EXPECT_THAT(text, HasSubstr("layer 2: no position information"));
 
   const auto hash_with = [&](auto change) {
@@ -232,7 +232,7 @@ TEST(Plan, BadPlansAreErrors) {
 }
 
 // Llama 4 and Ministral 3 differ by one position; log-n is one up to the trained length.
-TEST(Plan, Temperatures) {  // T31
+TEST(Plan, Temperatures) {
   using Kind = QueryTemperature::Kind;
   const QueryTemperature llama4{Kind::kStepLog, 0.1, 8192, 1};
   const QueryTemperature ministral{Kind::kStepLog, 0.1, 8192, 0};
@@ -297,7 +297,7 @@ TEST(Plan, EverythingCounts) {
   EXPECT_EQ(hashes.size(), std::size(plans));
   EXPECT_EQ(words.size(), std::size(plans));
   const PositionPlan hope = change([](LayerPlan& l) { l.rotation->scaling = HopeScaling{}; });
-  EXPECT_THAT(Describe(hope, 2048), HasSubstr("pairs stand still"));
+  EXPECT_THAT(Describe(hope, 2048), HasSubstr("pairs have frequency 0"));
 }
 
 TEST(Plan, BadTemperaturesAreErrors) {

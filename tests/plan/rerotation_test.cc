@@ -32,7 +32,7 @@ TEST(Rerotation, FixedFrequenciesMove) {
   }
 }
 
-TEST(Rerotation, LengthDependentFrequenciesDoNotUnlessTheyStay) {  // T11, T25
+TEST(Rerotation, LengthDependentFrequenciesDoNotUnlessTheyStay) {
   const PositionPlan plan = PlanOf(DynamicNtkScaling{2});
   EXPECT_THAT(CanRerotate(plan), HasSubstr("layer 1"));
   EXPECT_THAT(CanRerotate(plan), HasSubstr("declared length"));
@@ -46,14 +46,14 @@ TEST(Rerotation, LengthDependentFrequenciesDoNotUnlessTheyStay) {  // T11, T25
   EXPECT_THAT(CanRerotate(longrope, 2048, 2049), HasSubstr("layer 1"));
 }
 
-TEST(Rerotation, XposDoesNot) {  // T27
+TEST(Rerotation, XposDoesNot) {
   PositionPlan plan = PlanOf(NoScaling{});
   plan.layers[2].rotation->xpos = XposDecay{};
   EXPECT_THAT(CanRerotate(plan), HasSubstr("layer 2: xPos"));
   EXPECT_THAT(CanRerotate(plan, 100, 100), HasSubstr("layer 2: xPos"));
 }
 
-TEST(Rerotation, LayersWithoutRotationAreLeftOut) {  // T12b
+TEST(Rerotation, LayersWithoutRotationAreLeftOut) {
   const ResolvedPlan plan = Resolve(PlanOf(YarnScaling{4}), 4096);
   const std::vector<LayerRerotation> layers = RerotatedLayers(plan);
   ASSERT_EQ(layers.size(), 3u);

@@ -1,4 +1,4 @@
-// FoPE: pairs that turn by mixtures of frequencies.
+// FoPE: pairs with learned mixtures of frequencies.
 #include "ropewalk/relative/fope.h"
 
 #include <gmock/gmock.h>

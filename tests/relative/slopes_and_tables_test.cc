@@ -35,7 +35,7 @@ TEST(Alibi, SlopesOfEveryCount) {
   }
 }
 
-// Trap T29 of twelve heads: .5 .25 .. .003906 then .707107 .. .088388; one library has a geometric
+// Twelve heads: .5 .25 .. .003906 then .707107 .. .088388; one library has a geometric
 // sequence instead.
 TEST(Alibi, TwelveHeadsByBothRules) {
   const std::vector<double> authors = AlibiSlopesOf(AlibiSlopes::kPowersOfTwo, 12);
@@ -51,7 +51,7 @@ TEST(Alibi, TwelveHeadsByBothRules) {
             AlibiSlopesOf(AlibiSlopes::kPowersOfTwo, 16));
 }
 
-// Trap T30: sign and shape, behind and ahead, near and far.
+// Sign and shape, behind and ahead, near and far.
 TEST(Alibi, KeysAheadByEachRule) {
   for (const int64_t d : Distances(4096)) {
     const double m = .25;
@@ -151,7 +151,7 @@ TEST(T5, BucketsOfAnyCountAgainstIntegerPowers) {
   }
 }
 
-// Trap T35: the exact bucket is that of each engine's float32 logarithm, at every distance to 300
+// The exact bucket is that of each engine's float32 logarithm, at every distance to 300
 // and far: transformers' and ggml's orders of operations, and an epsilon inside
 // (TransformerEngine).
 TEST(T5, FloatLogarithmsOfEveryEngine) {
@@ -175,7 +175,8 @@ TEST(T5, FloatLogarithmsOfEveryEngine) {
   }
 }
 
-// Trap T30, and which distance the own position has: 0 here, 1 in some engines. No softmax sees it.
+// Sign and shape, and the distance of the own position: 0 here, 1 in some engines. Softmax ignores
+// the difference.
 TEST(Alibi, TheOwnPositionCostsNothing) {
   const SlopeForm form = AlibiBias{}.Lower(8, 1 << 20);
   for (const int64_t length : {1, 2, 257, 4097, 131072}) {

@@ -68,7 +68,7 @@ def problems_of(page, seen, width, theme):
         found.append("markup from the data became part of the page")
     if seen["theme"] != theme:
         found.append(f"theme {seen['theme']} instead of {theme}")
-    if not seen["headings"] or seen["headings"][0] not in ("What to do", "Side by side", "Warnings"):
+    if not seen["headings"] or seen["headings"][0] not in ("Recommendations", "Side by side", "Warnings"):
         found.append(f"the answer does not come first: {seen['headings']}")
     if seen["tables"] < len(seen["drawn"]):
         found.append("a chart without a table behind it")

@@ -1,4 +1,4 @@
-// Which axis turns which pair, and each axis' own frequencies.
+// The position axis of each pair, and each axis' own frequencies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Axes, Orders) {
 }
 
 // Qwen3-VL's sections: pairs 61 and 62 are time in Hugging Face and vLLM, a fourth axis in ggml.
-TEST(Axes, InterleavedTail) {  // T18
+TEST(Axes, InterleavedTail) {
   RotarySpec spec = Spec(128, {24, 20, 20}, AxisOrder::kInterleaved);
   const std::string hf = Axes(spec);
   EXPECT_EQ(std::count(hf.begin(), hf.end(), 't'), 24);

@@ -73,7 +73,7 @@ double BaseOf(const RotarySpec& spec, int64_t length) {
 }
 
 // Hugging Face follows the sequence; vLLM, until its pull request 41277, used s L for all.
-TEST(Dialects, DynamicNtkLength) {  // T9, T10, T11
+TEST(Dialects, DynamicNtkLength) {
   const RotarySpec native = Spec(128, 1e4, 4096, DynamicNtkScaling{2});
   const int64_t lengths[] = {4096, 4097, 6000, 8192, 16384};
   const double bases[] = {10000, 10004.960337, 19499.277641, 30527.736749, 72195.860087};
@@ -122,7 +122,7 @@ TEST(Dialects, DynamicLinear) {
 }
 
 // Three methods go by the name of NTK-by-parts.
-TEST(Dialects, ByPartsHasThreeMeanings) {  // T3
+TEST(Dialects, ByPartsHasThreeMeanings) {
   ExpectPrinted(F(Spec(128, 1e4, 4096, ByPartsScaling{4}), 32), 3.835238662e-03);
   ExpectPrinted(F(Spec(128, 1e4, 4096, YarnScaling{4}, Dialect::kPaper), 32), 3.835238662e-03);
   ExpectPrinted(F(Spec(128, 1e4, 4096, ByPartsRepoScaling{4}), 32), 7.788564305e-03);
@@ -133,7 +133,7 @@ TEST(Dialects, ByPartsHasThreeMeanings) {  // T3
 }
 
 // gpt-oss asks for a ramp that is not rounded; ggml has no such key and rounds.
-TEST(Dialects, YarnTruncate) {  // T1
+TEST(Dialects, YarnTruncate) {
   YarnScaling yarn{32};
   yarn.truncate = false;
   const auto f = [&](Dialect dialect, std::size_t i) {
@@ -155,7 +155,7 @@ TEST(Dialects, YarnTruncate) {  // T1
 
 // beta_fast 1 and beta_slow 32: a reversed ramp from pair 21 to 45, or in ggml a step the other
 // way.
-TEST(Dialects, YarnSwappedBetas) {  // T4
+TEST(Dialects, YarnSwappedBetas) {
   YarnScaling yarn{4};
   yarn.beta_fast = 1;
   yarn.beta_slow = 32;
@@ -178,7 +178,7 @@ double Amplitude(const YarnScaling& yarn, Dialect dialect) {
   return Resolve(Spec(64, 1e4, 4096, yarn, dialect), 1).amplitude;
 }
 
-TEST(Dialects, YarnAmplitude) {  // T6, T7
+TEST(Dialects, YarnAmplitude) {
   // mscale without mscale_all_dim: Hugging Face falls to its default, vLLM and Megatron use it.
   YarnScaling half{40};
   half.mscale = 0.707;
@@ -222,7 +222,7 @@ TEST(Dialects, DeepSeekSoftmax) {
 }
 
 // vLLM gives M-RoPE's cache length, 4 L, to the correction range.
-TEST(Dialects, MropeYarnRangeOfVllm) {  // T19
+TEST(Dialects, MropeYarnRangeOfVllm) {
   RotarySpec spec = Spec(128, 1e6, 32768, YarnScaling{4}, Dialect::kHuggingFace);
   spec.axes.sections = {16, 24, 24};
   const double right = F(spec, 35);
@@ -232,7 +232,7 @@ TEST(Dialects, MropeYarnRangeOfVllm) {  // T19
   EXPECT_EQ(F(spec, 35), right);
 }
 
-TEST(Dialects, Llama3) {  // T22, T23
+TEST(Dialects, Llama3) {
   const Llama3Scaling llama{8, 1, 4};
   const auto f = [&](Dialect d, int64_t trained, std::size_t i) {
     return F(Spec(128, 5e5, trained, llama, d), i);
@@ -261,7 +261,7 @@ TEST(Dialects, Llama3) {  // T22, T23
   ExpectPrinted(F(fixed, 41), 2.444e-3, 5e-4);
 }
 
-TEST(Dialects, LongRope) {  // T24, T25
+TEST(Dialects, LongRope) {
   LongRopeScaling p;
   p.short_factor.assign(48, 1.0);
   p.long_factor.assign(48, 4.0);
@@ -288,7 +288,7 @@ TEST(Dialects, LongRope) {  // T24, T25
 }
 
 // p-RoPE is not a partial rotary: the exponent's denominator is the whole head.
-TEST(Dialects, Proportional) {  // T34
+TEST(Dialects, Proportional) {
   const RotarySpec spec = Spec(512, 1e6, 0, ProportionalScaling{0.25});
   const Frequencies f = Resolve(spec, 1);
   ASSERT_EQ(f.inv_freq.size(), 256u);
@@ -300,7 +300,7 @@ TEST(Dialects, Proportional) {  // T34
   ExpectPrinted(F(Spec(512, 1e6, 0, ProportionalScaling{0.25, 8}), 1), 0.9474635257 / 8, 1e-10);
 }
 
-// Pairs with a wavelength beyond L stand still, and no others.
+// Pairs with a wavelength beyond L have frequency 0, and no others.
 TEST(Dialects, HopeDropsIncompletePairs) {
   const Frequencies f = Resolve(Spec(128, 5e5, 8192, HopeScaling{}), 1);
   const Frequencies plain = Resolve(Spec(128, 5e5, 8192, NoScaling{}), 1);
@@ -324,7 +324,7 @@ TEST(Dialects, DynamicYarn) {
 }
 
 // xPos: ratios per pair over 512 positions, d = 128.
-TEST(Dialects, Xpos) {  // T27
+TEST(Dialects, Xpos) {
   RotarySpec spec = Spec(128, 1e4, 0, NoScaling{});
   spec.xpos = XposDecay{};
   const Frequencies f = Resolve(spec, 1);

@@ -176,7 +176,7 @@ TEST(Frequencies, FactorOneIsNoScaling) {
   }
 }
 
-TEST(Frequencies, YarnRamp) {  // T5, T6, T7
+TEST(Frequencies, YarnRamp) {
   // low == high without truncation: a step, finite everywhere.
   YarnScaling step;
   step.factor = 4;

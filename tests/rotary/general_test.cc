@@ -230,7 +230,7 @@ TEST(General, BadInput) {
   const RotationGenerators g = Generators(2, {{0, -10, 10, 0}});
   refused("not skew-symmetric", [&] { RotationMatrix(Generators(2, {{0, 1, 1, 0}}), one); });
   refused("not skew-symmetric", [&] { RotationMatrix(Generators(2, {{1, 0, 0, 1}}), one); });
-  refused("one number an axis", [&] { RotationMatrix(g, two); });
+  refused("one number per axis", [&] { RotationMatrix(g, two); });
   refused("finite", [&] { RotationMatrix(g, bad); });
   refused("overflow", [&] { RotationMatrix(g, huge); });
   RotationGenerators wrong = g;

@@ -263,7 +263,7 @@ TEST(RotaryProperties, AbelBoundHoldsAndIsReached) {
       EXPECT_LE(std::abs(Score(q, m, k, 0, f)), bound * (1 + 1e-6)) << m;
     }
   }
-  // Contents that fall by one a pair reach the bound at distance 0: both are d/2 (d/2 + 1) / 2.
+  // Contents that fall by one per pair reach the bound at distance 0: both are d/2 (d/2 + 1) / 2.
   Vector ramp(kDim), ones(kDim);
   for (int64_t i = 0; i < kPairs; ++i) {
     ramp[static_cast<std::size_t>(2 * i)] = static_cast<double>(kPairs - i);

@@ -89,7 +89,7 @@ std::vector<int64_t> InterestingPositions() {
           kLast - 1, kLast};
 }
 
-TEST(CosSinTable, IsRightToHalfAnUlpAtAnyPosition) {  // T15, T16
+TEST(CosSinTable, IsRightToHalfAnUlpAtAnyPosition) {
   std::mt19937_64 random(1);
   double worst = 0;
   for (const Scaling& scaling : {Scaling(NoScaling{}), Scaling(YarnScaling{16})}) {
@@ -145,7 +145,7 @@ bool SameBits(const float* a, const float* b, std::size_t n) {
   return std::memcmp(a, b, n * sizeof(float)) == 0;
 }
 
-TEST(CosSinTable, RowsDoNotDependOnTheRangeTheOrderOrGrowth) {  // T28
+TEST(CosSinTable, RowsDoNotDependOnTheRangeTheOrderOrGrowth) {
   for (const AnglePrecision precision : {AnglePrecision::kExact, AnglePrecision::kFloat32}) {
     const Frequencies f = FrequenciesOf(74, 10000, YarnScaling{4});
     const std::size_t n = 74;

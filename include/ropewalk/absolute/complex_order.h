@@ -1,10 +1,10 @@
 // Complex-order embeddings (Wang et al. 2020, arXiv 1912.12333, section 2): word w at position k
 // is, in each dimension, r e^(i (omega k + theta)): an amplitude, a frequency and a phase per word
-// and dimension. What follows computes with complex numbers, so the layers are here as well.
+// and dimension. The layers after it compute with complex numbers; they are here too.
 //
 // Real and imaginary parts are separate arrays. The gradient of a loss L with respect to z = a + ib
-// is the pair dL/da, dL/db. Gradients of parameters are added, in double, to what is there. All
-// throw Error(kInvalidArgument) that names the argument.
+// is the pair dL/da, dL/db. Gradients of parameters are in double and are added to the output. All
+// functions throw Error(kInvalidArgument) that names the argument.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ComplexSpan {
   std::span<T> re, im;
 };
 
-// Fewer parameters, as the paper proposes: one for all words, or one for all dimensions.
+// Parameter sharing, as in the paper: none, one value for all words, or one for all dimensions.
 enum class ComplexSharing : uint8_t { kNone, kWords, kDims };
 
 struct ComplexOrderSpec {
@@ -26,8 +26,8 @@ struct ComplexOrderSpec {
   ComplexSharing phase = ComplexSharing::kNone;
 };
 
-// amplitude [words, dim]; frequency and phase [words, dim], [dim] or [words] as they are shared;
-// an empty phase is 0.
+// amplitude [words, dim]; frequency and phase [words, dim], or shared by words [dim], or by
+// dimensions [words]; an empty phase is 0.
 struct ComplexOrderTables {
   std::span<const float> amplitude, frequency, phase;
 };
@@ -35,8 +35,8 @@ struct ComplexOrderGradients {
   std::span<double> amplitude, frequency, phase;
 };
 
-// out [tokens, dim]. Angles of the float32 frequencies are right to 2^-50 of a turn at any position
-// of magnitude below 2^31.
+// out [tokens, dim]. The error of an angle is at most 2^-50 of 2 pi for the float32 frequencies, at
+// any position of magnitude below 2^31.
 void ComplexOrder(const ComplexOrderSpec& spec, const ComplexOrderTables& tables,
                   std::span<const int64_t> words, std::span<const int64_t> positions,
                   const ComplexSpan<float>& out);
@@ -49,7 +49,7 @@ void ComplexOrderBackward(const ComplexOrderSpec& spec, const ComplexOrderTables
 void ComplexLinear(int64_t in, int64_t out, const ComplexSpan<const float>& x,
                    const ComplexSpan<const float>& weight, const ComplexSpan<const float>& bias,
                    const ComplexSpan<float>& y);
-// dx is set; d_weight and, unless empty, d_bias are added to.
+// dx is overwritten; d_weight and, unless empty, d_bias are added to.
 void ComplexLinearBackward(int64_t in, int64_t out, const ComplexSpan<const float>& x,
                            const ComplexSpan<const float>& weight,
                            const ComplexSpan<const float>& dy, const ComplexSpan<float>& dx,
@@ -57,20 +57,20 @@ void ComplexLinearBackward(int64_t in, int64_t out, const ComplexSpan<const floa
 
 // Attention whose weights are real: softmax over keys of |q . k| / sqrt(head_dim), the modulus of a
 // complex product, as the paper's authors compute it (github.com/iclr-complex-order/complex-order).
-// Their product does not conjugate k, so that the angles of query and key add up; `hermitian`
-// conjugates it, and the scores then depend on the distance of the positions.
+// Their product does not conjugate k, so the angles of query and key are added; `hermitian`
+// conjugates k, and the scores depend on the difference of positions.
 struct ComplexAttentionSpec {
   int64_t queries = 0, keys = 0;  // tokens
   int64_t heads = 1, head_dim = 0;
-  bool causal = false;  // the last query stands at the last key
+  bool causal = false;  // the last query has the position of the last key
   bool hermitian = false;
 };
-// q, out [queries, heads, head_dim]; k, v [keys, heads, head_dim]. Memory beside them: one row of
+// q, out [queries, heads, head_dim]; k, v [keys, heads, head_dim]. Scratch memory: one row of
 // scores.
 void ComplexAttention(const ComplexAttentionSpec& spec, const ComplexSpan<const float>& q,
                       const ComplexSpan<const float>& k, const ComplexSpan<const float>& v,
                       const ComplexSpan<float>& out);
-// dq, dk, dv are added to. A product that is 0 has no derivative of its modulus; 0 is taken.
+// dq, dk, dv are added to. The derivative of the modulus of a product that is 0 is taken as 0.
 void ComplexAttentionBackward(const ComplexAttentionSpec& spec, const ComplexSpan<const float>& q,
                               const ComplexSpan<const float>& k, const ComplexSpan<const float>& v,
                               const ComplexSpan<const float>& d_out, const ComplexSpan<double>& dq,

@@ -2,10 +2,10 @@
 // equation, p(t) = p(0) + integral of h(tau, p(tau)), with a learned h. It has a value at every
 // position, trained on or not, and sinusoids are one of its paths.
 //
-// The integrator is the classical Runge-Kutta method of order 4 with `substeps` equal steps from a
-// position to the next, in double. What it is off by falls with the fourth power of the step, and
-// each call says how much it is: it integrates a second time with steps twice as wide, and a
-// fifteenth of the difference is the leading term of the error (Richardson).
+// The integrator is the classical Runge-Kutta method of order 4 in double, with `substeps` equal
+// steps between neighbouring positions. Its error falls with the fourth power of the step. Each
+// call estimates it by Richardson extrapolation: it integrates again with twice the step, and a
+// fifteenth of the difference is the leading term of the error.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ropewalk {
 
-// h, with its parameters. Everything in double.
+// The function h with its parameters, in double.
 class OdeField {
  public:
   virtual ~OdeField() = default;
@@ -29,11 +29,11 @@ class OdeField {
                         double* gradient) const = 0;
 };
 
-// A learned field: a network of one hidden layer: h = V tanh(W p + u t + b) + c.
+// A learned field, a network with one hidden layer: h = V tanh(W p + u t + b) + c.
 // Parameters in this order: W [hidden, dim], u [hidden], b [hidden], V [dim, hidden], c [dim].
 class TanhField : public OdeField {
  public:
-  // Throws Error where values has another size.
+  // Throws Error where `values` does not have that size.
   TanhField(int64_t dim, int64_t hidden, std::span<const float> values);
   int64_t dim() const override { return dim_; }
   int64_t parameters() const override { return static_cast<int64_t>(values_.size()); }
@@ -46,7 +46,7 @@ class TanhField : public OdeField {
   std::vector<double> values_;
 };
 
-// Turns each pair: (s, c)' = f (c, -s). From (0, 1) on its path is the interleaved sinusoidal
+// Rotates each pair: (s, c)' = f (c, -s). Its path from (0, 1) is the interleaved sinusoidal
 // encoding with these frequencies, which are its parameters.
 class TurningField : public OdeField {
  public:
@@ -62,18 +62,18 @@ class TurningField : public OdeField {
 };
 
 struct FloaterSpec {
-  double spacing = 0.1;   // time from a position to the next
+  double spacing = 0.1;   // time between neighbouring positions
   int64_t substeps = 10;  // even, 2 or more
 };
 
 // Rows of positions 0 .. out.size() / dim - 1: out is [rows, dim], row 0 is start [dim]. Returns
-// the estimate of the largest error of an element, rounding to float32 aside. Throws Error for
-// sizes that do not fit, and when the path leaves the finite numbers.
+// the estimate of the largest error of an element before rounding to float32. Throws Error for
+// sizes that do not fit, and where the path becomes infinite or NaN.
 double FloaterRows(const OdeField& field, const FloaterSpec& spec, std::span<const float> start,
                    std::span<float> out);
-// The gradient of what FloaterRows computes, step by step backwards, not of the exact path: it has
-// no error of its own. d_start [dim] and gradient [field.parameters()] are added to. Memory: a
-// state a position; those between are computed again.
+// The exact gradient of the discretised path that FloaterRows computes (backpropagation through its
+// steps). d_start [dim] and gradient [field.parameters()] are added to. Memory: one state per
+// position; the steps between are recomputed.
 void FloaterRowsBackward(const OdeField& field, const FloaterSpec& spec,
                          std::span<const float> start, std::span<const float> d_out,
                          std::span<double> d_start, std::span<double> gradient);

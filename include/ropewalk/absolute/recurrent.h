@@ -1,5 +1,5 @@
-// Recursive position encoding: row k + 1 is a small recurrent cell of row k, from a learned row 0
-// on (kexue.fm/archives/8130, section on recursion). The cells are PyTorch's RNNCell and GRUCell
+// Recursive position encoding: row 0 is learned, and a small recurrent cell computes row k + 1 from
+// row k (kexue.fm/archives/8130, section on recursion). The cells are PyTorch's RNNCell and GRUCell
 // without input.
 #pragma once
 
@@ -25,10 +25,10 @@ struct RecurrentGradients {
   std::span<double> start, weight, input_bias, hidden_bias;  // added to
 };
 
-// Rows 0 .. out.size() / dim - 1: out is [rows, dim], dim that of start. The state is in double.
-// Throws Error for sizes that do not fit.
+// Rows 0 .. out.size() / dim - 1: out is [rows, dim] with dim = start.size(). The state is in
+// double. Throws Error for sizes that do not fit.
 void RecurrentRows(RecurrentCell cell, const RecurrentParameters& parameters, std::span<float> out);
-// Through all rows (backpropagation through time). Memory: the states, 8 bytes an element.
+// Backpropagation through time, over all rows. Memory: the states, 8 bytes per element.
 void RecurrentRowsBackward(RecurrentCell cell, const RecurrentParameters& parameters,
                            std::span<const float> d_out, const RecurrentGradients& gradients);
 

@@ -1,6 +1,6 @@
 // Sinusoidal position encoding (Vaswani et al. 2017, arXiv 1706.03762, section 3.5) on one to three
-// axes. Angles are exact as those of CosSinTable: every number is right to the last float bit at
-// any position of magnitude below 2^31.
+// axes. Angles are exact as in CosSinTable: every value is correct to the last float32 bit at any
+// position of magnitude below 2^31.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ropewalk {
 
-// Where sine and cosine of angle i stand (the digit is i; s: sine, c: cosine):
+// The order of sines and cosines in a row (s0: sine of angle 0, c0: its cosine):
 //   dim            6                    7
 //   kInterleaved   s0 c0 s1 c1 s2 c2    s0 c0 s1 c1 s2 c2 s3     the paper
 //   kConcatenated  s0 s1 s2 c0 c1 c2    s0 s1 s2 c0 c1 c2 0      tensor2tensor, fairseq, Whisper
@@ -39,7 +39,7 @@ class Sinusoidal {
   explicit Sinusoidal(const SinusoidalSpec& spec);
 
   int64_t dim() const { return spec_.dim; }
-  // Radians a position, [n].
+  // Radians per position, [n].
   std::span<const DoubleDouble> frequencies() const { return frequencies_.inv_freq; }
 
   // out: [positions.size(), dim]. Positions are -(2^31 - 1) to 2^31 - 1; throws Error beyond.
@@ -47,10 +47,10 @@ class Sinusoidal {
   // Positions start .. start + tokens - 1, tokens being out.size() / dim.
   void Rows(int64_t start, std::span<float> out) const;
 
-  // x[b, t] += scale row(start + t); x is [batch, tokens, dim] and no table of tokens rows is made.
-  // Where the same positions come again, Rows once and AddRows are faster. dL/dx is dL/dy.
+  // x[b, t] += scale row(start + t); x is [batch, tokens, dim]. Stores no table of rows; for the
+  // same positions in many calls, Rows once and AddRows (combine.h) are faster. dL/dx is dL/dy.
   void Add(std::span<float> x, int64_t batch, int64_t start, float scale = 1) const;
-  // dL/dscale of Add: the sum of dy * row. x-transformers learns it.
+  // dL/dscale of Add: the sum of dy * row (x-transformers learns the scale).
   double ScaleGradient(std::span<const float> dy, int64_t batch, int64_t start) const;
   // For learned frequencies: d_frequencies [n] += dL / d frequency of Add.
   void FrequencyGradient(std::span<const float> dy, int64_t batch, int64_t start,
@@ -66,16 +66,16 @@ class Sinusoidal {
   CosSinRows cos_sin_;
 };
 
-// Images and video: the channels of a patch are blocks, each the encoding of one coordinate.
+// For images and videos: a row is a concatenation of blocks, each the encoding of one coordinate.
 struct SinusoidalBlock {
-  int axis = 0;  // of `sizes`
+  int axis = 0;  // index into `sizes`
   SinusoidalSpec spec;
 };
 
 // The patches of a grid in row-major order, coordinates from 0: out is [product of sizes, sum of
-// dims]. sizes are those of 1 to 3 axes, last one fastest: {height, width} or {frames, height,
-// width}. Masked autoencoders (He et al. 2021) have two concatenated blocks of dim / 2, first that
-// of the width; throws Error for an axis that is not there.
+// dims]. sizes: 1 to 3 axes, the last one fastest: {height, width} or {frames, height, width}.
+// Masked autoencoders (He et al. 2021) have two kConcatenated blocks of dim / 2, the width's first.
+// Throws Error for an axis outside `sizes`.
 void SinusoidalGrid(std::span<const SinusoidalBlock> blocks, std::span<const int64_t> sizes,
                     std::span<float> out);
 

@@ -1,5 +1,6 @@
-// Numbers for people who look before they run: what a set of frequencies can and cannot tell apart.
-// Pure functions from frequencies to plain structs; nothing here runs a model.
+// Analysis of rotary frequencies without running a model: rotations of each pair within a length,
+// angles that training did not reach, lower bounds of the base, decay of scores with distance.
+// Pure functions from frequencies to plain structs.
 #pragma once
 
 #include <cstdint>
@@ -13,87 +14,89 @@
 namespace ropewalk {
 
 struct PairInfo {
-  double frequency = 0;  // radians per position; 0: stands still
+  double frequency = 0;  // f, radians per position; 0: the pair is not rotated
   double wavelength_tokens = std::numeric_limits<double>::infinity();  // 2 pi / frequency
-  double trained_rotations = 0;  // full turns within the trained length, L f / 2 pi
+  double trained_rotations = 0;  // rotations within the trained length L: L f / 2 pi
   double target_rotations = 0;   // the same within the target length
   double unseen_share = 0;       // see UnseenShare
-  int axis = 0;                  // which position turns it
+  int axis = 0;                  // of the position that rotates the pair
 };
 
-// One row a pair. `trained` are the frequencies that the model saw in training (the plain ones
-// where a scaling was added later), `now` those that will be used; lengths in tokens. Pairs that
-// `trained` has and `now` lacks, or the other way, are an error.
+// One element per pair. `trained` are the frequencies of training (without a scaling that was added
+// later), `now` those in use; lengths are in tokens. Throws Error where the two differ in their
+// number of pairs, or a length is below 1.
 std::vector<PairInfo> Pairs(const Frequencies& trained, int64_t trained_length,
                             const Frequencies& now, int64_t target_length);
 
-// The frequencies of training: those of the spec without its extension. Scalings that stretch a
-// trained model (linear, NTK, by-parts, YaRN, llama3, LongRoPE, divisors) are taken off; those that
-// a model is trained with from the start (another base, HoPE, proportional) stay, without a factor.
+// The frequencies of training: those of the spec without its extension. Scalings that extend a
+// trained model (linear, NTK, by-parts, YaRN, llama3, LongRoPE, divisors) are removed; those that a
+// model is trained with from the start (another base, HoPE, proportional) stay, with factor 1.
 Frequencies TrainedFrequencies(const RotarySpec& spec);
 
-// How far the layers of one rotation look back, in tokens: the plan's length, or the widest window
-// or chunk where every one of them has one. Distances from it on never occur.
+// The number of distances, 0 .. Reach - 1, that the layers with this rotation (an index into
+// plan.rotations) see: the largest over these layers of the plan's length, cut to the layer's
+// sliding window or chunk.
 int64_t Reach(const ResolvedPlan& plan, int rotation);
 
-// The share of the distances 0 .. target_length - 1 at which a pair stands at an angle that no
-// distance 0 .. trained_length - 1 reached. In training the pair swept the arc [0, A],
-// A = f (L - 1); with A of a full turn or more every angle was met and the share is 0. Now it
-// sweeps T = f' (length - 1) radians, of which those outside [0, A] modulo a turn were never met:
+// The share of the distances 0 .. target_length - 1 at which the angle of a pair is one that no
+// distance 0 .. trained_length - 1 has. In training the angles cover the arc [0, A], A = f (L - 1);
+// where A is 2 pi or more they cover all angles and the share is 0. At the target length they cover
+// T = f' (target_length - 1) radians, of which those outside [0, A] modulo 2 pi are new:
 //   (floor(T / 2 pi) (2 pi - A) + max(0, T mod 2 pi - A)) / T.
-// The angle is taken as continuous: gaps between the angles of whole positions inside a swept arc
-// (Resonance RoPE, arXiv 2403.00071) count as met. This is the reasoning of section 3 of LongRoPE
-// (arXiv 2402.13753) and of "Scaling Laws of RoPE" (arXiv 2310.05209), made a number.
+// Angles count as continuous: the gaps between the angles of integer positions within [0, A]
+// (Resonance RoPE, arXiv 2403.00071) count as seen. The measure follows section 3 of LongRoPE
+// (arXiv 2402.13753) and "Scaling Laws of RoPE-based Extrapolation" (arXiv 2310.05209).
 double UnseenShare(double trained_frequency, int64_t trained_length, double frequency,
                    int64_t target_length);
 
 struct CriticalDimension {
-  int64_t first_pair = 0;  // the first pair that completes no turn within the length; pairs: none
+  int64_t first_pair = 0;  // the first pair with less than one rotation within the length; the
+                           // number of pairs where there is none
   int64_t dimension = 0;   // 2 first_pair: d_extra of arXiv 2310.05209, eq. 10 for plain RoPE
-  int64_t incomplete_pairs = 0;  // how many pairs complete no turn, wherever they stand
+  int64_t incomplete_pairs = 0;  // how many pairs make less than one rotation
 };
-// "Scaling Laws of RoPE-based Extrapolation" (Liu et al. 2023, arXiv 2310.05209): dimensions from
-// d_extra = 2 ceil(d/2 log_b(L / 2 pi)) on were never trained over a whole turn.
+// The critical dimension of "Scaling Laws of RoPE-based Extrapolation" (Liu et al. 2023, arXiv
+// 2310.05209): dimensions from d_extra = 2 ceil(d/2 log_b(L / 2 pi)) on make less than one rotation
+// within the trained length L.
 CriticalDimension Critical(const Frequencies& frequencies, int64_t length);
 
-// Sum over pairs of cos(distance * f_i), to double precision at any distance below 2^31.
+// Sum over pairs i of cos(distance * f_i), in double precision for distances below 2^31.
 double CosineSum(const Frequencies& frequencies, int64_t distance);
 
-// "Base of RoPE Bounds Context Length" (Men et al. 2024, arXiv 2405.14591, section 4): a key that
-// resembles the query outscores a random one at distance m, on average, only where
-// sum_i cos(m f_i) >= 0.
-// The longest context these frequencies support: the largest L such that the sum is not negative at
-// any distance m = 0 .. L. Stops at `limit`.
+// The longest context that these frequencies support: the largest L such that sum_i cos(m f_i) is
+// not negative at any distance m = 0 .. L, or `limit`. "Base of RoPE Bounds Context Length" (Men et
+// al. 2024, arXiv 2405.14591, section 4): only where the sum is not negative does a key similar to
+// the query score higher on average than a random key at distance m.
 int64_t LongestContext(const Frequencies& frequencies, int64_t limit = int64_t{1} << 22);
 
 struct BaseBound {
   int64_t context = 0;  // tokens
-  double base = 0;      // the smallest base found whose plain frequencies support it
-  double rounded = 0;   // the same rounded up, to print: four digits, or as many as support it
+  double base = 0;      // the smallest base found whose plain frequencies support the context
+  double rounded = 0;   // rounded up for display: four digits, or as many as still support it
 };
-// Lower bounds on the base of plain RoPE for contexts 2^10, 2^11, ... below `context`, and
-// `context` itself (1 .. 2^22). The search goes upwards in steps of kBaseStep and takes the first
-// base that passes; each bound is right to that factor, except that a passing window narrower than
-// it may be stepped over. Larger bases do not all pass: above the bound windows that fail follow
-// (so coarser searches, the paper's among them, find larger values). Base LongestContext answers
-// for one base.
+// Lower bounds of the base of plain RoPE for contexts 2^10, 2^11, ... below `context`, and for
+// `context` itself (1 .. 2^22). The search multiplies the base by kBaseStep until LongestContext
+// supports the context; a bound is right up to that factor, but an interval of supporting bases
+// narrower than it may be missed. Not every base above the bound supports the context: intervals
+// that do not follow above it, so that coarser searches (the paper's too) find larger values.
 inline constexpr double kBaseStep = 1.0001;
 std::vector<BaseBound> BaseBounds(int64_t rotary_dim, int64_t context);
 
-// How the expected score falls with distance.
+// The decay of scores with distance m.
 struct DecayPoint {
   int64_t distance = 0;
-  // RoFormer (arXiv 2104.09864) section 3.4.3: by Abel summation |score| is at most
-  // max_i |h_{i+1} - h_i| times sum |S_j|, S_j = sum_{i<j} e^(i m f_i), h_i the product of pair i
-  // of query and key. This is (2/d) sum_{j=1}^{d/2} |S_j|, the curve of the paper's figure 2.
+  // (2/d) sum_{j=1}^{d/2} |S_j|, S_j = sum_{l<j} e^(i m f_l): figure 2 of RoFormer (arXiv
+  // 2104.09864, section 3.4.3). By Abel summation |score| is at most max_l |h_{l+1} - h_l| times
+  // the sum, where h_l is the product of pair l of query and key.
   double bound = 0;
-  // The exact mean score where all elements of q and k are drawn independently with one mean that
-  // is not 0, relative to distance 0: (2/d) sum_i cos(m f_i). Amplitudes multiply it (squared).
+  // (2/d) sum_l cos(m f_l): the mean score relative to that at distance 0, if all elements of q
+  // and k are independent with the same nonzero mean. Without the attention factor, which
+  // multiplies scores by its square.
   double expected = 0;
 };
 std::vector<DecayPoint> Decay(const Frequencies& frequencies,
                               const std::vector<int64_t>& distances);
-// 0, 1, 2, 3, 4, 6, 8, ... up to `longest`: two an octave, and `longest` itself.
+// 0, 1, 2, 3, 4, 6, 8, ... up to `longest`: two per power of 2, and `longest` itself.
 std::vector<int64_t> LogDistances(int64_t longest);
 
 }  // namespace ropewalk

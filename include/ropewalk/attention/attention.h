@@ -3,8 +3,8 @@
 //
 //   score(i, j) = scale_i q_i . k_j + bias(i, j)        scale_i = scale temperatures[i]
 //   score       = cap tanh(score / cap)                 soft cap, before the mask (Gemma 2)
-//   out_i       = sum over seen j of weight(i, j) v_j,
-//   weight      = exp(score) / (exp(sink) + sum over seen j of exp(score))
+//   out_i       = sum over unmasked j of weight(i, j) v_j,
+//   weight      = exp(score) / (exp(sink) + sum over unmasked j of exp(score))
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ namespace internal {
 struct ContentColumns;
 }
 
-// Keys (rotated, unless attention rotates them on load: fused RoPE) and values of one layer,
-// float32, in the layout that the kernel reads: keys packed in blocks with tokens along the vector,
-// values by rows.
+// Keys and values of one layer in float32. Keys are rotated, unless attention rotates them as it
+// loads them (fused RoPE). They are packed in blocks with tokens along the SIMD vector, as the
+// kernel reads them; values are row-major.
 class KvCache {
  public:
   KvCache() = default;
@@ -36,12 +36,12 @@ class KvCache {
   int64_t kv_heads() const { return kv_heads_; }
   int64_t head_dim() const { return head_dim_; }
   int64_t bytes() const;
-  void Truncate(int64_t tokens);  // forgets all from `tokens` on
+  void Truncate(int64_t tokens);  // keeps the first `tokens` tokens
 
-  // Appends k and v, float32 [tokens, kv_heads, head_dim], any strides with a contiguous head.
-  // Throws Error past the capacity.
+  // Appends k and v, float32 [tokens, kv_heads, head_dim]; the last stride is 1, the others are
+  // free. Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
-  // Keys first .. first + count - 1 of a head as they were appended: out[head_dim, count].
+  // Copies keys first .. first + count - 1 of a head, as appended, to out [head_dim, count].
   void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
 
  private:
@@ -50,7 +50,7 @@ class KvCache {
   AlignedBuffer<float> keys_, values_;
 };
 
-// A bias that is checked and packed once, for calls that share it: layers, and token after token.
+// A score bias, checked and packed once for all calls that use it (layers, decoding steps).
 class PreparedForm {
  public:
   PreparedForm() = default;
@@ -70,8 +70,8 @@ class PreparedForm {
 
 enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 
-// The scale that most models have: 1 / sqrt(head_dim), of q as it is given (PoPE's is twice as wide
-// as its model's).
+// The scale of most models: 1 / sqrt(head_dim), with head_dim that of `q` (PoPE's encoded q has
+// twice its model's).
 inline constexpr std::optional<float> kScaleByHeadDim = std::nullopt;
 
 // The distance of a pair is the position of the query minus that of the key. By default the queries
@@ -82,43 +82,46 @@ struct AttentionArgs {
   TensorView out;  // float32 [tokens, heads, head_dim]; may be q
   const KvCache* cache = nullptr;  // already holds the keys of q: q[t] is its token
                                    // cache->tokens() - tokens + t
-  // Of the products of q and k, above 0. Some models scale otherwise (T5 not at all: 1), and what a
-  // scaling method multiplies scores by (Frequencies::softmax_multiplier) belongs to it.
+  // Multiplies q . k; above 0. T5 does not scale: 1. A scaling method's
+  // Frequencies::softmax_multiplier has to be multiplied in by the caller.
   std::optional<float> scale = kScaleByHeadDim;
-  int64_t window_tokens = 0;  // only distances below it, on both sides if bidirectional; 0: all
+  int64_t window_tokens = 0;  // sliding window: |distance| < window_tokens; 0: none
 
-  AttentionMask mask = AttentionMask::kCausal;  // causal: no negative distance
-  const ScoreForm* form = nullptr;              // the bias; null: none, or the prepared one
-  const PreparedForm* prepared = nullptr;       // the bias, where calls share it
-  // Fused RoPE: q and the cache's keys come unrotated and are rotated as they are read, so the same
-  // cache serves other frequencies and distance maps. Key j then has position j; ContentForm and
-  // kContextual are refused. Null: q and the keys are rotated already.
+  AttentionMask mask = AttentionMask::kCausal;  // causal: keys with distance < 0 are masked
+  const ScoreForm* form = nullptr;              // score bias; null: none, or `prepared`
+  const PreparedForm* prepared = nullptr;       // a bias that several calls share
+  // Fused RoPE: q and the cached keys are unrotated and are rotated as they are read, so one cache
+  // serves any frequencies and distance map. Key j then has position j; ContentForm and kContextual
+  // are refused. Null: q and the cached keys are rotated already.
   const LoadRotation* rotation = nullptr;
-  float soft_cap = 0;                        // on score and bias together; 0: none
-  std::span<const float> sinks = {};         // [heads] logits that only the denominator has
-  std::span<const float> temperatures = {};  // [tokens] factors of the scale
+  float soft_cap = 0;                        // of the score with its bias; 0: none
+  std::span<const float> sinks = {};         // [heads] logits added to the denominator alone
+  std::span<const float> temperatures = {};  // [tokens] multiply the scale of each query
 
-  // Cross attention, or positions with gaps: the position of each query (then queries need not be
-  // tokens of the cache) and of each key. Within a document neither may decrease.
+  // Positions of queries and keys, for cross attention or positions with gaps. With
+  // query_positions the queries need not be tokens of the cache. Neither may decrease within a
+  // document.
   std::span<const int64_t> query_positions = {};  // [tokens]
   std::span<const int64_t> key_positions = {};    // [cache->tokens()]
 
-  // Packed sequences: index of the first key of each, from 0 on; a query sees its own document
-  // alone. Queries that are not the cache's last tokens need as many starts of their own.
+  // Packed sequences: index of the first key of each document, the first 0; a query attends to its
+  // own document alone. If the queries are not the cache's last tokens, query_document_starts has
+  // as many elements, indices of queries.
   std::span<const int64_t> document_starts = {};
   std::span<const int64_t> query_document_starts = {};
 
-  // [tokens, heads] natural logarithms of the denominators, for AttentionBackward; empty: none.
+  // [tokens, heads] log-sum-exp (ln of the denominator), for AttentionBackward; empty: none.
   std::span<float> log_sum_exp = {};
-  // [tokens, heads] entropy of each query's weights, -sum of w ln w in nats, the sink's share among
-  // them; exp of it is how many keys the query attends to. Empty: none. Changes no bit of `out`.
+  // [tokens, heads] entropy of each query's weights, -sum of w ln w in nats, with the sink's weight
+  // among them; its exp is the effective number of keys. Empty: none. `out` stays bit-identical.
   std::span<float> entropy = {};
 };
 
-// Weights below 2^-90 of the largest so far count as 0. A query that sees no key gives zeros, an
-// entropy of 0 and -infinity as log_sum_exp, or its sink. Numbers do not depend on how a sequence
-// was cut into calls beyond rounding; equal threads, equal bits. Content forms need consecutive key
-// positions, running forms queries that are tokens of the cache and a causal mask.
+// Weights below 2^-90 of the largest so far count as 0. A query without unmasked keys gives zeros,
+// an entropy of 0, and -infinity or its sink as log_sum_exp. How a sequence is split into calls
+// changes results by rounding only; equal thread counts give equal bits. ContentForm needs
+// consecutive key positions; RunningForm needs a causal mask and queries that are tokens of the
+// cache. Throws Error for shapes, forms and positions that do not fit.
 void Attention(const AttentionArgs& args);
 
 }  // namespace ropewalk

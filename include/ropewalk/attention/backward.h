@@ -9,18 +9,18 @@
 
 namespace ropewalk {
 
-// Gradients of a form's numbers: what its form of the same field names has, in the same order;
-// empty where the form has none.
+// Gradients with respect to a form's parameters: each field has the shape of the form's field of
+// the same name, and is empty where the form has none.
 struct FormGradient {
   std::vector<float> behind, ahead;                                           // SlopeForm
   std::vector<float> values;                                                  // DistanceForm
   std::vector<float> query_rows, key_rows, value_rows, query_bias, key_bias;  // ContentForm
-  std::vector<double> parameters;               // PairForm: of its function
+  std::vector<double> parameters;               // PairForm: [function->parameters()]
   std::vector<float> log_gates, position_rows;  // RunningForm
 };
 
 struct AttentionBackwardArgs {
-  const AttentionArgs* forward = nullptr;  // after the call: q, out and log_sum_exp as it left them
+  const AttentionArgs* forward = nullptr;  // of the finished call; q, out, log_sum_exp unchanged
   TensorView d_out;                        // [tokens, heads, head_dim], as q
   TensorView d_q;                          // [tokens, heads, head_dim]
   TensorView d_k, d_v;                     // [cache->tokens(), kv_heads, head_dim]
@@ -28,8 +28,8 @@ struct AttentionBackwardArgs {
   std::span<float> d_sinks = {};           // [heads]; empty: not wanted
 };
 
-// Writes d_q, d_k, d_v and what else is given, in float32. The threads take a key head each, in
-// order, so numbers never depend on their count.
+// Overwrites d_q, d_k, d_v and the optional outputs, float32. Each key head is computed by one
+// thread, so results do not depend on the number of threads. Throws Error as Attention does.
 void AttentionBackward(const AttentionBackwardArgs& args);
 
 }  // namespace ropewalk

@@ -1,6 +1,6 @@
-// Fused RoPE: queries and cached keys come unrotated, and attention rotates them as it reads them.
-// Position-remapping methods (ReRoPE, Self-Extend, DCA) need this: a key has another rotation in
-// each view of the map, so it cannot be rotated before it is cached.
+// Fused RoPE: keys are cached unrotated, and attention rotates queries and keys as it loads them.
+// Position-remapping methods (ReRoPE, Self-Extend, DCA) need this: their maps rotate one key by
+// different positions for near and for far queries, so it cannot be rotated before it is cached.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,17 @@
 
 namespace ropewalk {
 
-// What one rotation needs for the keys of a cache; layers and sequences that rotate alike share it.
-// Key j has position j, and so has the query of that token.
+// The cos and sin tables that fused RoPE needs for the keys of a cache. Layers and sequences with
+// the same rotation share one. Token j, query and key, has position j.
 class LoadRotation {
  public:
-  // `frequencies` are those of `spec`. Throws Error(kUnsupported) for several axes, xPos and heads
-  // that do not all rotate, and what CheckComposition throws.
+  // `frequencies` are those of `spec`. Throws Error(kUnsupported) for several axes, for xPos and
+  // where only some heads rotate, and as CheckComposition does.
   LoadRotation(const RotarySpec& spec, const Frequencies& frequencies, AnglePrecision precision,
                const std::optional<DistanceMap>& map = std::nullopt);
 
-  // Makes room for `tokens` keys; what is there keeps its bits. Throws Error past 2^31 positions.
+  // Extends the tables to `tokens` keys; rows that exist keep their bits. Throws Error past 2^31
+  // positions.
   void Grow(int64_t tokens);
 
   int64_t tokens() const { return tokens_; }
@@ -35,14 +36,14 @@ class LoadRotation {
 
  private:
   friend struct LoadRotationAccess;
-  // Made once: a decoding step asks each layer for one row.
+  // Kept because each decoding step asks for one row per layer.
   struct Angles {
     Angles(const Frequencies& f, AnglePrecision precision);
     void Fill(std::span<const int64_t> positions, float* out) const;
     Frequencies frequencies;
     std::optional<CosSinRows> exact;  // absent: kFloat32
   };
-  // cos and sin of the keys at one map of positions.
+  // cos and sin of the keys under one map of positions.
   struct KeyTable {
     PositionMap map;
     int64_t divisor = 1;
@@ -52,7 +53,7 @@ class LoadRotation {
   struct View {
     PositionMap query;
     Angles angles;
-    int table = -1;  // of its keys, -1: they have position 0 and are not rotated
+    int table = -1;  // index into tables_; -1: its keys have position 0 and are not rotated
   };
 
   RotarySpec spec_;

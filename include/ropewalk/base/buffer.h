@@ -12,14 +12,14 @@ namespace ropewalk {
 inline constexpr std::size_t kAlignment = 64;
 
 namespace internal {
-// count * item_bytes bytes, null for none; std::bad_alloc when there are not so many. Blocks of a
-// megabyte or more are mapped and go back to the system when they are freed: on the heap the caches
-// of sequences of growing length would leave holes that no later one fits in.
+// count * item_bytes bytes; null for 0. Throws std::bad_alloc. Blocks of a megabyte or more are
+// mapped and return to the system when freed: on the heap, caches of growing length would leave
+// holes that are too small for later ones.
 void* AllocateAligned(std::size_t count, std::size_t item_bytes);
 void FreeAligned(void* data, std::size_t bytes) noexcept;
 }  // namespace internal
 
-// Fixed-size array of trivial T, not initialised unless asked.
+// Fixed-size array of trivial T; not initialised unless a value is given.
 template <class T>
 class AlignedBuffer {
  public:

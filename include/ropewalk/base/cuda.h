@@ -1,5 +1,5 @@
-// What there is of CUDA. The library runs with or without: built without, or on a machine without a
-// GPU, everything but a call on memory of Device::kCuda works, and that one says why it cannot.
+// CUDA support of this build and machine. Built without CUDA, or on a machine without a GPU,
+// everything works except calls on memory of Device::kCuda, which throw Error with the reason.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ struct CudaDevice {
 };
 
 struct CudaInfo {
-  std::string toolkit;              // that it was built with, "13.0"; empty: built without CUDA
+  std::string toolkit;              // version built with, "13.0"; empty: built without CUDA
   std::string targets;              // "sm_80 sm_90 sm_100 ptx_80"
-  std::string driver;               // the newest CUDA that the driver knows, "12.8"; empty: none
-  std::vector<CudaDevice> devices;  // that this library has code for
+  std::string driver;               // newest CUDA that the driver supports, "12.8"; empty: none
+  std::vector<CudaDevice> devices;  // those that this library has code for
   std::string why_none;             // why there is no device, empty if there is
 };
 
-// Never throws. The first call on a GPU may load code; call it before a graph is captured.
+// Never throws. The first call may load code onto the GPU; call it before capturing a CUDA graph.
 CudaInfo FindCuda();
 
-// Waits until `stream` (a cudaStream_t; null: the default stream) is done, then throws Error
-// (kInvalidArgument) if a call since the last time met a position outside its table or a slot
-// outside its cache (the first of each is named), or (kUnsupported) if there is no CUDA.
+// Waits for `stream` (a cudaStream_t; null: the default stream). Throws Error(kInvalidArgument) if
+// an operation since the last CudaSynchronize met a position outside its table or a slot outside
+// its cache (the first of each is named), or Error(kUnsupported) without CUDA.
 void CudaSynchronize(void* stream = nullptr);
 
 }  // namespace ropewalk

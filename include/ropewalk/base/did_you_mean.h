@@ -1,4 +1,4 @@
-// What a name that nobody knows was meant to be.
+// Suggestions for unknown names.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Element types and the visitor that turns one into a template argument.
+// Element types, and the visitor that maps one to a template argument.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace ropewalk {
 enum class DType : uint8_t { kF64, kF32, kF16, kBF16, kF8E4M3 };
 
 // IEEE binary16 and bfloat16 as bits. Conversions round to nearest, ties to even, keep subnormals
-// and infinities, and turn every NaN into a quiet NaN.
+// and infinities, and make every NaN a quiet NaN.
 struct Float16 {
   uint16_t bits;
 };
@@ -30,14 +30,14 @@ constexpr BFloat16 ToBFloat16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-// The OCP 8-bit float with 4 bits of exponent: up to 448, NaN, no infinities. Caches that Rotate
-// writes hold it, nothing computes in it.
+// The OCP 8-bit float with 4 exponent bits: up to 448, NaN, no infinities. For KV caches that
+// Rotate writes; nothing computes in it.
 struct Float8E4M3 {
   uint8_t bits;
 };
 
 float ToFloat(Float8E4M3 x);
-Float8E4M3 ToFloat8E4M3(float x);  // nearest, ties to even; infinities too become 448
+Float8E4M3 ToFloat8E4M3(float x);  // to nearest, ties to even; clamped to +-448
 
 constexpr int64_t SizeOf(DType t) {
   constexpr int64_t kSizes[] = {8, 4, 2, 2, 1};
@@ -61,8 +61,8 @@ struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBF16> {};
 template <>
 struct DTypeOf<Float8E4M3> : std::integral_constant<DType, DType::kF8E4M3> {};
 
-// Calls `f(std::type_identity<T>{})` with the C++ type of `t`, one that is computed with; once, at
-// an op's boundary.
+// Calls `f(std::type_identity<T>{})` with the C++ type of `t`, for types that are computed with.
+// Ops call it once, at their boundary.
 template <class F>
 decltype(auto) VisitFloat(DType t, F&& f) {
   switch (t) {

@@ -1,5 +1,5 @@
-// The fields of a struct of settings, by name: S::Fields() is the one list from which descriptions,
-// JSON, hashes and the parameters of the C interface follow.
+// The fields of a struct of settings by name: descriptions, JSON, hashes and the parameters of the
+// C interface are all derived from the list S::Fields().
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ enum class Written : uint8_t {
   kNamed,          // "factor 4"; "truncate" or "no truncate"; "16 divisors"
   kUnlessDefault,  // the same, where the value is not the struct's default
   kValue,          // "500000"
-  kWithPrevious,   // "beta 1.25 0.75": a further number of the field before
-  kNot
+  kWithPrevious,   // "beta 1.25 0.75": the second number, after that of the previous field
+  kNot             // left out
 };
 
 template <class S, class T>
@@ -24,8 +24,8 @@ struct Field {
   const char* name;  // of the member
   T S::*member;
   Written written = Written::kNamed;
-  const char* words = nullptr;  // for a description, in the place of the name
-  int last = 0;                 // of an enum: the largest number
+  const char* words = nullptr;  // replaces the name in a description
+  int last = 0;                 // for an enum: its largest value
 };
 template <class S, class T>
 Field(const char*, T S::*, Written = {}, const char* = nullptr, int = 0) -> Field<S, T>;

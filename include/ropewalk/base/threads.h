@@ -1,27 +1,25 @@
-// How many threads the library may use, and what several threads may do at once.
+// The number of threads that the library uses, and its thread safety.
 //
-// Functions that take what they read and write as arguments (Rotate, Rerotate, Attention,
-// AttentionBackward, Resolve, every Lower and Backward) may be called from several threads at once,
-// as may const members of one object (tables, forms, Linear::Apply, Decoder::Forward and
-// Encoder::Forward, Tokenizer), as long as nobody changes what they read and each writes to memory
-// of its own: a thread has its own Sequence and KvCache. The other members change their object:
-// KvCache::Append and Truncate, LoadRotation::Grow, members of Sequence. One thread at a time then,
-// and nobody reads meanwhile.
+// Free functions (Rotate, Rerotate, Attention, AttentionBackward, Resolve, every Lower and
+// Backward) and const members of one object (tables, forms, Linear::Apply, Decoder::Forward and
+// Encoder::Forward, Tokenizer) may be called from several threads at once, as long as no thread
+// changes what another one reads and each writes to its own memory: every thread needs its own
+// Sequence and KvCache. Members that are not const (KvCache::Append and Truncate,
+// LoadRotation::Grow, members of Sequence) need exclusive access to their object.
 #pragma once
 
 namespace ropewalk {
 
-// One number for the whole library, whichever thread sets it, for its own loops and for oneDNN:
-// each call that is worth it uses so many, so that calls from n threads at once use n times as
-// many. It is a limit: work too small to gain from threads runs on one. Results are bit-identical
-// for equal numbers. 1 to 4096, or Error, whatever number of cores there is; OpenMP's own settings
-// stay as they are.
+// Sets the largest number of threads per call, for the whole library including oneDNN, whichever
+// thread sets it. Calls from n threads at once use up to n times as many; work too small to gain
+// from threads runs on one. Results are bit-identical for equal numbers. Throws Error unless
+// threads is 1 to 4096; it may exceed the number of cores. OpenMP's own settings are not changed.
 void SetNumThreads(int threads);
-// Until SetNumThreads is called, what OpenMP has in the calling thread (OMP_NUM_THREADS, or what
-// omp_set_num_threads said there), at most NumCores().
+// The number set by SetNumThreads; before it is called, OpenMP's number in the calling thread
+// (OMP_NUM_THREADS or omp_set_num_threads), at most NumCores().
 int NumThreads();
 
-// Cores that the process could use when this was first asked.
+// The cores available to the process at the first call.
 int NumCores();
 
 }  // namespace ropewalk

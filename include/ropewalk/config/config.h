@@ -1,4 +1,4 @@
-// From a model's metadata to its sizes, the shape of its layers and its position plan. Needs no
+// Reads a model's metadata: its sizes, the structure of its layers and its position plan. Needs no
 // weights, and links neither oneDNN nor OpenMP.
 #pragma once
 
@@ -30,11 +30,11 @@ struct NormSpec {
 };
 
 struct AttentionSpec {
-  NormSpec qk_norm;  // of each head of q and of k, before they rotate
+  NormSpec qk_norm;  // of each head of q and of k, before the rotation
   bool qkv_bias = false, out_bias = false;
-  double clip_qkv = 0;     // q, k and v are kept within +- this; 0: as they are
-  double score_scale = 0;  // of the products of q and k; 0: 1 / sqrt(head_dim)
-  double soft_cap = 0;     // scores become cap tanh(score / cap); 0: as they are
+  double clip_qkv = 0;     // q, k and v are clamped to +- this; 0: not
+  double score_scale = 0;  // multiplies q . k; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;     // scores become cap tanh(score / cap); 0: not
 };
 
 struct MlpSpec {
@@ -44,20 +44,19 @@ struct MlpSpec {
   bool bias = false;
 };
 
-// What a layer adds attention and MLP to.
+// The residual connections of a layer.
 enum class Residual : uint8_t {
   kSum,          // x + f(norm(x))
-  kParallel,     // the MLP reads what attention reads, not its result; without a pre_mlp norm,
-                 // through the same norm
+  kParallel,     // attention and MLP read the same x; without a pre_mlp norm, with the same norm
   kNormedInput,  // norm(x) + f(norm(x)) (BLOOM's "post_layernorm")
-  kNormedSum     // norm(x + f(x)) (BERT): the norms behind are of the sum
+  kNormedSum     // norm(x + f(x)) (BERT), with the post_ norms
 };
 
-// A layer of a transformer; what is said here is LLaMA's. All layers of a model that runs are
-// alike, but for what PositionPlan says of each.
+// A transformer layer; the defaults are LLaMA's. All layers of a model that runs are equal, except
+// for what PositionPlan has for each.
 struct LayerSpec {
   NormSpec pre_attention = {NormSpec::Kind::kRms};
-  NormSpec post_attention;  // of what attention adds; with kNormedSum, of the sum
+  NormSpec post_attention;  // of attention's output; with kNormedSum, of the sum
   NormSpec pre_mlp = {NormSpec::Kind::kRms};
   NormSpec post_mlp;
   AttentionSpec attention;
@@ -65,12 +64,12 @@ struct LayerSpec {
   Residual residual = Residual::kSum;
 };
 
-// What an encoder is beyond ModelConfig.
+// What an encoder has beyond ModelConfig.
 struct EncoderSpec {
-  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // whose names
+  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // naming scheme
   Tensors tensors = Tensors::kBert;
-  int64_t token_types = 0;  // vectors for the segments of a text; 0: none are added
-  // DeBERTa: rows of the absolute positions that its mask decoder alone adds; 0: it adds none.
+  int64_t token_types = 0;  // embeddings of segments; 0: none
+  // DeBERTa: rows of absolute positions that only its mask decoder adds; 0: none.
   int64_t mask_decoder_positions = 0;
 };
 
@@ -87,45 +86,44 @@ struct ModelConfig {
   FileFormat format = FileFormat::kHuggingFace;
   std::string format_name;   // "Hugging Face", "GGUF v3", "llama2.c", "Mistral params.json", ...
   std::string architecture;  // "llama", "mistral", "qwen2", "gemma3_text", ...
-  // Why the decoder does not run this model, whose positions are read all the same; empty: it does.
-  // Sizes that positions do not need may then be 0.
+  // Why Decoder does not run this model; empty: it does. Positions are read in any case; sizes that
+  // they do not need may then be 0.
   std::string not_runnable;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
           vocab = 0;
   double norm_eps = 1e-5;
-  NormSpec embedding_norm;  // behind the embedding
-  LayerSpec layer;          // each of them
+  NormSpec embedding_norm;  // after the embedding
+  LayerSpec layer;          // of every layer
   NormSpec final_norm = {NormSpec::Kind::kRms};
   double embedding_scale = 1;  // of the token embeddings
-  double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: as they are
+  double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: not
   bool tied_head = false, head_bias = false;
-  // How the tensors are called; null: as LLaMA's are. Static.
+  // Names of the tensors; null: LLaMA's. Static storage.
   const internal::TensorNames* tensor_names = nullptr;
-  std::shared_ptr<const EncoderSpec> encoder;  // a text encoder: Encoder runs it; null: it is none
-                                               // or not one that runs
-  bool bare_names = false;   // without their first word ("transformer."), as GPT-2 was published
-  bool permuted_qk = false;  // rows of q and k lie in the file for the interleaved layout (GGUF
-                             // "llama", llama2.c); they are put back for the half layout at load
+  std::shared_ptr<const EncoderSpec> encoder;  // for a text encoder that Encoder runs, else null
+  bool bare_names = false;  // tensor names lack their prefix ("transformer."), as in GPT-2's files
+  // Rows of q and k are stored for the interleaved layout (GGUF "llama", llama2.c) and are permuted
+  // to the half layout at load.
+  bool permuted_qk = false;
   PositionPlan plan;
-  std::vector<std::string> harmless_keys;  // known and of no effect here
-  // What the file says and nobody here follows, in sentences that name file, key and value: what
-  // the family's code does not read either, and what `allow_unknown` let pass.
+  std::vector<std::string> harmless_keys;  // known keys without effect here
+  // Keys of the file without effect, as sentences that name file, key and value: keys that the
+  // family's own code ignores, and those that `allow_unknown` accepted.
   std::vector<std::string> not_honoured;
-  std::vector<std::string>
-      unknown_keys;  // top-level keys that nobody here knows, listed by inspect
+  std::vector<std::string> unknown_keys;  // unknown top-level keys, listed by inspect
 };
 
-// Parses a Hugging Face config.json text. `file` is for messages. Unknown keys inside a rope object
-// and unknown position-related keys are errors unless `allow_unknown`. So are keys that the
-// family's code stops at; those that it ignores are ignored here too (`not_honoured`). Keys that
-// change numbers and that the decoder does not compute leave the model readable but not runnable,
-// unless `allow_unknown`.
+// Parses the text of a Hugging Face config.json. `file` is for messages. Throws Error, unless
+// `allow_unknown`, for unknown keys in a rope dictionary, for unknown keys about positions and for
+// keys that the family's own code rejects. Keys that the family's code ignores are ignored here too
+// (not_honoured). With a key that changes results and that Decoder does not implement, the model is
+// read but does not run (not_runnable), unless `allow_unknown`.
 ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
                           bool allow_unknown = false);
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);
 
-// One Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; `rope_scaling` or
-// `rope_parameters` form) as a scaling for `plan`'s rotations. Any rope_theta in it replaces the
+// Applies a Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; in the form of
+// `rope_scaling` or `rope_parameters`) to the rotations of `plan`. A rope_theta in it replaces the
 // base.
 PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string& source,
                                  const PositionPlan& plan, bool allow_unknown = false);

@@ -1,5 +1,5 @@
-// Models from one format to another, the same model with another position setting, and the proof
-// that what was written is what was asked for.
+// Converts models between formats, writes models with another position setting, and verifies what
+// was written.
 #pragma once
 
 #include <cstdint>
@@ -12,52 +12,54 @@
 
 namespace ropewalk {
 
-// What was written, in words: choices made, types changed, what a reader should know.
+// What was written.
 struct Converted {
-  std::vector<std::string> notes;
-  PositionPlan stored;      // as the new files hold it (GGUF rounds numbers to float32)
-  bool same_values = true;  // false: weights were rounded to the type that was asked for
-  TokenizerExtras extras;   // where the tokenizer was converted
+  std::vector<std::string> notes;  // for the user: choices made, types changed
+  PositionPlan stored;             // as the new files hold it (GGUF rounds to float32)
+  bool same_values = true;         // false: weights were rounded to the requested type
+  TokenizerExtras extras;          // where the tokenizer was converted
 };
 
 struct ConvertOptions {
-  std::optional<WeightType> type;  // of matrices; absent: as they are, where the format has it
-  bool tokenizer = true;           // false: the weights alone
+  std::optional<WeightType> type;  // of matrices; absent: unchanged where the format has it
+  bool tokenizer = true;           // false: weights only
 };
 
-// All of these write under the name that they are given, and throw Error(kUnsupported) with the
-// reason where the format or its readers cannot say what the model does. NewOutput
-// (ropewalk/convert/new_output.h) keeps what is not whole and not proven from its final name.
+// All of these write to the given path, and throw Error(kUnsupported) with the reason where the
+// format or its readers cannot express the model. Use NewOutput (ropewalk/convert/new_output.h) to
+// write to a temporary path until the result is complete and verified.
 
 // A Hugging Face folder of the families llama, qwen2 and qwen3 as one GGUF file that llama.cpp
 // reads. Norms and biases become float32, as llama.cpp expects them. Keys of the folder's files
-// that GGUF has no place for are in the notes.
+// that GGUF cannot hold are listed in the notes.
 Converted FolderToGguf(const ModelFiles& files, const std::string& path,
                        const ConvertOptions& options);
 
 // A GGUF file as a Hugging Face folder, whose config.json has the file's position setting in the
-// schema of transformers 4. Quantised matrices become float32 with the values that they stand for;
-// vectors get the matrices' type where that loses nothing.
+// schema of transformers 4. Quantised matrices are dequantised to float32; vectors get the
+// matrices' type where that is lossless.
 Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
                        const ConvertOptions& options);
 
-// The same folder with the scaling of `plan`, of which every rotating layer has the same, in its
-// config.json, in the schema that this speaks; `target` is where that scaling goes. Every other
-// file is a copy, weights hard links where `link_weights` asks for it.
+// A copy of the folder whose config.json has the scaling of `plan`, which must be equal in all
+// rotating layers, in the schema of that config.json. `target` has the lengths and base that the
+// setting is for. With `link_weights` the weight files are hard links, not copies.
 Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
                        const SettingsTarget& target, bool link_weights = false);
-// The same GGUF file (shards become one) with the keys and tensors of `plan`, served up to
-// `served_length` tokens; other metadata and tensors are copied byte for byte.
+// A copy of the GGUF file (shards become one file) with the rope keys and tensors of `plan` for up
+// to `served_length` tokens; other metadata and tensors are copied byte for byte.
 Converted ExtendGguf(const ModelFiles& files, const std::string& path, const PositionPlan& plan,
                      int64_t served_length);
 
-// Opens a Hugging Face folder with the rows of q and k in either pair layout: `rope_interleaved` of
-// its config.json says which. Every other reader refuses the interleaved one. Without a tokenizer.
+// Opens a Hugging Face folder, without its tokenizer, whose rows of q and k have either pair
+// layout, according to `rope_interleaved` of its config.json. All other readers refuse the
+// interleaved one.
 ModelFiles OpenEitherLayout(const std::string& folder, bool allow_unknown = false);
 
-// q and k of safetensors in the other pair layout; everything else is copied byte for byte. One
-// file (a model or a LoRA adapter), or a folder opened by OpenEitherLayout, whose config.json then
-// says it. Weights of other formats in a folder are left out: their layout would be the old one.
+// Permutes q and k of safetensors to the other pair layout; everything else is copied byte for
+// byte. Takes one file (a model or a LoRA adapter), or a folder opened by OpenEitherLayout, whose
+// new config.json names the layout. Weights of other formats in the folder are not copied, because
+// they would keep the old layout.
 struct HeadSizes {
   int64_t head_dim = 0, rotary_dim = 0;  // elements of a head, and how many of them rotate
 };
@@ -65,29 +67,31 @@ Converted PermuteSafetensors(const std::string& from, const std::string& to, Hea
                              PairLayout to_layout);
 Converted PermuteFolder(const ModelFiles& files, const std::string& to, PairLayout to_layout);
 
-// ---- Proof --------------------------------------------------------------------------------------
+// ---- Verification -------------------------------------------------------------------------------
 
 struct PlanProof {
-  int64_t length = 0;             // tokens that the hashes are for
-  std::string asked, read;        // hash of the plan asked for, and of the plan read back
-  double largest_difference = 0;  // of a frequency, relative; not 0 where a format rounds
+  int64_t length = 0;             // tokens, at which the hashes are resolved
+  std::string asked, read;        // hashes of the requested plan and of the plan read back
+  double largest_difference = 0;  // relative, of a frequency; not 0 where a format rounds
 };
 
-// `read` (from the new files) has the hash of `stored` (as their format holds it) at every length
-// that can matter: 1 token, the trained length and one more, the served length. And `stored` is
-// `asked` up to rounding to float32. Throws Error(kMismatch) that names the length and both.
+// Checks that `read` (from the new files) has the hash of `stored` (as their format holds it) at
+// each length that can matter (1 token, the trained length, one more, and the served length), and
+// that `stored` equals `asked` up to rounding to float32. Throws Error(kMismatch) that names the
+// length and both plans.
 PlanProof ProvePlan(const PositionPlan& asked, const PositionPlan& stored, const PositionPlan& read,
                     int64_t served_length);
 
-// Logits [tokens, vocab] of a fixed sequence of ids at every position.
+// Logits [tokens, vocab] of a fixed sequence of ids.
 std::vector<float> ProbeLogits(const ModelFiles& files);
-// The same at the positions of `plan`: what files have to give whose format rounds frequencies.
+// The same under `plan`: the reference for files whose format rounds frequencies.
 std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan);
 
-// Both spell and cut a text full of traps (digits, contractions, spaces, scripts, added tokens)
-// alike. Throws Error(kMismatch) that shows where they differ.
+// Checks that both tokenise a text of difficult cases (digits, contractions, spaces, scripts, added
+// tokens) equally. Throws Error(kMismatch) that shows where they differ.
 void ProveTokenizer(const Tokenizer& before, const Tokenizer& after);
-// The roles of tokens and the chat templates in `read`, a folder or a GGUF file, are `written`.
+// Checks that special tokens and chat templates of `read`, a folder or a GGUF file, equal
+// `written`. Throws Error(kMismatch).
 void ProveExtras(const TokenizerExtras& written, const ModelFiles& read);
 
 }  // namespace ropewalk

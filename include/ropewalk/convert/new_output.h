@@ -1,4 +1,4 @@
-// A file or a folder that appears under its name whole and proven, or not at all.
+// A file or folder that gets its final name only when it is complete.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@ namespace ropewalk {
 
 class NewOutput {
  public:
-  // Makes a folder beside `path`, in which what is to become `path` is written. Error when there is
-  // something under that name, or no folder can be made there.
+  // Creates a temporary folder beside `path` to write in. Throws Error if `path` exists or the
+  // folder cannot be created.
   explicit NewOutput(std::string path);
-  ~NewOutput();  // without Commit: removes all of it
+  ~NewOutput();  // removes the temporary folder and, without Commit, what was written
   NewOutput(const NewOutput&) = delete;
   NewOutput& operator=(const NewOutput&) = delete;
 
-  // Where to write: the same last name in the folder beside. Nothing is there yet.
+  // Where to write: `path`'s last name in the temporary folder. Nothing exists there yet.
   const std::string& written() const { return written_; }
-  // Gives it its name; what has got that name since is not overwritten.
+  // Renames it to `path`. Something that was created there meanwhile is not overwritten.
   void Commit();
 
-  // The folder that NewOutput(path) makes, for those who have to remove it from outside.
+  // The temporary folder of NewOutput(path), for callers that remove it after a crash.
   static std::string TemporaryFolder(const std::string& path);
 
  private:

@@ -1,5 +1,5 @@
-// What Hugging Face, vLLM and llama.cpp would each do with a model's positions, where they differ,
-// and what a reader should be warned of.
+// How Hugging Face, vLLM and llama.cpp each compute a model's positions, where they differ, and
+// warnings about it.
 #pragma once
 
 #include <cstdint>
@@ -12,43 +12,44 @@
 
 namespace ropewalk {
 
-// One rotation as one engine computes it, beside what the file means (Dialect::kNative).
+// One rotation as an engine computes it, compared with the documented formula (Dialect::kNative).
 struct EngineView {
   Dialect engine = Dialect::kHuggingFace;
-  bool expressible = false;
-  std::string reason;          // why not, in the words of Resolve
+  bool expressible = false;    // whether the engine has the method
+  std::string reason;          // why not: the message of Resolve
   double angle_rad = 0;        // largest |f_engine - f_native| * position over pairs, not reduced
-  int64_t angle_pair = 0;      // where
-  double frequency_ratio = 1;  // f_engine / f_native where that is furthest from 1
-  int64_t ratio_pair = 0;      // where
-  double amplitude = 1;        // on cos and sin
+  int64_t angle_pair = 0;      // the pair of it
+  double frequency_ratio = 1;  // the f_engine / f_native furthest from 1
+  int64_t ratio_pair = 0;      // the pair of it
+  double amplitude = 1;        // attention factor: multiplies cos and sin
   double amplitude_ratio = 1;  // engine / native
   double softmax_ratio = 1;    // engine / native
-  int64_t axis_pairs = 0;      // pairs that another axis turns
+  int64_t axis_pairs = 0;      // pairs with another position axis than native
   Frequencies frequencies = {};
-  bool Same() const;  // as native, but for rounding to float32 (2e-7, relative)
+  bool Same() const;  // equal to native up to rounding to float32 (2e-7, relative)
 };
-// Those of the chosen engines.
+// The views of the chosen engines.
 std::vector<EngineView> Narrow(std::vector<EngineView> views,
                                const std::vector<EngineChoice>& choices);
 
-// hf, vllm, llamacpp. `position` is where angles are compared, `length` what Resolve gets.
+// Hugging Face, vLLM and llama.cpp, in this order. Angles are compared at `position`; `length` is
+// that of Resolve.
 std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, int64_t position);
 
-// Something a reader should know, found by one rule of the table in src/engines/rules.cc.
+// A warning from one rule of the table in src/engines/rules.cc.
 struct Finding {
   std::string id;      // "yarn-truncate": stable, listed by Rules()
-  std::string trap;    // its number in the list of traps, "T1"; empty where it has none
+  std::string trap;    // a number used by this library's tests; `id` is the public identifier
   std::string engine;  // whose behaviour: "llama.cpp", "vLLM", "every engine", "the model"
   std::string text;    // what happens and why, one or two sentences
-  // How much, where it can be said: 12.9 "rad" at position 131071, or a ratio ("x").
+  // The size of the effect if `measured`: 12.9 "rad" at position 131071, or a ratio ("x").
   bool measured = false;
   double value = 0;
   std::string unit;      // "rad", "x", "pairs", "share", "tokens"
   int64_t position = 0;  // 0: everywhere
   int rotation = -1;     // index into ResolvedPlan::rotations, -1: the plan as a whole
-  // What it is about, where that is one or two of the engines that have a kind; and of which
-  // versions, "since 5.0.0, before 5.13.0" (empty: all).
+  // The engines that it is about (empty: others, or all), and their versions, "since 5.0.0, before
+  // 5.13.0" (empty: all).
   std::vector<EngineKind> kinds = {};
   VersionRange range = {};
   std::string versions = {};
@@ -60,26 +61,25 @@ struct RuleInfo {
 };
 const std::vector<RuleInfo>& Rules();
 
-// Every rule that applies, in the table's order. `plan` must be what `resolved` came from.
+// The findings of all rules that apply, in the table's order. `resolved` is that of `plan`.
 std::vector<Finding> Warnings(const PositionPlan& plan, const ResolvedPlan& resolved);
-// Without those that are about other engines, or other versions, than the chosen ones.
+// Without the findings about engines or versions other than the chosen ones.
 std::vector<Finding> Narrow(std::vector<Finding> findings,
                             const std::vector<EngineChoice>& choices);
 
-// How far float32 arithmetic is from the exact angle at one position: the largest |difference| over
-// pairs, radians, and the pair.
+// The error of angles in float32 arithmetic at one position: the largest |difference| over pairs
+// from the exact angle, in radians, and its pair.
 struct AngleError {
   double radians = 0;
   int64_t pair = 0;
 };
 struct Float32Error {
   int64_t position = 0;
-  AngleError
-      hugging_face;  // float32(position) * inv_freq_f32, rounded: inv_freq bit for bit PyTorch's
-  AngleError rounded_once;  // the same with each exact frequency rounded once
-  // ggml: theta = position times base^(-2/d), all in float32, then divided by rope_freqs or blended
-  // by YaRN. The CPU kernel multiplies pair after pair, the CUDA kernel takes powf(base^(-2/d),
-  // pair) (here correctly rounded). Absent for methods and axes that ggml has no formula for.
+  AngleError hugging_face;  // float32(position) * inv_freq_f32, with PyTorch's inv_freq bit for bit
+  AngleError rounded_once;  // the same with each exact frequency rounded once to float32
+  // ggml, in float32: theta_i = position * base^(-2i/d), then divided by rope_freqs or blended by
+  // YaRN. The CPU kernel multiplies by base^(-2/d) from pair to pair, the CUDA kernel computes
+  // powf(base^(-2/d), i) (here correctly rounded). Absent for methods and axes that ggml lacks.
   std::optional<AngleError> ggml_cpu, ggml_cuda;
 };
 Float32Error Float32AngleError(const RotarySpec& spec, const Frequencies& frequencies,

@@ -1,5 +1,4 @@
-// Releases of the engines that people serve models with: what an engine does holds for some of
-// them.
+// Versions of serving engines. Their behaviour differs between releases.
 #pragma once
 
 #include <array>
@@ -24,7 +23,7 @@ struct EngineVersion {
   }
 };
 
-// since <= version < before; where one is absent there is no such end.
+// since <= version < before; an absent end is unbounded.
 struct VersionRange {
   std::optional<EngineVersion> since = std::nullopt, before = std::nullopt;
   constexpr bool Contains(const EngineVersion& version) const {
@@ -33,7 +32,7 @@ struct VersionRange {
   friend constexpr bool operator==(const VersionRange&, const VersionRange&) = default;
 };
 
-// The engine that someone has; without a version any release of it.
+// An engine that the user chose; without a version all its releases.
 struct EngineChoice {
   EngineKind engine = EngineKind::kTransformers;
   std::optional<EngineVersion> version = std::nullopt;
@@ -42,9 +41,9 @@ struct EngineChoice {
   }
 };
 
-// "vllm" or "vllm=0.10.2"; a date for llama.cpp. What follows the numbers of a release ("rc1",
-// ".post1", "+cu128") is not looked at. Error(kInvalidArgument) says which engines there are, or
-// what a version looks like.
+// Parses "vllm" or "vllm=0.10.2"; for llama.cpp the version is a date. Suffixes of a release
+// ("rc1", ".post1", "+cu128") are ignored. Throws Error(kInvalidArgument) that lists the engines or
+// shows the form of a version.
 EngineChoice ParseEngineChoice(const std::string& text);
 
 // "0.10.2", "2026-08-30".
@@ -52,7 +51,7 @@ std::string Text(EngineKind engine, const EngineVersion& version);
 // "since 0.9.0, before 0.11.0"; "0.9.2" for that release alone; empty for all.
 std::string Text(EngineKind engine, const VersionRange& versions);
 
-// True where nothing was chosen or one of the choices is among these versions of `engine`.
+// True if nothing was chosen, or one of the choices is among these versions of `engine`.
 bool AnyMeets(const std::vector<EngineChoice>& choices, EngineKind engine,
               const VersionRange& versions);
 

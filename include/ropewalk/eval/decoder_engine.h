@@ -10,9 +10,9 @@
 
 namespace ropewalk {
 
-// Sequences run one after the other with one KV cache per call, which keeps what the next request
-// begins with: the tokens of its prefix and any others that both have in front. Numbers do not
-// depend on which requests a call holds, nor on their order.
+// Runs the sequences of a call one after the other with one KV cache, of which the next sequence
+// reuses the tokens that both begin with. Results do not depend on which requests a call holds, nor
+// on their order.
 class DecoderEngine final : public ScoringEngine {
  public:
   explicit DecoderEngine(const Decoder& decoder) : decoder_(decoder) {}  // which must outlive it

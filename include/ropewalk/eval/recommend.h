@@ -1,5 +1,5 @@
-// What a report says beside the recommendations (Recommend in ropewalk/eval/eval.h): how far each
-// method goes, what it costs, and the words for both.
+// What a report has besides the recommendations (Recommend in ropewalk/eval/eval.h): the longest
+// usable length and the cost of each method, and the text about them.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace ropewalk {
 
-// Mean over windows of a's loss minus b's, nats per token; windows are the clusters. With one
-// window, or windows that do not pair, `standard_error` is NaN.
+// The mean over windows of a's loss minus b's, nats per token, with the standard error clustered by
+// window. With one window, or windows that do not correspond, `standard_error` is NaN.
 struct PairedDifference {
   double mean = 0;
   double standard_error = 0;
@@ -27,25 +27,25 @@ struct MethodReach {
   std::string method;
   int64_t longest_usable = 0;
   double factor = 1;  // at that length
-  // What that factor costs at the trained length against no scaling; absent when not measured, and
-  // for no scaling itself.
+  // Loss with that factor at the trained length minus that without scaling; absent where it was not
+  // measured, and for "none" itself.
   std::optional<PairedDifference> cost;
 };
-// In order of first appearance; empty where no scaling was not measured at the trained length.
+// In order of first appearance; empty where "none" was not measured at the trained length.
 std::vector<MethodReach> Reaches(const std::vector<Cell>& cells);
 
-// The rule for "usable" in words, with the numbers of this sweep.
+// The rule for "usable" as text, with the numbers of this sweep.
 std::string UsabilityRule(const std::vector<Cell>& cells);
 // Whether any cell has a result of the passkey task.
 bool PasskeyMeasured(const std::vector<Cell>& cells);
-// Why passkey decides nothing; empty where it counts or was not measured.
+// Why passkey results are not considered; empty where they are, or were not measured.
 std::string PasskeyNote(const std::vector<Cell>& cells);
 
 // The cell of this method, factor and length; null: there is none.
 const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,
                      int64_t length);
 
-// A named method that scales; not "none", "as-shipped" or a dictionary, which carries its own.
+// Whether it is a named method with a factor: not "none", "as-shipped" or a dictionary.
 bool TakesFactor(const std::string& method);
 std::string MethodLabel(const std::string& method, double factor);  // "yarn with factor 4"
 std::string PerplexityText(double perplexity);                      // "26.7", "9.81", "1204"

@@ -13,7 +13,7 @@
 
 namespace ropewalk {
 
-// Element or block types a weight file may hold. One table (WeightTypeInfo) says the rest.
+// Element or block types of weight files; Info has the properties of each.
 enum class WeightType : uint8_t {
   kF64,
   kF32,
@@ -74,7 +74,7 @@ struct Weight {
   void ReadRows(int64_t first, int64_t count, float* out) const;
 };
 
-// How a metadata value stands in a GGUF file; the numbers are the format's.
+// The type of a metadata value in a GGUF file, numbered as in the format.
 enum class GgufType : uint32_t {
   kU8,
   kI8,
@@ -96,10 +96,10 @@ struct GgufValue {
   std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>,
                std::vector<double>, std::vector<std::string>>
       value;
-  // In the file, of the value or of an array's elements. Absent (a value that no file held): the
-  // widest of its kind.
+  // The type in the file, of the value or of an array's elements. Absent (for a value that is not
+  // from a file): the widest of its kind.
   std::optional<GgufType> type = {};
-  // Typed access; Error names `key` and what was found.
+  // Typed access. Throws Error that names `key` and the type found.
   int64_t AsInt(std::string_view key) const;
   double AsDouble(std::string_view key) const;
   bool AsBool(std::string_view key) const;
@@ -113,11 +113,13 @@ struct GgufFile {
   std::map<std::string, Weight> tensors;
 };
 
-// Each throws Error(kInvalidFile) naming file, offset and key or tensor for anything that does not
-// hold: truncated, overlapping or unaligned data, counts past the file, duplicate names, names with
-// NUL, products that overflow. No allocation grows with a size that the file merely claims.
-// Versions 2 and 3, little endian. Any shard of a split model (NAME-00001-of-00003.gguf) opens all
-// of them; the file and the metadata are then those of the first.
+// The functions below throw Error(kInvalidFile), naming file, offset and key or tensor, for
+// malformed files: truncated, overlapping or unaligned data, counts that exceed the file, duplicate
+// names, names with NUL, products that overflow. They never allocate by a size that the file only
+// declares.
+//
+// GGUF versions 2 and 3, little endian. Any shard of a split model (NAME-00001-of-00003.gguf) opens
+// all of them; file and metadata are then those of the first.
 GgufFile OpenGguf(const std::string& path);
 std::map<std::string, Weight> OpenSafetensors(const std::string& path);  // one file
 // A folder: model.safetensors, or model.safetensors.index.json and its shards, or the only
@@ -136,7 +138,7 @@ struct Llama2cFile {
 };
 Llama2cFile OpenLlama2c(const std::string& path);
 
-// XXH3-128 of all bytes of the files that tensors lie in, in order of their paths.
+// XXH3-128 of all bytes of the files of the tensors, in order of their paths.
 std::string ContentHash(const std::map<std::string, Weight>& tensors);
 
 }  // namespace ropewalk

@@ -1,4 +1,4 @@
-// y = x W^T + b through oneDNN, the weights packed once into the layout it prefers.
+// y = x W^T + b by oneDNN, with the weights packed once into its preferred layout.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace ropewalk {
 
-// The arithmetic of a product. kBFloat16 rounds weights (once) and x (in every call) to bf16, to
-// nearest, ties to even; products are summed, and b added, in float32.
+// The arithmetic of a product. kBFloat16 rounds weights (once) and x (in every call) to bf16 (to
+// nearest, ties to even); sums are in float32.
 enum class ComputeType : uint8_t { kFloat32, kBFloat16 };
 constexpr const char* Name(ComputeType type) {
   return type == ComputeType::kFloat32 ? "float32" : "bf16";
 }
 
-// What multiplies bf16 on this CPU, as far as oneDNN uses it. kEmulated: AVX-512 without bf16
-// instructions, right but slower than float32; kNone: nothing, kBFloat16 is refused.
+// The bf16 instructions of this CPU that oneDNN uses. kEmulated: AVX-512 without bf16 instructions,
+// correct but slower than float32. kNone: kBFloat16 is refused.
 enum class Bf16Unit : uint8_t { kNone, kEmulated, kAvx512, kAmx };
 constexpr const char* Name(Bf16Unit unit) {
   constexpr const char* kNames[] = {"none", "emulated", "avx512_bf16", "amx_bf16"};
@@ -26,8 +26,8 @@ Bf16Unit FindBf16Unit();
 class Linear {
  public:
   Linear();
-  // Fills rows [first, first + rows) of the [out, in] weight; called with a few rows at a time so
-  // that no second float32 copy of the whole weight exists.
+  // Writes rows [first, first + rows) of the [out, in] weight to out; called for a few rows at a
+  // time, so that there is no second float32 copy of the weight.
   using RowSource = std::function<void(int64_t first, int64_t rows, float* out)>;
   Linear(int64_t out_features, int64_t in_features, const RowSource& weight, const float* bias,
          ComputeType compute = ComputeType::kFloat32);
@@ -41,7 +41,7 @@ class Linear {
   int64_t bytes() const;
 
   // x [rows, in] with row stride x_stride (elements), y [rows, out] with row stride y_stride.
-  // With `accumulate`, y += instead of y =. Rows without gaps are faster: others are copied.
+  // With `accumulate`, y += instead of y =. Rows of x with gaps are copied first.
   void Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
              bool accumulate = false) const;
 

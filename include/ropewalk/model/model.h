@@ -1,4 +1,4 @@
-// From files to a model that computes: weights, decoder.
+// Model files, and the decoder that runs them.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@
 
 namespace ropewalk {
 
-// A model on disk: a Hugging Face folder, a .gguf file, a llama2.c .bin. Cheap: maps, reads
-// metadata.
+// A model on disk: a Hugging Face folder, a .gguf file or a llama2.c .bin. Opening it maps the
+// files and reads metadata only.
 struct ModelFiles {
   std::string path;
   ModelConfig config;
   std::map<std::string, Weight> tensors;  // by their names in the file
   std::unique_ptr<Tokenizer> tokenizer;   // null when unreadable or absent, see tokenizer_error
   std::string tokenizer_error;
-  std::string config_hash;   // of config.json's bytes, where there is one
-  std::string Hash() const;  // content hash of configuration and weights (reads all)
+  std::string config_hash;   // of config.json's bytes; empty without one
+  std::string Hash() const;  // content hash of configuration and weights (reads all files)
 };
 struct OpenOptions {
   bool allow_unknown = false;
-  bool need_weights = true;  // inspect works on a lone config.json as well
+  bool need_weights = true;  // false: a config.json alone is enough
 };
 ModelFiles OpenModel(const std::string& path, const OpenOptions& options = {});
 
@@ -44,23 +44,23 @@ class Decoder;
 // The state of one sequence: KV caches, the declared final length, its resolved plan and tables.
 class Sequence {
  public:
-  // final_length: tokens the sequence will have in the end; pins length-dependent methods and
-  // bounds the cache.
+  // final_length: the largest number of tokens of the sequence; length-dependent methods are
+  // resolved at it, and it bounds the caches.
   Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
            AnglePrecision precision);
   int64_t tokens() const { return tokens_; }
   int64_t final_length() const { return resolved_.length; }
   const ResolvedPlan& resolved() const { return resolved_; }
-  void Truncate(int64_t tokens);        // back to a prefix
-  void OffsetPositions(int64_t first);  // token 0 stands at `first` (before any Forward)
+  void Truncate(int64_t tokens);        // keeps the first `tokens` tokens
+  void OffsetPositions(int64_t first);  // token 0 has position `first`; call before Forward
   int64_t bytes() const;
   // Called for every layer and chunk with its queries and keys before they are rotated:
   // [tokens, heads, head_dim], valid during the call.
   using Observer = std::function<void(int64_t layer, const TensorView& q, const TensorView& k)>;
   void Observe(Observer observer) { observer_ = std::move(observer); }
-  // Called for every layer and chunk with the arguments of its attention, after it ran, and in them
-  // the entropy of its rows; valid during the call. The last layer attends only for rows that
-  // somebody reads.
+  // Called for every layer and chunk with the arguments of its attention after it ran, including
+  // the entropy of its queries; valid during the call. The last layer computes only the rows that
+  // are read.
   using AttentionObserver = std::function<void(int64_t layer, const AttentionArgs& args)>;
   void ObserveAttention(AttentionObserver observer) { attention_observer_ = std::move(observer); }
 
@@ -70,24 +70,24 @@ class Sequence {
   AttentionObserver attention_observer_;
   void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
-  std::vector<CosSinTable> tables_;  // one a distinct rotation
-  std::vector<PreparedForm> forms_;  // one a distinct bias
-  std::vector<KvCache> caches_;      // one a layer; layers with a distance map keep unrotated keys
+  std::vector<CosSinTable> tables_;  // one per distinct rotation
+  std::vector<PreparedForm> forms_;  // one per distinct bias
+  std::vector<KvCache> caches_;      // one per layer; with a distance map its keys are unrotated
+  // Fused RoPE, for layers with a distance map.
   struct Load {
     int rotation;  // index into resolved_.rotations
-    LoadRotation turn;
+    LoadRotation fused;
   };
-  std::vector<Load> loads_;  // one a distinct rotation and map
-  std::vector<int>
-      load_of_;  // [layers] index into loads_, -1: keys are rotated before they are kept
+  std::vector<Load> loads_;   // one per distinct rotation and map
+  std::vector<int> load_of_;  // [layers] index into loads_; -1: keys are cached rotated
   AnglePrecision precision_;
   int64_t first_position_ = 0;
   int64_t tokens_ = 0;
 };
 
-// Decoder of the LLaMA family and of those whose layers LayerSpec can say. Weights packed once;
-// immutable after Load. `compute` is the type of the linear layers and of the head; norms,
-// rotation, attention and what lies between are float32.
+// Decoder of the LLaMA family and of all families whose layers LayerSpec can express. Weights are
+// packed once; immutable after Load. `compute` is the type of the linear layers and of the head;
+// everything else (norms, rotation, attention) is float32.
 class Decoder {
  public:
   static std::unique_ptr<Decoder> Load(const ModelFiles& files,
@@ -98,7 +98,7 @@ class Decoder {
   ComputeType compute() const;
   int64_t weight_bytes() const;
 
-  // Appends tokens to the sequence, in chunks of at most chunk_tokens. `hidden`, when not null,
+  // Appends tokens to the sequence, in chunks of at most kChunkTokens. `hidden`, when not null,
   // receives the final normalised states of the last `hidden_rows` of them: [hidden_rows, hidden].
   // Throws Error for ids outside the vocabulary and past final_length, before changing anything.
   void Forward(Sequence& sequence, std::span<const int32_t> ids, float* hidden,

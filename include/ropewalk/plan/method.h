@@ -1,5 +1,5 @@
-// What a command line calls a method of extension: a rotary scaling, a distance map, a temperature,
-// or several of them at once.
+// Context extension methods as a command line names them: a rotary scaling, a distance map, a query
+// temperature, or several of these together.
 //
 //   method  = part { "+" part }                     ntk   rerope:256   yarn+self-extend   ntk+log-n
 //   part    = name [ ":" setting { "," setting } ]  self-extend:window=512,group=8
@@ -17,9 +17,9 @@
 
 namespace ropewalk {
 
-// The parts that are no rotary scaling (those are Methods(), whose one setting is factor). What is
-// not set follows from the length K that the rotation knows and the target length T.
-// `make` is null for a temperature.
+// The parts that are no rotary scaling (scalings are in Methods(); their one setting is factor).
+// Settings that are not given follow from the trained length, times the factor of the rotary part,
+// and from the target length. `make` is null for a temperature.
 using MethodPart = MapInfo;
 // rerope, leaky-rerope, self-extend, dual-chunk, sinks, log-n.
 const std::vector<MethodPart>& MethodParts();
@@ -31,25 +31,25 @@ class PositionMethod {
   static PositionMethod Parse(const std::string& text);
   static std::optional<PositionMethod> TryParse(const std::string& text);  // empty: no method
 
-  const std::string& name() const { return name_; }  // as given
+  const std::string& name() const { return name_; }  // as parsed
   std::string title() const;                         // "NTK-aware + log-n"
   std::string source() const;
   bool is_none() const { return name_ == "none"; }
   bool length_dependent() const { return scaling_->length_dependent; }
-  // Whether another factor gives another plan.
+  // Whether the plan depends on the factor.
   bool uses_factor() const;
-  // No map and no temperature: what a configuration file can say.
+  // A scaling without map and temperature, which a configuration file can express.
   bool only_scales() const { return map_.part == nullptr && temperature_.part == nullptr; }
 
-  // Of `factor`, target length over trained length, the rotary part takes all, or with a map its
-  // square root, or what its own setting says; the map goes from there to the target.
+  // `factor` is target length over trained length. The rotary part gets all of it, with a map its
+  // square root, or its own setting; the map extends from there to the target length.
   Scaling ScalingFor(double factor) const;
   std::optional<DistanceMap> MapFor(double factor, int64_t trained_length) const;
   std::optional<QueryTemperature> TemperatureFor(int64_t trained_length) const;
 
-  // The plan under this method. Layers whose window is within what the rotation knows keep it; they
-  // never see farther. trained_length > 0 replaces the plan's. Throws Error, with the reason, where
-  // a part does not go with the model or with another part.
+  // The plan with this method. Layers whose sliding window lies within the length that the rotation
+  // covers get no map: they see no larger distances. trained_length > 0 replaces the plan's. Throws
+  // Error, with the reason, where a part cannot be combined with the model or with another part.
   PositionPlan Apply(const PositionPlan& plan, double factor, int64_t trained_length = 0) const;
   // "ntk(factor 4) + log-n(length 256)"
   std::string Describe(double factor, int64_t trained_length) const;

@@ -1,4 +1,5 @@
-// What every layer of a model does with positions: the one place where that is decided.
+// The position encoding of every layer of a model, as data. Everything that computes with positions
+// reads it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace ropewalk {
 
-// A multiplier of each query that depends on its position n.
+// A factor of each query's scores that depends on its position n.
 struct QueryTemperature {
   enum class Kind : uint8_t {
     // 1 + beta ln(1 + floor((n + offset) / period)). Llama 4: beta 0.1, period 8192, offset 1, on
@@ -32,20 +33,20 @@ struct QueryTemperature {
 };
 double Temperature(const QueryTemperature& temperature, int64_t position);
 
-// What a layer does with positions beside its rotation and its bias: the same before a sequence is
-// known and after. A new fact is a member here and a row in src/plan/facts.h, from which hash,
+// What a layer does with positions besides its rotation and its bias; independent of the length of
+// a sequence. A new fact is a member here and a row in src/plan/facts.h, from which hash,
 // description and comparison follow.
 struct LayerFacts {
   int64_t window_tokens = 0;  // sliding window: attends to the last n tokens; 0: all
-  int64_t chunk_tokens = 0;   // chunked attention (Llama 4): within its own chunk; 0: all
+  int64_t chunk_tokens = 0;   // chunked attention (Llama 4): only within the own chunk; 0: all
   std::optional<QueryTemperature> temperature = {};
-  std::optional<DistanceMap> map = {};  // what the rotation sees between two tokens; absent: all
-  // Linear attention or a state space: no rotation, and no keys that could be moved.
+  std::optional<DistanceMap> map = {};  // of the distances that are rotated by; absent: none
+  // Linear attention or a state-space layer: it rotates nothing and caches no keys.
   bool recurrent = false;
 
   bool operator==(const LayerFacts&) const = default;
 };
-// "sliding window of 512 tokens, distances through rerope(window 256)", empty where there is none.
+// "sliding window of 512 tokens, distances mapped by rerope(window 256)", empty where there is none.
 std::string Describe(const LayerFacts& facts);
 
 struct LayerPlan : LayerFacts {
@@ -63,8 +64,8 @@ struct LearnedPositions {
   bool operator==(const LearnedPositions&) const = default;
 };
 
-// What a model has in the place of a rotation, where its file says so. kNoPositions: nothing
-// (NoPE). kOther: something that nobody here computes.
+// What a model has in place of a rotation, according to its file. kNoPositions: nothing (NoPE).
+// kOther: an encoding that this library does not compute.
 enum class OtherEncoding : uint8_t {
   kNone,  // it rotates, or the file does not say
   kNoPositions,
@@ -80,11 +81,11 @@ struct PositionPlan {
   std::vector<LayerPlan> layers;
   std::optional<LearnedPositions> learned = {};
   OtherEncoding other = OtherEncoding::kNone;
-  int64_t trained_length = 0;       // tokens the model was trained at (original, before extension)
-  int64_t configured_length = 0;    // tokens the file claims to serve (after its own extension)
-  int64_t stated_length = 0;        // max_position_embeddings as config.json has it; 0: not there
-  bool has_dual_chunk_key = false;  // dual_chunk_attention_config, which is not in this plan
-  std::vector<std::string> notes;   // what a reader should know: weights permuted at load, ...
+  int64_t trained_length = 0;       // tokens, before any extension
+  int64_t configured_length = 0;    // tokens that the file declares, after its own extension
+  int64_t stated_length = 0;        // max_position_embeddings of config.json; 0: absent
+  bool has_dual_chunk_key = false;  // the file has dual_chunk_attention_config (not in this plan)
+  std::vector<std::string> notes;   // for the user: "weights permuted at load", ...
 
   bool operator==(const PositionPlan&) const = default;
 };
@@ -112,15 +113,16 @@ struct ResolvedPlan {
   std::vector<LayerBias> biases;            // distinct ones
   std::vector<ResolvedLayer> layers;
   std::optional<LearnedPositions> learned = {};
-  std::string hash;  // over float32 frequencies, amplitudes, multipliers, windows, maps, biases,
-                     // layer by layer; not over names or layouts
+  std::string hash;  // of float32 frequencies, amplitudes, multipliers, windows, maps and biases,
+                     // layer by layer; not of names or layouts
 };
+// Throws what Resolve of a rotation throws (rotary/frequencies.h).
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length);
 
-// "layer 3", "layers 0-31", "layers 0, 2, 4, ... 22": ascending numbers in words.
+// "layer 3", "layers 0-31", "layers 0, 2, 4, ... 22" for ascending numbers.
 std::string LayerNames(const std::vector<int64_t>& layers);
 
-// Human-readable: what will be computed, equal layers together, and the hash.
+// For people: what each group of equal layers computes, and the hash.
 std::string Describe(const PositionPlan& plan, int64_t length);
 
 }  // namespace ropewalk

@@ -1,5 +1,5 @@
-// The biases over distance alone, which lower to slopes or to a table: a variant, and a row for
-// each kind from the end of its file in src/relative/.
+// The biases that depend on the distance alone and lower to slopes or to a table: a variant, and
+// one row of information per kind, from the end of its file in src/relative/.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,17 @@ struct DistanceBiasInfo {
 const std::vector<DistanceBiasInfo>& DistanceBiases();
 const DistanceBiasInfo& InfoOf(const DistanceBias& bias);
 
-// How many learned numbers it has for these heads: its lists, one after the other.
+// The number of learned values for this many heads: all lists of its struct together.
 int64_t LearnedNumbers(const DistanceBias& bias, int64_t heads);
-// Sets them; an empty span where a bias can do without (ALiBi). Throws Error for another number.
+// Sets the learned values, the lists one after the other. An empty span is allowed where a bias
+// needs none (ALiBi). Throws Error for a wrong number of values.
 void SetLearned(std::span<const float> values, int64_t heads, DistanceBias& bias);
 
 // Throws Error for parameters that the bias refuses.
 ScoreForm Lower(const DistanceBias& bias, int64_t heads, int64_t max_distance);
 
-// d(loss) / d(learned numbers) of the gradient of a form that Lower gave, which has the gradient in
-// the place of each number. Throws Error where nothing is learned.
+// d(loss) / d(learned values), from `gradient`: a form as Lower returns it, with the gradient in
+// place of each value. Throws Error where nothing is learned.
 std::vector<double> Backward(const DistanceBias& bias, const ScoreForm& gradient);
 
 }  // namespace ropewalk

@@ -1,11 +1,11 @@
-// FIRE: a learned function of the distance as a part of the query's own position, so that any
-// length maps to the same interval (Li et al. 2023, arXiv 2310.04418, section 3).
+// FIRE: a learned function of the distance relative to the query's position, so that every length
+// maps to the same interval (Li et al. 2023, arXiv 2310.04418, section 3).
 //
 //   bias = f(psi(|i - j|) / psi(max(L, i))),   psi(x) = ln(c x + 1)
 //   f(x) = b2 + sum over k of W2[k] relu(W1[k] x + b1[k])
 //
-// f is linear between the places where a unit switches on or off: it is evaluated as the one line
-// of its segment, exactly, and not as a network.
+// f is piecewise linear. It is evaluated exactly, as the linear function of the segment that x is
+// in, and not as a network.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct FireBias {
   double c = 0.1;                       // above 0; learned
   double threshold = 512;               // L, above 0; learned
 
-  // Logarithms up to max_distance are kept as a table; farther ones are computed as they come.
+  // Logarithms are tabulated up to max_distance and computed on the fly beyond.
   PairForm Lower(int64_t heads, int64_t max_distance) const;
   struct Gradient {
     std::vector<double> w1, b1, w2, b2;
     double c = 0, threshold = 0;
   };
-  // Of what PairFunction::Backward added up.
+  // From the sum that PairFunction::Backward accumulated.
   Gradient Backward(std::span<const double> gradient) const;
 };
 

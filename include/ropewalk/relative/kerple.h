@@ -1,5 +1,5 @@
-// KERPLE: scores fall with a conditionally positive definite kernel of the distance, whose shape
-// each head learns (Chi et al. 2022, arXiv 2205.09921, section 4).
+// KERPLE: a bias from a conditionally positive definite kernel of the distance d, with learned
+// parameters per head (Chi et al. 2022, arXiv 2205.09921, section 4).
 //
 //   kPower  bias = -r1 |d|^r2       r1 > 0, 0 < r2 <= 2
 //   kLog    bias = -r1 ln(1 + r2 |d|)       r1 > 0, r2 > 0
@@ -19,7 +19,7 @@ enum class KerpleKernel : uint8_t { kPower, kLog };
 struct KerpleBias {
   KerpleKernel kernel = KerpleKernel::kLog;
   std::vector<float> r1 = {}, r2 = {};  // [heads]
-  bool causal = true;                   // false: keys ahead by |distance| as well
+  bool causal = true;                   // false: keys after the query too, by |distance|
 
   // Attention refuses distances beyond max_distance.
   DistanceForm Lower(int64_t heads, int64_t max_distance) const;

@@ -1,4 +1,4 @@
-// Shaw's relative positions: a learned row for each clipped distance, on the keys and on the values
+// Shaw's relative positions: a learned row per clipped distance is added to keys and to values
 // (Shaw et al. 2018, arXiv 1803.02155, eq. 3 to 5).
 //
 //   score = scale q_i . (k_j + key_rows[r]),   out_i = sum of weight (v_j + value_rows[r]),
@@ -13,23 +13,23 @@
 namespace ropewalk {
 
 struct ShawBias {
-  int64_t left = 0, right = 0;  // farthest key behind and ahead that has a row of its own
+  int64_t left = 0, right = 0;  // clipping distances before and after the query
   int64_t head_dim = 0;
   int64_t table_heads = 1;             // 1: all heads share the rows, as in the paper
   std::vector<float> key_rows = {};    // [table_heads, left + right + 1, head_dim], or empty
   std::vector<float> value_rows = {};  // the same
 
-  // The same for any max_distance.
+  // max_distance has no effect.
   ContentForm Lower(int64_t heads, int64_t max_distance) const;
   struct Gradient {
     std::vector<double> key_rows, value_rows;  // of the tables' shapes
   };
-  // Of a form with gradients in the place of numbers; its row_of is not read.
+  // From a form that holds gradients in place of its values; its row_of is not read.
   Gradient Backward(const ContentForm& gradient) const;
 };
 
-// Rows that are not learned (NEZHA, Wei et al. 2019, arXiv 1909.00204), [left + right + 1,
-// head_dim]: elements 2 i and 2 i + 1 are sin and cos of (j - i) 10000^(-2 i / head_dim).
+// Sinusoidal rows instead of learned ones (NEZHA, Wei et al. 2019, arXiv 1909.00204), [left + right
+// + 1, head_dim]: elements 2 i and 2 i + 1 are sin and cos of (j - i) 10000^(-2 i / head_dim).
 std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim);
 
 }  // namespace ropewalk

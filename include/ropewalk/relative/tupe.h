@@ -1,5 +1,6 @@
-// TUPE: positions are compared with their own matrices, apart from content, and the first token
-// (CLS) has no place (Ke et al. 2020, arXiv 2006.15595, section 3).
+// TUPE: positions have projections of their own, separate from content, and the position terms of
+// the first token (CLS) are replaced by learned values (Ke et al. 2020, arXiv 2006.15595, section
+// 3).
 //
 //   score = scale q_i . k_j + reset(scale (p_i U_Q) . (p_j U_K) + b[bucket(i - j)]),
 //   scale = 1 / sqrt(2 head_dim);  reset: from_cls where i is 0, else to_cls where j is 0
@@ -18,8 +19,8 @@ namespace ropewalk {
 struct TupeBias {
   int64_t positions = 0;  // rows of the table: positions 0 .. positions - 1
   int64_t model_dim = 0, head_dim = 0;
-  std::vector<float> embedding = {};  // p, [positions, model_dim], after its normalisation
-  // nn.Linear, weight [heads, head_dim, model_dim] and bias [heads, head_dim] or empty.
+  std::vector<float> embedding = {};  // p, [positions, model_dim], after its norm
+  // As in nn.Linear: weight [heads, head_dim, model_dim], bias [heads, head_dim] or empty.
   std::vector<float> query_projection = {}, query_projection_bias = {};
   std::vector<float> key_projection = {}, key_projection_bias = {};
   std::optional<T5Bias> relative = {};            // TUPE-R; absent: TUPE-A
@@ -31,7 +32,7 @@ struct TupeBias {
     std::vector<double> embedding, query_projection, query_projection_bias, key_projection,
         key_projection_bias, relative, from_cls, to_cls;  // of the shapes above
   };
-  // Of what PairFunction::Backward added up.
+  // From the sum that PairFunction::Backward accumulated.
   Gradient Backward(std::span<const double> gradient) const;
 };
 

@@ -1,4 +1,4 @@
-// Rows of CosSinTable for callers that ask for a few at a time, again and again.
+// Rows of CosSinTable without the table, for repeated calls of a few rows each.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace internal {
 struct ExactTurns;
 }  // namespace internal
 
-// The same exact bits. What depends on the frequencies alone, most of the work of a single row, is
-// done once. Threads may share it.
+// The same bits as kExact rows of CosSinTable. The part that depends on the frequencies alone (most
+// of the cost of a single row) is computed once, at construction. Several threads may share it.
 class CosSinRows {
  public:
   explicit CosSinRows(const Frequencies& frequencies);
-  // Of any list of positions; of positions first .. first + count - 1.
+  // out [positions.size(), 2, pairs]; any positions, or first .. first + count - 1.
   void Fill(std::span<const int64_t> positions, float* out) const;
   void Fill(int64_t first, int64_t count, float* out) const;
 

@@ -1,11 +1,12 @@
 // Gradients of the rotation y = a R x, for training with learned frequencies or a learned base.
 //
 // With respect to x: Rotate with Direction::kAdjoint, dx = a R^T dy.
-// With respect to the frequencies and the amplitude, with J the quarter turn (x1, x2) -> (-x2, x1):
+// With respect to the frequencies and the amplitude (YaRN's attention factor a), where J is the
+// rotation by pi / 2, (x1, x2) -> (-x2, x1):
 //   dL / d inv_freq[i] = sum over tokens and heads of position * <dy, J y>   (pair i)
-//   dL / d a           = sum over everything of <dy, y> / a
-// J commutes with R, so <dy, J y> = <dx, J x>: the sums need no cosine, and either side of the
-// rotation will do, whichever the caller still has.
+//   dL / d a           = sum over tokens, heads and pairs of <dy, y> / a
+// J commutes with R, so <dy, J y> = <dx, J x>: the sums need no cosines and can be computed from
+// either side of the rotation, y and dy or x and dx.
 #pragma once
 
 #include <cstdint>
@@ -32,32 +33,33 @@ struct RotaryGradient {
   double amplitude = 0;          // dL / d amplitude
 };
 
-// Of one tensor; that of q and k is the sum of both. Sums in double; for equal thread counts the
-// bits are equal. Throws Error as Rotate does.
+// The gradient of one tensor; add those of q and k. Sums are in double; equal thread counts give
+// equal bits. Throws Error as Rotate does.
 RotaryGradient FrequencyGradient(const RotaryGradientArgs& args);
 
-// The same of tensors on a GPU (Device::kCuda), whose lists of positions lie there as well; put on
-// `stream` (a cudaStream_t). It allocates nothing and waits for nothing, so that a graph can
-// capture it. All in device memory:
+// The same for tensors on a GPU (Device::kCuda); lists of positions are in its memory too. The work
+// is queued on `stream` (a cudaStream_t). It neither allocates nor waits, so a CUDA graph can
+// capture it. In device memory:
 //   workspace  FrequencyGradientWorkspace(args) bytes, aligned for double; the same for all calls
 //              of one shape
 //   out        [pairs] dL / d inv_freq, then dL / d amplitude, then dL / d base if there is a
-//              base_derivative (BaseDerivative's; memory of the CPU, copied by the call);
+//              base_derivative (from BaseDerivative; CPU memory, copied by the call);
 //              overwritten
-// Sums in double, added in an order that follows from shapes and alignment alone: their bits do not
+// Sums are in double, in an order that depends on shapes and alignment alone, so the bits do not
 // depend on the GPU. At most 256 pairs with a base_derivative or on several axes. Throws Error as
-// FrequencyGradient does, but does not read positions, and kUnsupported without CUDA.
+// FrequencyGradient does, except for positions, which it does not read, and kUnsupported without
+// CUDA.
 int64_t FrequencyGradientWorkspace(const RotaryGradientArgs& args);
 void FrequencyGradientOnDevice(const RotaryGradientArgs& args, void* workspace, double* out,
                                std::span<const double> base_derivative = {},
                                void* stream = nullptr);
 
-// d inv_freq[i] / d base, [pairs]. Each method's frequency is base^(-2i/d) times something; where
-// that is a constant the derivative is -(2i/d) inv_freq[i] / base. Llama3 and ByParts blend by the
-// frequency itself and add the derivative of the blend. Between the steps of floor and ceil the
-// ramp of YaRN is constant too. For BaseScaling it is the base given there. Throws Error
-// (kUnsupported) for YaRN with truncate off, whose ramp moves with the base, and for axes with
-// ladders of their own, which have several bases.
+// d inv_freq[i] / d base, [pairs]. A frequency is base^(-2i/d) times a method's factor. Where the
+// factor does not depend on the base, the derivative is -(2i/d) inv_freq[i] / base. Llama3 and
+// ByParts blend by frequency and add the derivative of the blend. YaRN's ramp with truncate counts
+// as constant: it changes only where floor or ceil steps. For BaseScaling the base is
+// BaseScaling's. Throws Error(kUnsupported) for YaRN without truncate, whose ramp depends on the
+// base, and for RotaryAxes::own_ladders, which has several bases.
 std::vector<double> BaseDerivative(const RotarySpec& spec, int64_t length);
 
 // dL / d base = sum of inv_freq_gradient[i] * d inv_freq[i] / d base.

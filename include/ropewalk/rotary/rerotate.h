@@ -1,9 +1,9 @@
-// Moving keys that are cached rotated: context shift, chunk reuse, change of method.
+// Moving cached rotated keys to other positions: context shift, chunk reuse, change of method.
 //
-// A key rotated for position m is R_m k. To stand at n it needs R_(n-m) R_m k: a pure rotation by
-// the difference of positions. The amplitude of a method (YaRN, LongRoPE) is in the key already and
-// must not be multiplied in once more at every move. plan/rerotation.h says whether the keys of a
-// model can be moved at all, and which layers have none that turn.
+// A key at position m is cached as R_m k. At position n it is R_n k = R_(n-m) R_m k: moving it is a
+// rotation by the difference of positions. The amplitude (YaRN's attention factor) is in the cached
+// key already and must not be multiplied in again at every move. plan/rerotation.h tells whether
+// and in which layers cached keys of a model can be moved.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace ropewalk {
 
-// How far keys move, in positions, new minus old, any sign. The spans must outlive the call. With
-// several axes (M-RoPE) each list has one row an axis: [axes, n].
+// By how many positions keys move: new minus old, any sign. The spans must outlive the call. With
+// several axes (M-RoPE) each list has one row per axis: [axes, n].
 class Moves {
  public:
   enum class Kind : uint8_t { kAll, kSequences, kTokens, kFromTo };
 
-  // All keys alike, on every axis.
+  // All keys by the same difference, on every axis.
   static Moves All(int64_t delta) { return Moves(Kind::kAll, delta, {}, {}); }
-  // [axes, batch]: all keys of a sequence alike.
+  // [axes, batch]: a difference per sequence.
   static Moves Sequences(std::span<const int64_t> deltas) {
     return Moves(Kind::kSequences, 0, deltas, {});
   }
-  // [axes, batch * tokens].
+  // [axes, batch * tokens]: a difference per token.
   static Moves Tokens(std::span<const int64_t> deltas) {
     return Moves(Kind::kTokens, 0, deltas, {});
   }
-  // Positions before and after, each [axes, batch * tokens]; what a change of method needs.
+  // Old and new positions, each [axes, batch * tokens]; required for a change of method.
   static Moves FromTo(std::span<const int64_t> from, std::span<const int64_t> to) {
     return Moves(Kind::kFromTo, 0, to, from);
   }
 
   Kind kind() const { return kind_; }
   int64_t delta() const { return delta_; }
-  std::span<const int64_t> to() const { return to_; }  // or the deltas
+  std::span<const int64_t> to() const { return to_; }  // new positions, or the differences
   std::span<const int64_t> from() const { return from_; }
 
  private:
@@ -60,52 +60,52 @@ struct Q8KeysView {
                                int64_t head_dim);
 };
 
-// What a change of method does with the amplitudes of both.
+// What a change of method does about the amplitude.
 enum class AmplitudeChange : uint8_t {
-  kKeep,  // nothing: keys keep the amplitude that they were written with
+  kKeep,  // keys keep the amplitude that they were cached with
   kRatio  // keys are multiplied by the new amplitude over the old one
 };
 
 struct RerotateArgs {
-  const Frequencies* frequencies = nullptr;  // of the keys' method (after the call)
+  const Frequencies* frequencies = nullptr;  // of the method (after the call)
   PairLayout layout;                         // required
   Moves moves;                               // required
-  TensorView keys = {};               // [tokens, kv_heads, head_dim] or [batch, ...], in place; or
-  Q8KeysView q8_keys = {};            // these
+  // Either of the two, changed in place: [tokens, kv_heads, head_dim] or [batch, ...].
+  TensorView keys = {};
+  Q8KeysView q8_keys = {};
   int64_t first_dim = 0;              // first rotated element of a head
-  const Frequencies* from = nullptr;  // the method before the call, if another: needs FromTo
+  const Frequencies* from = nullptr;  // of another method before the call; needs Moves::FromTo
   AmplitudeChange amplitude = AmplitudeChange::kKeep;
   void* stream = nullptr;  // a cudaStream_t, for keys of a GPU
 };
 
-// Angles are exact (differences of positions are integers and are never added up in floating
-// point), cos and sin float32 as in a table. Keys rotated with AnglePrecision::kFloat32 keep the
-// angle error of the position they were rotated for.
+// Angles are exact (differences of positions are integers), cos and sin float32 as in a table. Keys
+// that were rotated with AnglePrecision::kFloat32 keep the angle error of that position.
 //
-// Error after N moves one on top of the other, root mean square over that of the keys (tests hold
-// these at N = 1000, head_dim 128, normal elements; measured there in parentheses):
+// Error after N successive moves, root mean square relative to that of the keys (bounds, tested at
+// N = 1000 with head_dim 128 and normally distributed elements; measured values in parentheses):
 //   f64, f32   at most N * 2.5 * 2^-24, 1.5e-4 (1.2e-6; 2.0e-5 if all are by 1)
 //   f16        moves of random size: at most sqrt(N) * 2^-12, 7.8e-3 (6.7e-3)
 //   bf16       the same: sqrt(N) * 2^-9, 6.2e-2 (5.2e-2)
 //   Q8_0       the same: sqrt(N) * 2^-7, 0.25 (0.17)
-// In the last three the rounding of the stored key is what accumulates, and a turn smaller than it
-// is lost: a pair of frequency f does not feel moves of fewer than about 2^-9 / f positions in
-// bf16. A thousand moves by 1 leave an error of 0.45 there, one move by 1000 of 1.7e-3. So an
-// engine that moves keys often keeps them unrotated, or in float32, or keeps the first rotated copy
-// and moves that by the sum of the differences (an integer): one rounding, however many moves. A
-// move by 0 changes no bit of a Q8_0 block.
+// In the last three the rounding of the stored keys accumulates, and a rotation smaller than the
+// rounding is lost: in bf16 a pair of frequency f does not change in moves by fewer than about
+// 2^-9 / f positions. There a thousand moves by 1 leave an error of 0.45, one move by 1000 of
+// 1.7e-3. An engine that moves keys often should keep them unrotated, or in float32, or keep the
+// first rotated copy and move that by the sum of all differences, which rounds once. A move by 0
+// changes no bit of a Q8_0 block.
 //
-// Going to another method (`from`) turns each key from old position x old frequencies to new
-// position x new frequencies. It repairs phases alone: the keys of all layers but the first came
-// from activations that the old method shaped.
+// With `from`, each key is rotated from the angles of its old position and the old frequencies to
+// those of its new position and the new frequencies. This corrects the rotation alone: keys of all
+// layers but the first were computed from activations under the old method.
 //
-// Throws Error before anything is written: lists of the wrong size, shapes that do not fit, xPos
-// (its keys also shrink with position), frequencies of different pairs or axes.
+// Throws Error before anything is written: for lists of the wrong size, shapes that do not fit,
+// xPos (whose keys also decay with position), and frequencies that differ in pairs or axes.
 //
-// On a GPU (Device::kCuda) the lists of Moves lie in its memory; at most 256 pairs. The call is put
-// on `stream` and returns; it allocates nothing and waits for nothing, so that a graph can capture
-// it. Finite keys get the bits that a CPU with fused multiply-add gives them; a key that does not
-// move keeps its own (there 0 may come of -0).
+// On a GPU (Device::kCuda) the lists of Moves are in its memory; at most 256 pairs. The call is
+// queued on `stream` and returns; it neither allocates nor waits, so a CUDA graph can capture it.
+// Finite keys get the bits of a CPU with fused multiply-add, except that a key that does not move
+// keeps its bits (on a CPU -0 may become 0).
 void Rerotate(const RerotateArgs& args);
 
 }  // namespace ropewalk

@@ -16,8 +16,8 @@ class Positions {
  public:
   // Every sequence of the batch starts at `start`: position of token t is start + t.
   static Positions From(int64_t start) { return Positions(Kind::kStart, nullptr, 0, start); }
-  // One position per token, any order: packed sequences, left padding. [axes, batch * tokens] or
-  // [axes, tokens] (shared by the batch).
+  // A position per token, in any order. [axes, batch * tokens], or [axes, tokens] shared by the
+  // batch.
   static Positions Each(std::span<const int32_t> p, int axes = 1) {
     return Positions(Kind::kEach32, p.data(), static_cast<int64_t>(p.size()), 0, axes);
   }
@@ -56,22 +56,22 @@ class Positions {
   int axes_;
 };
 
-// With R the rotation by the angle and a the table's amplitude.
+// R is the rotation by the angles, a the amplitude (YaRN's attention factor) of the table.
 enum class Direction : uint8_t {
   kForward,  // a R x
   kAdjoint,  // a R^T x: the gradient with respect to x
   kInverse,  // R^T x / a: undoes kForward
 };
 
-// RMS norm of each head before it rotates: x weight / sqrt(mean(x^2) + eps), over all of head_dim.
+// RMSNorm of each head before the rotation: x weight / sqrt(mean(x^2) + eps) over head_dim.
 struct HeadNorm {
   std::span<const float> weight = {};  // [head_dim]; empty: no norm
   double eps = 1e-6;
 };
 
-// What happens to v. kRotate: as to k, but never xPos. That is absolute position in the values; it
-// becomes relative once the attention's output is rotated back by its query's position: a call with
-// empty q, v = output, kRotate and Direction::kInverse (both: kexue.fm/archives/8265).
+// What happens to v. kRotate: v is rotated as k, without xPos, so values carry absolute positions;
+// they become relative when the output of attention is rotated back by the position of its query
+// (a call with empty q, v = output, kRotate and Direction::kInverse): kexue.fm/archives/8265.
 enum class ValueRotation : uint8_t { kCopy, kRotate };
 
 struct RotateArgs {
@@ -80,62 +80,65 @@ struct RotateArgs {
   Positions positions;                 // required
   TensorView q;  // [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], last stride 1
   TensorView k = {};  // optional; same batch and tokens, its own heads, same head_dim and dtype
-  // Optional: where to write, same shape as q and k, any float dtype; in place when absent.
+  // Outputs of the shapes of q and k, any float dtype; absent: in place.
   TensorView q_out = {};
   TensorView k_out = {};
   int64_t first_dim = 0;  // first rotated element of a head
   Direction direction = Direction::kForward;
 
-  // Instead of a table: angles computed for this call, for positions that come once. The same bits.
+  // Instead of a table: angles are computed in this call, with the same bits. For positions that
+  // are used once.
   const Frequencies* frequencies = nullptr;
-  AnglePrecision precision = AnglePrecision::kExact;  // of those
+  AnglePrecision precision = AnglePrecision::kExact;  // with `frequencies`
 
   TensorView v = {};      // optional, as k
-  TensorView v_out = {};  // required to copy
+  TensorView v_out = {};  // required with ValueRotation::kCopy
   ValueRotation values = ValueRotation::kCopy;
 
-  int64_t rotated_heads = 0;  // of q, k and v the first n heads rotate; 0: all
-  HeadNorm q_norm = {};       // forward alone
+  int64_t rotated_heads = 0;  // only the first n heads of q, k and v are rotated; 0: all
+  HeadNorm q_norm = {};       // with Direction::kForward only
   HeadNorm k_norm = {};
 
-  // Write into a KV cache: k_out and v_out are [slots, kv_heads, head_dim] or, paged, [blocks,
-  // slots of a block, kv_heads, head_dim], slot = block * slots of a block + offset. slots[i] is
-  // where token i (of batch * tokens) goes, -1: nowhere (padding). No slot twice. BlockTableSlots
-  // and RingSlots make them.
+  // Writes into a KV cache: k_out and v_out are [slots, kv_heads, head_dim] or, paged, [blocks,
+  // block_slots, kv_heads, head_dim] with slot = block * block_slots + offset. slots[i] is the slot
+  // of token i (of batch * tokens), or -1: not written (padding). No slot twice. BlockTableSlots
+  // and RingSlots compute them.
   std::span<const int64_t> slots = {};
-  // k_out and v_out of kF8E4M3 hold value / scale, 448 at most.
+  // k_out and v_out of kF8E4M3 hold value / scale, clamped to +-448.
   float k_scale = 1;
   float v_scale = 1;
 
   void* stream = nullptr;  // a cudaStream_t, for tensors of a GPU
 };
 
-// Arithmetic is float32 with one rounding at the end (float64 for f64 input). Elements outside
-// [first_dim, first_dim + rotary_dim) are copied when out of place. Empty input is legal, heads = 0
-// too. With frequencies on several axes a pair rotates by the position on its own axis. With xPos
-// queries are multiplied by zeta^((n - centre) / scale_base) and keys by its inverse; a position so
-// far from the centre that this exceeds 2^64 (2^8 into f16) is an error: choose a centre nearer.
+// Rotates q, k and v. Arithmetic is float32 with one rounding at the end (float64 for f64 input).
+// Elements outside [first_dim, first_dim + rotary_dim) are copied when out of place. Empty tensors
+// and heads = 0 are allowed. With several axes, a pair is rotated by the position on its own axis.
+// With xPos, a position so far from the centre that its factor exceeds 2^64 (2^8 for f16 output) is
+// an error: choose a nearer XposDecay::centre.
 //
 // Throws Error for shapes that do not fit, partial overlap of input and output, slots outside the
 // cache, and for a position outside the table (naming it), before anything is written.
 //
-// On a GPU (Device::kCuda, all tensors of it) everything that is pointed to lies in its memory:
-// lists of positions, slots, norm weights, and the table was built for it. The call is put on
-// `stream` and returns. It allocates nothing and waits for nothing, so that a graph can capture it;
-// hence the host reads neither positions nor slots: a token outside the table becomes NaN, one
-// outside the cache is not written, and the next CudaSynchronize (base/cuda.h) throws. Angles on
-// the fly: exact ones, of at most 256 pairs, as frequencies on several axes. xPos' factors are not
-// looked at: too far from the centre they are infinite.
+// On a GPU (Device::kCuda for all tensors), everything pointed to is in its memory: lists of
+// positions, slots, norm weights and the table. The call is queued on `stream` and returns. It
+// neither allocates nor waits, so a CUDA graph can capture it, and the host reads neither positions
+// nor slots: a token at a position outside the table becomes NaN, a token whose slot is outside the
+// cache is not written, and the next CudaSynchronize (base/cuda.h) throws. `frequencies` instead of
+// a table need kExact and at most 256 pairs; so do frequencies on several axes. xPos factors are
+// not checked: too far from the centre they are infinite.
 void Rotate(const RotateArgs& args);
 
-// Slots of tokens in a paged cache: token t of sequence b is the first[b] + t-th of its sequence
-// and lies in block table[b, (first[b] + t) / block_slots]. table: [batch, blocks_per_sequence].
+// Slots of tokens in a paged cache: token t of sequence b has index n = first[b] + t in its
+// sequence and lies in block table[b, n / block_slots]. table: [batch, blocks_per_sequence].
+// Returns [batch * tokens].
 std::vector<int64_t> BlockTableSlots(std::span<const int32_t> table, int64_t blocks_per_sequence,
                                      int64_t block_slots, std::span<const int64_t> first,
                                      int64_t tokens);
 
-// Slots in a ring of `capacity` slots a sequence, those of sequence b at b * capacity: the n-th
-// token lies at n mod capacity. Of more than `capacity` tokens only the last get one (-1 before).
+// Slots in a ring buffer of `capacity` slots per sequence: token n of sequence b has slot
+// b * capacity + n mod capacity. Of more than `capacity` tokens in a call only the last `capacity`
+// get a slot, the others -1. Returns [batch * tokens].
 std::vector<int64_t> RingSlots(int64_t capacity, std::span<const int64_t> first, int64_t tokens);
 
 }  // namespace ropewalk

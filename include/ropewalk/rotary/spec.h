@@ -1,5 +1,8 @@
-// What a rotary embedding is, as data. A scaling method is a struct here and a pure function in
-// src/rotary/scaling/<method>.cc; no kernel knows its name.
+// A rotary position embedding (RoPE) as data. A scaling method is a struct here and a pure function
+// in src/rotary/scaling/<method>.cc; kernels know no methods.
+//
+// Amplitude, below and in other headers, is YaRN's attention factor: the factor on cos and sin,
+// usually 1, which multiplies scores by its square.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +16,18 @@
 
 namespace ropewalk {
 
-// Which two elements of a head form pair i (rotary_dim = 8, the digit is the pair):
+// Which two elements of a head form pair i (rotary_dim = 8; each digit is the pair's index):
 //   kHalf         0 1 2 3 0 1 2 3    GPT-NeoX, Hugging Face "rotate_half"
 //   kInterleaved  0 0 1 1 2 2 3 3    GPT-J, the RoFormer paper, Meta's llama, llama2.c
 enum class PairLayout : uint8_t { kHalf, kInterleaved };
 
-// kExact: cos and sin right to the last float bit at any position below 2^31.
-// kFloat32: what Hugging Face computes: float32 frequencies times float32 positions.
+// kExact: cos and sin correct to the last float32 bit at any position below 2^31 (rotary/table.h).
+// kFloat32: as Hugging Face computes them, float32 frequencies times float32 positions.
 enum class AnglePrecision : uint8_t { kExact, kFloat32 };
 
-// Whose formula, where implementations of a method disagree (docs/rotary/dialects.md lists each
-// difference). kNative: the one documented at the method's struct. A dialect without a formula for
-// a method is an error, never the nearest one; a field that an engine ignores, its dialect ignores.
+// Whose formula to use where implementations of a method differ (docs/rotary/dialects.md lists the
+// differences). kNative: the formula documented at the method's struct. Resolve throws Error where
+// a dialect has no formula for a method. A dialect ignores the fields that its engine ignores.
 enum class Dialect : uint8_t {
   kNative,
   kPaper,
@@ -37,9 +40,10 @@ enum class Dialect : uint8_t {
 const char* Name(Dialect dialect);  // "native", "paper", "hf", "vllm", "llamacpp", "megatron", ...
 Dialect ParseDialect(const std::string& name);  // Error lists the names
 
-// In all of these `factor` s is target length over trained length, s >= 1, and
-// f_i = base^(-2i/rotary_dim) is the frequency of pair i; L is RotarySpec::trained_length. A factor
-// of 0 is one that nobody has set: Resolve refuses it where the method needs one.
+// In all of these `factor` s is target length over trained length, s >= 1;
+// f_i = base^(-2i/rotary_dim) is the frequency of pair i, d is rotary_dim, L is
+// RotarySpec::trained_length, and length is that given to Resolve. A factor of 0 is not set:
+// Resolve refuses it where the method needs one.
 struct NoScaling {
   static constexpr auto Fields() { return std::tuple{}; }
   bool operator==(const NoScaling&) const = default;
@@ -62,7 +66,7 @@ struct NtkScaling {
 };
 
 // NTK-aware "fixed" (Su 2023, kexue.fm/archives/9706; vLLM "ntk"): (base s)^(-2i/d) / s^(2/d),
-// that is f_i s^(-2(i+1)/d): the first pair slows too, the last one is f / s.
+// that is f_i s^(-2(i+1)/d): the first pair is scaled too, the last one is f_i / s.
 struct NtkFixedScaling {
   double factor = 0;  // required
 
@@ -111,11 +115,12 @@ struct DynamicNtkScaling {
   bool operator==(const DynamicNtkScaling&) const = default;
 };
 
-// NTK-by-parts of the YaRN paper (section 3.2, eq. 17-20): a ramp over rotations r = L f / 2 pi.
+// NTK-by-parts (YaRN paper, arXiv 2309.00071, section 3.2, eq. 17-20): a ramp over the rotations
+// r = L f_i / 2 pi that a pair makes within L.
 struct ByPartsScaling {
   double factor = 0;  // required
-  double alpha = 1;   // at most this many rotations within L: interpolated by s
-  double beta = 32;   // at least this many: untouched
+  double alpha = 1;   // r <= alpha: f_i / s
+  double beta = 32;   // r >= beta: f_i; linear between
 
   static constexpr auto Fields() {
     return std::tuple{Field{"factor", &ByPartsScaling::factor},
@@ -124,14 +129,14 @@ struct ByPartsScaling {
   bool operator==(const ByPartsScaling&) const = default;
 };
 
-// NTK-by-parts as the authors' repository jquesnelle/yarn computes it: a blend of linear, NTK and
-// plain frequencies over two ramps in pair index.
+// NTK-by-parts as the authors' repository jquesnelle/yarn computes it: linear, NTK and plain
+// frequencies, blended over two ramps in the pair index.
 struct ByPartsRepoScaling {
   double factor = 0;  // required
   double ntk_factor = 1;
   double extrapolation_factor = 1;
-  double beta_0 = 1.25, beta_1 = 0.75;  // rotations that bound the linear / NTK ramp
-  double gamma_0 = 16, gamma_1 = 2;     // rotations that bound the NTK / plain ramp
+  double beta_0 = 1.25, beta_1 = 0.75;  // rotations at the ends of the linear / NTK ramp
+  double gamma_0 = 16, gamma_1 = 2;     // rotations at the ends of the NTK / plain ramp
 
   static constexpr auto Fields() {
     return std::tuple{Field{"factor", &ByPartsRepoScaling::factor},
@@ -145,20 +150,22 @@ struct ByPartsRepoScaling {
   bool operator==(const ByPartsRepoScaling&) const = default;
 };
 
-// YaRN (arXiv 2309.00071) as Hugging Face computes it: the ramp runs over pair indices.
+// YaRN (Peng et al. 2023, arXiv 2309.00071) as Hugging Face computes it: the ramp runs over pair
+// indices, and the amplitude is 0.1 ln s + 1.
 struct YarnScaling {
   double factor = 0;  // required
   double beta_fast = 32;
   double beta_slow = 1;
-  bool truncate = true;                         // floor / ceil of the ramp's ends
+  bool truncate = true;  // the ramp's ends are rounded outwards to whole pair indices
   std::optional<double> attention_factor = {};  // replaces the amplitude
   std::optional<double> attn_factor = {};       // multiplies the default amplitude
   std::optional<double> mscale = {};  // amplitude g(mscale) / g(mscale_all_dim), both needed
   std::optional<double> mscale_all_dim = {};  // g(m) = 0.1 m ln s + 1
-  // DeepSeek: scores are also multiplied by g(mscale_all_dim)^2 (by the attention module of every
-  // implementation, not by its rope function; so the config reader of the family says it).
+  // DeepSeek: scores are multiplied by g(mscale_all_dim)^2 (Frequencies::softmax_multiplier).
+  // Implementations do this in the attention module of that family, not in the rope function, so
+  // the reader of the family's configuration sets it.
   bool softmax_mscale = false;
-  double extrapolation_factor = 1;  // how much of the plain frequencies is kept at most
+  double extrapolation_factor = 1;  // largest share of the plain frequencies in the blend
 
   static constexpr auto Fields() {
     return std::tuple{
@@ -191,7 +198,8 @@ struct DynamicYarnScaling {
   bool operator==(const DynamicYarnScaling&) const = default;
 };
 
-// Llama 3.1 (Meta 2024): by-parts in wavelengths; equals ByParts with alpha = low_freq_factor.
+// Llama 3.1 (Meta 2024): NTK-by-parts, written with wavelengths. Equals ByPartsScaling with
+// alpha = low_freq_factor and beta = high_freq_factor.
 struct Llama3Scaling {
   double factor = 0;  // required
   double low_freq_factor = 1;
@@ -205,15 +213,15 @@ struct Llama3Scaling {
   bool operator==(const Llama3Scaling&) const = default;
 };
 
-// LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it: a divisor per pair,
-// `long_factor` when the declared length exceeds L.
+// LongRoPE (Ding et al. 2024, arXiv 2402.13753) as Phi-3 ships it: one divisor of f_i per pair,
+// from `long_factor` where length > L, else from `short_factor`.
 struct LongRopeScaling {
   std::vector<double> short_factor = {};        // [pairs]
   std::vector<double> long_factor = {};         // [pairs]
-  std::optional<double> factor = {};            // for the amplitude sqrt(1 + ln s / ln L)
+  std::optional<double> factor = {};            // s of the amplitude sqrt(1 + ln s / ln L)
   std::optional<double> attention_factor = {};  // replaces the amplitude
-  std::optional<double> short_mscale = {};      // replace it for one list each (Phi-3 small, vLLM)
-  std::optional<double> long_mscale = {};
+  std::optional<double> short_mscale = {};      // replaces it with short_factor (Phi-3 small, vLLM)
+  std::optional<double> long_mscale = {};       // replaces it with long_factor
 
   static constexpr auto Fields() {
     return std::tuple{
@@ -228,12 +236,12 @@ struct LongRopeScaling {
 };
 
 // Proportional, or p-RoPE (Barbero et al. 2024, arXiv 2410.06205; Gemma 4): of the head_dim / 2
-// pairs the first int(fraction * head_dim / 2) turn with base^(-2i/head_dim), the others stand
-// still. Unlike a partial rotary the exponent's denominator is the whole head and pairs are
+// pairs the first int(fraction * head_dim / 2) have frequency base^(-2i/head_dim), the others 0.
+// Unlike partial rotary (rotary_dim < head_dim), the exponent is divided by head_dim and a pair is
 // (i, i + head_dim / 2).
 struct ProportionalScaling {
-  double fraction = 1;
-  double factor = 1;  // divides the frequencies
+  double fraction = 1;  // p
+  double factor = 1;    // divides the frequencies
 
   static constexpr auto Fields() {
     return std::tuple{Field{"fraction", &ProportionalScaling::fraction},
@@ -242,15 +250,15 @@ struct ProportionalScaling {
   bool operator==(const ProportionalScaling&) const = default;
 };
 
-// HoPE (Chen et al. 2024, arXiv 2410.21216): pairs that complete no turn within L
-// (f_i < 2 pi / L) stand still; they carry content alone.
+// HoPE (Chen et al. 2024, arXiv 2410.21216): pairs that make less than one rotation within L
+// (f_i < 2 pi / L) have frequency 0: they carry content without position.
 struct HopeScaling {
   static constexpr auto Fields() { return std::tuple{}; }
   bool operator==(const HopeScaling&) const = default;
 };
 
-// Base change, or ABF (Xiong et al. 2023, arXiv 2309.16039): frequencies of another base. From a
-// target length alone: base * s^(d/(d-2)) is NtkScaling; this is the base given outright.
+// Another base, or ABF (adjusted base frequency, Xiong et al. 2023, arXiv 2309.16039), given
+// directly. NtkScaling computes a base from s instead.
 struct BaseScaling {
   double base = 10000;
 
@@ -260,7 +268,7 @@ struct BaseScaling {
   bool operator==(const BaseScaling&) const = default;
 };
 
-// Divisors of f_i given outright (GGUF tensor `rope_freqs.weight`).
+// Divisors of f_i given directly (GGUF tensor `rope_freqs.weight`).
 struct ExplicitScaling {
   std::vector<double> divisors = {};  // [pairs]
 
@@ -276,16 +284,16 @@ using Scaling =
                  ByPartsRepoScaling, YarnScaling, DynamicYarnScaling, Llama3Scaling,
                  LongRopeScaling, ProportionalScaling, HopeScaling, BaseScaling, ExplicitScaling>;
 
-// Which axis turns which pair when a token stands in more than one dimension. The letters are the
-// axes of 8 pairs with sections {4, 2, 2}:
-//   kChunked      t t t t h h w w   Qwen2-VL (arXiv 2409.12191), XD-RoPE (four axes), vision 2-D,
-//   3-D kInterleaved  t h w t h w t t   Qwen3-VL: pair i is h when i % 3 == 1 and i < 3
-//   sections[1],
-//                                   w when i % 3 == 2 and i < 3 sections[2], else t
+// The position axis of each pair where a token has several coordinates (M-RoPE, 2-D, 3-D). Letters
+// are the axes of 8 pairs with sections {4, 2, 2} of axes t, h, w:
+//   kChunked      t t t t h h w w   Qwen2-VL (arXiv 2409.12191), XD-RoPE (four axes), and 2-D and
+//                                   3-D rotary of vision models
+//   kInterleaved  t h w t h w t t   Qwen3-VL: axis h if i % 3 == 1 and i < 3 sections[1],
+//                                   w if i % 3 == 2 and i < 3 sections[2], else t (pair i)
 //   kErnie        h w h w t t t t   Ernie 4.5-VL
 enum class AxisOrder : uint8_t { kChunked, kInterleaved, kErnie };
 
-// One axis' own ladder of frequencies.
+// The frequencies of one axis, where each axis has its own.
 struct AxisScaling {
   double base = 10000;
   Scaling scaling = NoScaling{};
@@ -297,17 +305,19 @@ struct AxisScaling {
 struct RotaryAxes {
   std::vector<int64_t> sections = {};  // pairs of each axis, at most 4 axes; empty: one axis
   AxisOrder order = AxisOrder::kChunked;
-  // false: pair i keeps the frequency that it has in 1-D (M-RoPE). true: each axis has its own
-  // ladder f_j = base^(-j / sections[axis]) over its own pairs (2-D and 3-D rotary of vision).
+  // false: pair i has the frequency that it has in 1-D (M-RoPE). true: pair j of each axis has
+  // f_j = base^(-j / sections[axis]) (2-D and 3-D rotary of vision models).
   bool own_ladders = false;
-  std::vector<AxisScaling> scalings = {};  // own ladders alone: one an axis, or empty for all alike
+  // With own_ladders: one per axis, or empty, where base and scaling of the spec hold for all axes.
+  std::vector<AxisScaling> scalings = {};
 
   bool operator==(const RotaryAxes&) const = default;
 };
 
-// xPos (Sun et al. 2022, arXiv 2212.10554): queries times zeta_i^((n - centre) / scale_base), keys
-// times its inverse, zeta_i = (2i/d + gamma) / (1 + gamma). `centre` cancels in the scores; it
-// keeps both factors near 1.
+// xPos (Sun et al. 2022, arXiv 2212.10554): pair i of a query at position n is multiplied by
+// zeta_i^((n - centre) / scale_base), of a key by the inverse, zeta_i = (2i/d + gamma) / (1 +
+// gamma). `centre` cancels in the scores; near the positions of a call it keeps both factors near
+// 1.
 struct XposDecay {
   double scale_base = 512;
   double gamma = 0.4;
@@ -319,9 +329,9 @@ struct XposDecay {
 struct RotarySpec {
   explicit RotarySpec(PairLayout pair_layout) : layout(pair_layout) {}
 
-  PairLayout layout;       // required: nothing in a model's weights says which
+  PairLayout layout;       // required: weights do not tell it
   int64_t head_dim = 0;    // elements of one head
-  int64_t rotary_dim = 0;  // how many of them rotate; even; [first_dim, first_dim + rotary_dim)
+  int64_t rotary_dim = 0;  // elements that are rotated, even: [first_dim, first_dim + rotary_dim)
   int64_t first_dim = 0;
   double base = 10000;
   int64_t trained_length = 0;  // tokens; MethodInfo says which scalings need it
@@ -334,21 +344,21 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// What a scaling method is called and asks for: a row for each alternative of Scaling, made from
-// the end of src/rotary/scaling/<method>.cc. Every command, result and chart uses these names.
+// Name, source and requirements of a scaling method: one row per alternative of Scaling, from the
+// end of src/rotary/scaling/<method>.cc. Every command, result and chart uses these names.
 struct MethodInfo {
   const char* name;           // "by-parts"
   const char* title;          // "NTK-by-parts (paper)"
   const char* source;         // paper or repository
   bool length_dependent;      // frequencies depend on the declared final length of the sequence
-  bool needs_trained_length;  // of RotarySpec
-  bool by_factor;             // a factor or the length alone decides the method
-  bool usual;                 // tried by a sweep that names no methods
-  // With the method's published defaults; 0: the factor stays as the struct has it.
+  bool needs_trained_length;  // RotarySpec::trained_length is required
+  bool by_factor;             // needs no setting but a factor or the length
+  bool usual;                 // measured by a sweep that names no methods
+  // The method with its published defaults and this factor; 0: the struct's default factor.
   Scaling (*make)(double factor);
 };
 const std::vector<MethodInfo>& ScalingMethods();        // all, in the order of Scaling
-const std::vector<MethodInfo>& Methods();               // those that a factor or the length decides
+const std::vector<MethodInfo>& Methods();               // those with by_factor
 const MethodInfo& FindMethod(const std::string& name);  // of Methods(); Error lists the names
 const MethodInfo& InfoOf(const Scaling& scaling);
 std::string Describe(
@@ -356,8 +366,8 @@ std::string Describe(
 bool IsLengthDependent(const Scaling& scaling);
 double FactorOf(const Scaling& scaling);  // 1 where the method has none
 
-// What remains of a scaling at the length that the model was trained at: the method itself without
-// a factor where models are trained with it (proportional, HoPE, base), otherwise none.
+// The scaling that the model was trained with: the method itself with factor 1 where models are
+// trained with it (proportional, HoPE, base), otherwise none.
 Scaling TrainedScaling(const Scaling& scaling);
 
 }  // namespace ropewalk

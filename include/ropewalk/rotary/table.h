@@ -1,4 +1,4 @@
-// Precomputed cos and sin, float32, one row a position.
+// Precomputed cos and sin in float32, one row per position.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ namespace internal {
 struct TableOnDevice;
 }  // namespace internal
 
-// Row layout: amplitude * cos of pair 0 .. pairs-1, then amplitude * sin of the same.
+// Row layout: amplitude * cos of pairs 0 .. pairs-1, then amplitude * sin of the same pairs.
+// amplitude is YaRN's attention factor (Frequencies::amplitude), usually 1.
 //
 // kExact: error at most 0.5001 ULP where the value is at least 2^-14 in magnitude; below, 2^-40
 // absolute or 0.501 ULP, whichever is larger (half an ULP just below 2^-14 is 2^-39). For positions
-// 0 .. 2^31 - 1 and amplitudes up to 2 (tests hold it with MPFR). The bits of a row depend on
+// 0 .. 2^31 - 1 and amplitudes up to 2 (tested against MPFR). The bits of a row depend on
 // frequencies, amplitude and position alone: not on the SIMD target, the range, growth or device.
 //
 // A table of Device::kCuda lies in memory of the GPU that was current (cudaSetDevice) when it was
-// made, for calls on tensors there. What makes or grows one works on `stream` (a cudaStream_t;
-// null: the default stream) and waits until it is done, so it cannot be part of a graph.
+// made, for calls on tensors there. The constructor, OnDevice and Grow run on `stream` (a
+// cudaStream_t; null: the default stream) and wait for it, so a CUDA graph cannot capture them.
 class CosSinTable {
  public:
   CosSinTable() = default;
@@ -32,11 +33,11 @@ class CosSinTable {
   CosSinTable(const Frequencies& frequencies, int64_t first, int64_t count,
               AnglePrecision precision, Device device = Device::kCpu, void* stream = nullptr);
 
-  // Rows given outright, `rows` is [count, 2, pairs] as above: row r stands for position r. For
-  // rotations that no frequency describes. Such a table does not grow.
+  // A table from given rows, [count, 2, pairs] as above, of positions 0 .. count - 1: for rotations
+  // that no frequencies describe. It cannot grow.
   static CosSinTable FromRows(AlignedBuffer<float> rows, int64_t pairs);
 
-  // A copy of a table of the CPU, also of rows that were given, in memory of the current GPU.
+  // A copy of a CPU table, from FromRows or not, in memory of the current GPU.
   CosSinTable OnDevice(void* stream = nullptr) const;
 
   // Extends the range to `count` positions; rows that exist keep their bits. Invalidates Row().
@@ -47,7 +48,7 @@ class CosSinTable {
   int64_t count() const { return count_; }
   int64_t pairs() const { return pairs_; }
   double amplitude() const { return frequencies_.amplitude; }
-  // What it was built from; without pairs for FromRows.
+  // The frequencies that it was built from; empty for FromRows.
   const Frequencies& frequencies() const { return frequencies_; }
   AnglePrecision precision() const { return precision_; }
   bool Contains(int64_t position) const { return position >= first_ && position - first_ < count_; }
@@ -70,7 +71,7 @@ class CosSinTable {
   const float* data_ = nullptr;  // the rows, wherever they lie
 };
 
-// The same rows for any list of positions: out is [positions.size(), 2, pairs].
+// The rows of any list of positions: out is [positions.size(), 2, pairs].
 void FillCosSin(const Frequencies& frequencies, std::span<const int64_t> positions,
                 AnglePrecision precision, float* out);
 

@@ -1,4 +1,4 @@
-// Text <-> token ids, as the original tokenizers give them.
+// Text to token ids and back, equal to the original tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ class Tokenizer {
   const std::string& kind() const { return kind_; }  // "byte-level BPE (tokenizer.json)", ...
   std::optional<int32_t> bos_id() const { return bos_id_; }
   std::optional<int32_t> eos_id() const { return eos_id_; }
-  bool adds_bos() const { return adds_bos_; }  // what the files say
-  // Ids that a text encoder was trained to see before and behind one text ([CLS] .. [SEP]), as the
-  // post-processor of tokenizer.json says; empty for other files.
+  bool adds_bos() const { return adds_bos_; }  // according to the files
+  // Ids that a text encoder expects before and after a text ([CLS], [SEP]), from the post-processor
+  // of tokenizer.json; empty for other files.
   const std::vector<int32_t>& front() const { return front_; }
   const std::vector<int32_t>& back() const { return back_; }
-  const std::string& hash() const { return hash_; }  // of the bytes that define it
+  const std::string& hash() const { return hash_; }  // of the tokenizer's files
 
  protected:
   std::string kind_, hash_;
@@ -49,21 +49,21 @@ class Tokenizer {
   bool adds_bos_ = false;
 };
 
-// What goes with a tokenizer and cuts no text: tokens with a role, and templates of chats.
+// Data of a tokenizer that does not affect Encode: special tokens by role, and chat templates.
 struct TokenizerExtras {
-  // By role as Hugging Face calls it ("pad", "unk"), besides "bos" and "eos", which are
-  // Tokenizer's.
+  // By Hugging Face's name of the role ("pad", "unk"), without "bos" and "eos", which are in
+  // Tokenizer.
   std::map<std::string, int32_t> ids;
-  std::map<std::string, std::string> chat_templates;  // by name, the usual one "default"
-  bool adds_eos = false;                              // behind a text
+  std::map<std::string, std::string> chat_templates;  // by name; "default" unless named
+  bool adds_eos = false;                              // after a text
   bool operator==(const TokenizerExtras&) const = default;
 };
 
-// A Hugging Face folder: tokenizer.json wins over tokenizer.model; tokenizer_config.json,
-// special_tokens_map.json and config.json are read for BOS and EOS.
+// A Hugging Face folder: tokenizer.json, or else tokenizer.model; BOS and EOS also from
+// tokenizer_config.json, special_tokens_map.json and config.json.
 std::unique_ptr<Tokenizer> LoadTokenizerFolder(const std::string& folder);
 std::unique_ptr<Tokenizer> LoadTokenizerGguf(const GgufFile& gguf);
-// llama2.c tokenizer.bin; `vocab_size` from the checkpoint.
+// tokenizer.bin of llama2.c; `vocab_size` is that of the checkpoint.
 std::unique_ptr<Tokenizer> LoadTokenizerLlama2c(const std::string& path, int64_t vocab_size);
 
 // Replaces every maximal invalid sequence by U+FFFD (Unicode 15, section 3.9, as Python does).

@@ -1,4 +1,4 @@
-// Bytes from outside that are to be text: a file, standard input, a prompt.
+// Checks bytes from files, standard input or a prompt before they are used as text.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace ropewalk {
 
 struct Utf8Text {
   std::string_view text;           // of the bytes given, without a byte-order mark
-  std::vector<std::string> notes;  // what was left out or will be replaced; each begins with `name`
+  std::vector<std::string> notes;  // what was left out or replaced; each begins with `name`
 };
 
-// Takes UTF-8. A few bytes that are none (up to 1 in 1000, NUL counted with them) are a note;
-// more, or the byte-order mark of another encoding, throw Error(kInvalidFile) with the offset of
-// the first and the encoding that it looks like: a model would be measured on U+FFFD. Offsets count
-// from the first byte given. `name` is for messages.
+// Accepts UTF-8. A few invalid bytes (up to 1 in 1000, including NUL) give a note. More of them, or
+// the byte-order mark of another encoding, throw Error(kInvalidFile) with the offset of the first
+// (from the first byte given) and the likely encoding, because a model would be measured on U+FFFD.
+// `name` is for messages.
 Utf8Text TakeUtf8(std::string_view bytes, const std::string& name);
 
 }  // namespace ropewalk

@@ -139,7 +139,7 @@ class ScoreGradients {
     }
   }
 
-  // Several sums at a time, in a fixed order: one chain of additions would wait for itself.
+  // Several sums at a time, in a fixed order: a single chain of additions is bound by its latency.
   double Dot(const float* a, const float* b) const {
     constexpr int64_t kChains = 16;
     double sums[kChains] = {};

@@ -8,8 +8,8 @@
 
 namespace ropewalk::internal {
 
-// Gradients of a form's numbers that one key head gives: for its `group` heads, or for the one
-// table that all share.
+// Gradients of a form's parameters from one key head: for its `group` heads, or for the table that
+// all heads share.
 struct FormSums {
   std::vector<double> behind, ahead;  // [group]
   std::vector<double> values;         // [group, columns]

@@ -13,8 +13,8 @@
 namespace ropewalk::internal {
 namespace {
 
-// A divisor that a converter writes for a pair that stands still (Gemma 4: 1e30).
-constexpr double kStandsStill = 1e29;
+// A divisor that a converter writes for a pair with frequency 0 (Gemma 4: 1e30).
+constexpr double kZeroFrequency = 1e29;
 
 std::vector<double> ReadDivisors(const GgufKeys& keys, const char* name, int64_t pairs) {
   const Weight& w = keys.gguf().tensors.at(name);
@@ -40,10 +40,10 @@ std::vector<double> ReadDivisors(const GgufKeys& keys, const char* name, int64_t
 Scaling FromDivisors(std::vector<double> divisors) {
   const auto pairs = static_cast<double>(divisors.size());
   const auto still =
-      std::find_if(divisors.begin(), divisors.end(), [](double d) { return d >= kStandsStill; });
+      std::find_if(divisors.begin(), divisors.end(), [](double d) { return d >= kZeroFrequency; });
   if (still != divisors.end() &&
       std::all_of(divisors.begin(), still, [](double d) { return d == 1; }) &&
-      std::all_of(still, divisors.end(), [](double d) { return d >= kStandsStill; })) {
+      std::all_of(still, divisors.end(), [](double d) { return d >= kZeroFrequency; })) {
     return ProportionalScaling{static_cast<double>(still - divisors.begin()) / pairs, 1};
   }
   return ExplicitScaling{std::move(divisors)};
@@ -349,11 +349,11 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
     LayerPlan& layer = plan.layers[l];
     // Of families that have recurrent layers, all but every n-th.
     layer.recurrent = linear_period > 0 && (l + 1) % linear_period != 0;
-    const bool turns = plain || (!layer.recurrent && Rotates(family, l, slides[l], some_slide));
-    if (turns) layer.rotation = slides[l] ? rotations.sliding : rotations.full;
+    const bool rotates = plain || (!layer.recurrent && Rotates(family, l, slides[l], some_slide));
+    if (rotates) layer.rotation = slides[l] ? rotations.sliding : rotations.full;
     if (chunked) {
-      if (turns) layer.chunk_tokens = window;
-      if (!turns) layer.temperature = temperature;
+      if (rotates) layer.chunk_tokens = window;
+      if (!rotates) layer.temperature = temperature;
     } else {
       if (slides[l] || all_slide) layer.window_tokens = window;
       layer.temperature = temperature;

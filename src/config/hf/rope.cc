@@ -220,9 +220,10 @@ class SpecMaker {
     std::vector<int64_t> sections = rope.sections;
     if (family.axes == Family::Axes::kOne) {
       if (sections.empty() && rope.type != "mrope" && !rope.interleaved) return;
-      throw Error(ErrorCode::kInvalidConfig,
-                  fmt::format("{}: mrope_section: the tokens of a {} model stand on one axis",
-                              Where(), family.name));
+      throw Error(
+          ErrorCode::kInvalidConfig,
+          fmt::format("{}: mrope_section: the tokens of a {} model have positions on one axis",
+                      Where(), family.name));
     }
     if (sections.empty() && family.sections[0] > 0) {
       sections.assign(family.sections.begin(), family.sections.end());

@@ -59,7 +59,7 @@ bool SaysNothing(const HfSource& source, const std::string& key, const json& val
   return false;
 }
 
-// Lists hold one number a part of a layer.
+// Lists hold one number per part of a layer.
 bool IsNeutralValue(const NumberKey& key, const json& value, const ModelConfig& c) {
   if (value.is_array()) {
     return std::all_of(value.begin(), value.end(),

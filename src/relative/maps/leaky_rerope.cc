@@ -1,4 +1,5 @@
-// Leaky ReRoPE (Su 2023, kexue.fm/archives/9708): d below the window, then 1 / factor a token.
+// Leaky ReRoPE (Su 2023, kexue.fm/archives/9708): d where d < window, beyond it 1 / factor per
+// token.
 #include "src/relative/maps/map.h"
 
 namespace ropewalk::internal {

@@ -1,4 +1,4 @@
-// What a distance map is to the library: one row, at the end of its file in this folder.
+// The interface of a distance map: one row, at the end of its file in this folder.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace ropewalk::internal {
 struct MapTile {
   int64_t first_query, last_query, first_key, last_key;
 
-  // The views of a map that looks at the distance alone: 0 below the window, 1 from there on.
+  // The views of a map that depends on the distance alone: 0 below the window, 1 from there on.
   uint32_t ByDistance(int64_t window) const;
 };
 // The keys of these two views.

@@ -1,4 +1,4 @@
-// What FrequencyGradient asks of its arguments, on the CPU and on a GPU alike.
+// Checks of the arguments of FrequencyGradient, for the CPU and for a GPU.
 #pragma once
 
 #include <string>

@@ -69,7 +69,7 @@ void SetBase(std::span<const double> derivative, GradientParams& p) {
   p.with_base = !derivative.empty();
   if (!p.with_base) return;
   if (static_cast<int64_t>(derivative.size()) != p.pairs || p.pairs > kMostGradientPairs) {
-    BadGradient("base_derivative: expected one a pair, " + std::to_string(p.pairs) +
+    BadGradient("base_derivative: expected one per pair, " + std::to_string(p.pairs) +
                 ", and on a GPU at most " + std::to_string(kMostGradientPairs) + ", got " +
                 std::to_string(derivative.size()));
   }
@@ -99,7 +99,7 @@ GradientLaunch PlanGradient(const RotaryGradientArgs& args,
   p.amplitude = args.frequencies->amplitude;
   p.heads = shape.heads;
   p.groups = (shape.heads + kGradientHeads - 1) / kGradientHeads;
-  p.items = shape.batch * shape.tokens * p.groups;  // at most one an element
+  p.items = shape.batch * shape.tokens * p.groups;  // at most one per element
   if (p.items > kMostGradientItems) BadGradient("too many tokens, " + args.value.ShapeString());
   if (p.items > 0) {
     CheckPositions(args.positions, args.frequencies->axes, shape.batch, shape.tokens, nullptr,

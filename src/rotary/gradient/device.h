@@ -49,7 +49,7 @@ struct GradientParams {
   double* workspace;
   double* out;
   int32_t axes;    // that positions differ on
-  bool with_base;  // is dL / d base asked for?
+  bool with_base;  // whether dL / d base is computed
   uint8_t axis[kMostGradientPairs];
   double base_derivative[kMostGradientPairs];
 };

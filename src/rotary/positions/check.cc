@@ -38,7 +38,7 @@ struct Check {
     const I* p = static_cast<const I*>(positions.data());
     const int64_t n = positions.size();
     if (n != axes * tokens && n != axes * tokens * batch) {
-      Bad("positions: expected one a token" +
+      Bad("positions: expected one per token" +
           (axes == 1 ? std::string() : " and axis, " + Number(axes) + " x") + ", " +
           Number(batch * tokens) + ", got " + Number(n));
     }
@@ -116,7 +116,7 @@ void CheckPositions(const Positions& positions, int64_t axes, int64_t batch, int
   }
   const Check check{positions, positions.axes(), batch, tokens, table, device == Device::kCpu};
   if (positions.data() == nullptr && positions.kind() != Positions::Kind::kStart) {
-    Bad("positions: expected one a token or a sequence, got none");
+    Bad("positions: expected one per token or per sequence, got none");
   }
   if (positions.axes() != axes && !text) {
     Bad("positions: the frequencies have " + Number(axes) + " axes, the positions " +

@@ -1,4 +1,4 @@
-// Do the positions of a call fit its tokens, and its table?
+// Checks that the positions of a call fit its tokens and its table.
 #pragma once
 
 #include <cstdint>

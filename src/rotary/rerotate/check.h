@@ -1,4 +1,4 @@
-// What Rerotate asks of its arguments, on the CPU and on a GPU alike. Memory is not read.
+// Checks of the arguments of Rerotate, for the CPU and for a GPU. Memory is not read.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How far a token moves: what Moves says, for the CPU and for kernels.
+// The move of a token by Moves, for the CPU and for kernels.
 #pragma once
 
 #include <cstdint>

@@ -218,7 +218,7 @@ int64_t CheckSlots(const RotateArgs& args, const CheckedCall& call) {
   }
   if (block == 0 && count == INT64_MAX) BadRotate("slots: there is neither k nor v to write");
   if (static_cast<int64_t>(args.slots.size()) != call.tokens) {
-    BadRotate("slots: expected one a token, " + Number(call.tokens) + ", got " +
+    BadRotate("slots: expected one per token, " + Number(call.tokens) + ", got " +
               Number(static_cast<int64_t>(args.slots.size())));
   }
   return count;

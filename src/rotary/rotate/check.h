@@ -1,4 +1,4 @@
-// What Rotate asks of its arguments, on the CPU and on a GPU alike.
+// Checks of the arguments of Rotate, for the CPU and for a GPU.
 #pragma once
 
 #include <cstddef>

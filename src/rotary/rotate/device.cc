@@ -44,13 +44,13 @@ bool Aligned(const void* data, const int64_t* strides, const int64_t* shape, int
   return true;
 }
 
-// Are there elements that do not rotate but are written or squared?
+// Whether there are elements that are not rotated but are written or squared.
 bool HasRest(const RotateDeviceParams& p) {
   return 2 * p.pairs != p.head_dim && std::any_of(p.operands, p.operands + p.num_operands,
                                                   [](const DeviceOperand& o) { return o.copies; });
 }
 
-// Do vectors of `width` elements of the input's type fit everywhere?
+// Whether vectors of `width` elements of the input's type are aligned everywhere.
 bool Fits(const RotateArgs& args, const CheckedCall& call, int64_t width, bool rest) {
   const int64_t head_dim = call.operands[0].in.shape[3];
   const int64_t size = SizeOf(call.operands[0].in.dtype);

@@ -1,4 +1,4 @@
-// From a checked call of Rotate to what its kernels are given.
+// Plans the kernel arguments of a checked call of Rotate.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ropewalk::internal {
 // this call alone. The call has tokens.
 void SetParams(const RotateArgs& args, const CheckedCall& call, RotateParams& params);
 
-// Is nothing done to any tensor but the rotation: no norm in front, no other type behind?
+// Whether tensors are only rotated: no norm before, no other type after.
 bool KeepsValues(const RotateParams& params);
 
 // What runs on the CPU.

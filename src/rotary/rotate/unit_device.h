@@ -109,7 +109,7 @@ void VisitUnit(DType dtype, PairLayout layout, int width, F&& f) {
   });
 }
 
-// Are units of 16-byte vectors aligned in all heads (the last dimension) of `view`?
+// Whether units of 16-byte vectors are aligned in all heads (the last dimension) of `view`.
 inline bool FullVectorsFit(const TensorView& view, PairLayout layout, int64_t pairs,
                            int64_t first_dim) {
   const int64_t full = 16 / SizeOf(view.dtype);

@@ -15,7 +15,8 @@ struct Ends {
   double low, high;  // whole pair indices, so exact in double
 };
 
-// `fast` rotations bound the ramp below (a smaller pair index turns faster), `slow` above.
+// `fast` rotations bound the ramp below (a smaller pair index has a higher frequency), `slow`
+// above.
 Ends RampEnds(const RotarySpec& spec, double fast, double slow) {
   Ends ends = {
       std::max(Floor(PairOfRotations(spec, fast)).hi, 0.0),

@@ -1,4 +1,4 @@
-// Divisors of f_i given outright, one a pair: the GGUF tensor `rope_freqs.weight`, into which
+// Divisors of f_i given directly, one per pair: the GGUF tensor `rope_freqs.weight`, into which
 // llama.cpp's converters bake Llama 3's scaling. float32: f_i of Hugging Face over the divisor.
 #include <cmath>
 
@@ -9,8 +9,8 @@ namespace {
 
 Frequencies Resolved(const ExplicitScaling& scaling, const RotarySpec& spec, int64_t) {
   if (static_cast<int64_t>(scaling.divisors.size()) != Pairs(spec)) {
-    BadScaling("explicit: expected one divisor a pair, " + std::to_string(Pairs(spec)) + ", got " +
-               std::to_string(scaling.divisors.size()));
+    BadScaling("explicit: expected one divisor per pair, " + std::to_string(Pairs(spec)) +
+               ", got " + std::to_string(scaling.divisors.size()));
   }
   Frequencies out = ResolvePlain(spec);
   for (std::size_t i = 0; i < scaling.divisors.size(); ++i) {

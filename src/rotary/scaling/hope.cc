@@ -1,5 +1,5 @@
-// HoPE (Chen et al. 2024, arXiv 2410.21216, section 4): the pairs that complete no turn within the
-// trained length, f_i L < 2 pi, are taken out of the position encoding and carry content alone.
+// HoPE (Chen et al. 2024, arXiv 2410.21216, section 4): the pairs that make less than one
+// rotation within the trained length, f_i L < 2 pi, get frequency 0: they carry content alone.
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {

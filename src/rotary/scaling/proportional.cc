@@ -1,6 +1,6 @@
 // Proportional scaling, p-RoPE (Barbero et al. 2024, arXiv 2410.06205, section 6; Hugging Face
-// "proportional", Gemma 4): the first int(fraction head_dim / 2) pairs of the whole head turn with
-// b^(-2i/head_dim) / s, the others stand still.
+// "proportional", Gemma 4): the first int(fraction head_dim / 2) pairs of the whole head have
+// frequency b^(-2i/head_dim) / s, the others 0.
 #include <algorithm>
 
 #include "src/rotary/scaling/scaling.h"
@@ -12,19 +12,19 @@ namespace {
 Frequencies Resolved(const ProportionalScaling& scaling, const RotarySpec& spec, int64_t length) {
   if (spec.rotary_dim != spec.head_dim) {
     BadScaling("proportional: rotary_dim must be head_dim (" + std::to_string(spec.head_dim) +
-               "), got " + std::to_string(spec.rotary_dim) + "; `fraction` says how much turns");
+               "), got " + std::to_string(spec.rotary_dim) + "; `fraction` is the rotated share");
   }
   if (!(scaling.fraction > 0 && scaling.fraction <= 1)) {
     BadScaling("proportional: fraction must be above 0 and at most 1, got " +
                std::to_string(scaling.fraction));
   }
-  const auto turning =
+  const auto rotating =
       static_cast<std::size_t>(scaling.fraction * static_cast<double>(spec.head_dim) / 2);
   Frequencies out = ResolveAs(LinearScaling{scaling.factor}, spec, length);
-  std::fill(out.inv_freq.begin() + static_cast<std::ptrdiff_t>(turning), out.inv_freq.end(),
+  std::fill(out.inv_freq.begin() + static_cast<std::ptrdiff_t>(rotating), out.inv_freq.end(),
             DoubleDouble{0, 0});
   out.inv_freq_f32 =
-      TorchPowers(static_cast<float>(spec.base), static_cast<int64_t>(turning), spec.head_dim);
+      TorchPowers(static_cast<float>(spec.base), static_cast<int64_t>(rotating), spec.head_dim);
   for (float& f : out.inv_freq_f32) f = 1.0f / f / static_cast<float>(scaling.factor);
   out.inv_freq_f32.resize(out.inv_freq.size());
   return out;

@@ -1,4 +1,4 @@
-// What a scaling method is to the library: one row, at the end of its file in this folder. All else
+// The interface of a scaling method: one row, at the end of its file in this folder. All else
 // (lists of names, checks, descriptions, the C interface, JSON) follows from the row and from the
 // fields of the method's struct.
 //
@@ -93,8 +93,8 @@ DoubleDouble Blend(DoubleDouble a, DoubleDouble b, DoubleDouble t);
 // f_i with pair i interpolated by s where it makes at most `low` rotations within L, untouched from
 // `high` rotations on, linear in the rotations between: YaRN paper, eq. 17 to 20.
 Frequencies RampOverRotations(const RotarySpec& spec, double s, double low, double high);
-// The pair index at which `rotations` full turns fit into L: h ln(L / (2 pi rotations)) / ln b.
-// Throws Error for base 1, whose pairs rotate alike.
+// The pair index at which a pair makes `rotations` rotations within L: h ln(L / (2 pi rotations)) /
+// ln b. Throws Error for base 1, whose pairs rotate alike.
 DoubleDouble PairOfRotations(const RotarySpec& spec, double rotations);
 // The same in double, by the operations of Hugging Face and of the yarn repository.
 double PairOfRotationsDouble(const RotarySpec& spec, double rotations);

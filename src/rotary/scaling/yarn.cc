@@ -137,7 +137,7 @@ Frequencies Resolved(const YarnScaling& scaling, const RotarySpec& given, int64_
     if (spec.dialect == Dialect::kNative && range.high < range.low) {
       BadScaling("yarn: trained_length " + std::to_string(spec.trained_length) +
                  " is too short for beta_slow " + std::to_string(scaling.beta_slow) +
-                 ": no pair turns that often");
+                 ": no pair makes that many rotations");
     }
     for (int64_t i = 0; i < Pairs(spec); ++i) {
       const DoubleDouble f = PlainFrequency(spec, i);

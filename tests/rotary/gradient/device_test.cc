@@ -305,11 +305,11 @@ TEST_F(GradientDeviceBadInput, SaysWhatIsWrong) {
   ExpectRefused("not addressable",
                 [](RotaryGradientArgs& a) { a.value.strides[0] = int64_t{1} << 60; });
   ExpectRefused("do not fit head_dim", [](RotaryGradientArgs& a) { a.first_dim = 1; });
-  ExpectRefused("expected one a token", [this](RotaryGradientArgs& a) {
+  ExpectRefused("expected one per token", [this](RotaryGradientArgs& a) {
     a.positions = Positions::Each(std::span<const int64_t>(list_, 3));
   });
   base_ = {1, 2, 3};
-  ExpectRefused("base_derivative: expected one a pair, 4", [](RotaryGradientArgs&) {});
+  ExpectRefused("base_derivative: expected one per pair, 4", [](RotaryGradientArgs&) {});
   base_.clear();
   f_.axis = {0, 0, 1, 0};
   ExpectRefused("axis must be empty or name one of the axes", [](RotaryGradientArgs&) {});

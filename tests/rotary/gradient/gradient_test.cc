@@ -291,7 +291,7 @@ TEST(FrequencyGradient, BadInput) {
   refused("shape and dtype of value",
           [](RotaryGradientArgs& a) { a.gradient.dtype = DType::kF32; });
   refused("contiguous", [](RotaryGradientArgs& a) { a.value.strides[2] = 2; });
-  refused("expected one a token", [&](RotaryGradientArgs& a) {
+  refused("expected one per token", [&](RotaryGradientArgs& a) {
     a.positions = Positions::Each(std::span<const int64_t>(three));
   });
   refused("give a row of positions an axis", [&](RotaryGradientArgs& a) {

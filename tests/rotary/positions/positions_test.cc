@@ -74,7 +74,7 @@ TEST(Positions, Qwen25VlCountsSeconds) {
   EXPECT_THAT(Axis(p, 0), ElementsAre(0, 1, 2, 2, 4, 4, 6, 6, 7));
   EXPECT_THAT(Axis(p, 1), ElementsAre(0, 1, 2, 2, 2, 2, 2, 2, 7));
   EXPECT_THAT(Axis(p, 2), ElementsAre(0, 1, 2, 3, 2, 3, 2, 3, 7));
-  // Half a second a grid, 25 tokens a second: 0, 12.5, 25, 37.5, cut to whole positions.
+  // Half a second per grid, 25 tokens per second: 0, 12.5, 25, 37.5, cut to whole positions.
   PositionBuilder c({.rule = PositionRule::kQwen25Vl, .tokens_per_second = 25});
   c.Video(4, 2, 2, 0.5);
   EXPECT_THAT(Axis(c.Build(), 0), ElementsAre(0, 12, 25, 37));

@@ -146,7 +146,7 @@ TEST(Rerotate, MovedKeysAreThoseOfTheNewPositionOnEveryTarget) {
 }
 
 // llama.cpp's K-shift multiplies by YaRN's 1.1386 at every shift: 1.6809 in all after three.
-TEST(Rerotate, KeepsTheLengthOfKeysHoweverOftenTheyMove) {  // T12
+TEST(Rerotate, KeepsTheLengthOfKeysHoweverOftenTheyMove) {
   const Frequencies f = FrequenciesOf(64, YarnScaling{4});
   EXPECT_NEAR(f.amplitude, 1.1386294, 1e-7);
   std::vector<float> keys = RandomValues<float>(64, 1);

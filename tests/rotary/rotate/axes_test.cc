@@ -55,7 +55,7 @@ TEST(RotateAxes, EachPairRotatesByItsOwnAxisOnEveryTarget) {
 
 // Qwen3-VL's sections leave pairs 61 and 62 to time in Hugging Face and vLLM, and in ggml to a
 // fourth axis, which llama.cpp feeds with zero: at 32768 an angle of 0.0135 is missing.
-TEST(RotateAxes, TailPairsOfInterleavedSectionsAsEachEngineRotatesThem) {  // T18
+TEST(RotateAxes, TailPairsOfInterleavedSectionsAsEachEngineRotatesThem) {
   for (const Dialect dialect : {Dialect::kHuggingFace, Dialect::kLlamaCpp}) {
     RotarySpec spec = SpecOf(128);
     spec.base = 5e6;

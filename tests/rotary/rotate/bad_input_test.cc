@@ -54,7 +54,7 @@ class RotateBadInput : public ::testing::Test {
   std::vector<float> x_, y_;
 };
 
-TEST_F(RotateBadInput, Positions) {  // T17
+TEST_F(RotateBadInput, Positions) {
   ExpectRefused("position 9 ", [](RotateArgs& a) { a.positions = Positions::From(9); });
   ExpectRefused("position 30 ", [](RotateArgs& a) { a.positions = Positions::From(27); });
   ExpectRefused("positions 10 to 29", [](RotateArgs& a) { a.positions = Positions::From(27); });
@@ -68,7 +68,7 @@ TEST_F(RotateBadInput, Positions) {  // T17
   ExpectRefused("position -1 (of token 1)", [&](RotateArgs& a) {
     a.positions = Positions::Each(std::span<const int32_t>(negative));
   });
-  ExpectRefused("expected one a token, 4, got 3", [&](RotateArgs& a) {
+  ExpectRefused("expected one per token, 4, got 3", [&](RotateArgs& a) {
     a.positions = Positions::Each(std::span<const int64_t>(far, 3));
   });
   ExpectRefused("got none",

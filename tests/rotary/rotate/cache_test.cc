@@ -225,7 +225,7 @@ TEST_F(RotateCacheBadInput, Slots) {
   ExpectRefused("slot 3 is given to two", [&](RotateArgs& a) { Cache(a, out_.data(), 9, twice); });
   ExpectRefused("slot 9 of a cache of 9", [&](RotateArgs& a) { Cache(a, out_.data(), 9, far); });
   ExpectRefused("slot -2", [&](RotateArgs& a) { Cache(a, out_.data(), 9, low); });
-  ExpectRefused("expected one a token, 4, got 3", [&](RotateArgs& a) {
+  ExpectRefused("expected one per token, 4, got 3", [&](RotateArgs& a) {
     Cache(a, out_.data(), 9, std::span<const int64_t>(fine).first(3));
   });
   ExpectRefused("does not hold heads", [&](RotateArgs& a) {

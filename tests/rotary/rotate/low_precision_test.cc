@@ -26,7 +26,7 @@ Frequencies Llama2() {
 
 double Plain(int64_t pair) { return std::pow(10000.0, -static_cast<double>(pair) / 64); }
 
-TEST(LowPrecision, PositionsAreIntegers) {  // T13
+TEST(LowPrecision, PositionsAreIntegers) {
   EXPECT_EQ(Rounded<BFloat16>(257), 256);
   EXPECT_EQ(Rounded<BFloat16>(259), 260);
   EXPECT_EQ(Rounded<BFloat16>(4095), 4096);
@@ -60,7 +60,7 @@ TEST(LowPrecision, PositionsAreIntegers) {  // T13
 }
 
 // inv_freq cast to bf16 with the rest of a model: 5.0 radians at position 4095, pair 1.
-TEST(LowPrecision, FrequenciesAreNotRounded) {  // T13
+TEST(LowPrecision, FrequenciesAreNotRounded) {
   EXPECT_NEAR((Rounded<BFloat16>(Plain(1)) - Plain(1)) * 4095, 5.0, 0.05);
   const Frequencies f = Llama2();
   const int64_t far[] = {4095};
@@ -73,7 +73,7 @@ TEST(LowPrecision, FrequenciesAreNotRounded) {  // T13
 }
 
 // cos^2 + sin^2 over positions 0 .. 4095: off by 5.5e-3 in bf16, 6.8e-4 in f16, 8.4e-8 in ours.
-TEST(LowPrecision, TheTableIsFloat32) {  // T14
+TEST(LowPrecision, TheTableIsFloat32) {
   const Frequencies f = Llama2();
   std::vector<int64_t> positions(4096);
   std::iota(positions.begin(), positions.end(), 0);

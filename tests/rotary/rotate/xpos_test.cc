@@ -76,7 +76,7 @@ double XposScore(const Frequencies& f, int64_t query, int64_t key, int64_t pair)
   return sum;
 }
 
-TEST(RotateXpos, XposScoresDecayWithTheDistanceAlone) {  // T27
+TEST(RotateXpos, XposScoresDecayWithTheDistanceAlone) {
   for (const int64_t pair : {0, 31, 63}) {
     const double i = static_cast<double>(pair);
     const double zeta = (2 * i / 128 + 0.4) / 1.4;
