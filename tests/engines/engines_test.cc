@@ -34,7 +34,6 @@ TEST(Engines, TruncateIsIgnoredByLlamaCpp) {
   EXPECT_DOUBLE_EQ(ggml.amplitude_ratio, 1);
   const auto finding = Warning(GptOss(), 131072, "yarn-truncate");
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->trap, "T1");
   EXPECT_DOUBLE_EQ(finding->value, ggml.angle_rad);
   EXPECT_EQ(finding->position, 131071);
   EXPECT_EQ(finding->unit, "rad");

@@ -39,7 +39,6 @@ std::vector<EngineView> CompareEngines(const RotarySpec& spec, int64_t length, i
 // A warning from one rule of the table in src/engines/rules.cc.
 struct Finding {
   std::string id;      // "yarn-truncate": stable, listed by Rules()
-  std::string trap;    // a number used by this library's tests; `id` is the public identifier
   std::string engine;  // whose behaviour: "llama.cpp", "vLLM", "every engine", "the model"
   std::string text;    // what happens and why, one or two sentences
   // The size of the effect if `measured`: 12.9 "rad" at position 131071, or a ratio ("x").
@@ -56,7 +55,6 @@ struct Finding {
 };
 struct RuleInfo {
   const char* id;
-  const char* trap;
   const char* engine;
 };
 const std::vector<RuleInfo>& Rules();
