@@ -23,7 +23,7 @@ FILES = 5
 UNITS = {
     "scaling": ["src/rotary/methods.cc", "src/rotary/resolve.cc", "src/rotary/axes.cc", "src/rotary/dialect.cc",
                 "src/rotary/base_derivative.cc", "src/relative/distance_map.cc", "src/plan/plan.cc", "src/plan/method.cc",
-                "src/capi/spec.cc", "src/config/rope_dictionary.cc"],
+                "src/capi/spec.cc", "src/config/rope_dictionary.cc", "src/config/json_object.cc"],
     "bias": ["src/relative/distance_bias.cc", "src/plan/method.cc"],
 }
 LIBRARIES = ["plan", "relative", "rotary", "base"]
@@ -41,7 +41,7 @@ def patched(kind, scratch):
 def build(kind, compiler, build_folder, scratch):
     libraries, units = list(LIBRARIES), [scratch / unit for unit in UNITS[kind]]
     if kind == "scaling":
-        libraries = ["capi", "config", "io", *LIBRARIES]
+        libraries = ["capi", "io", *LIBRARIES]
         methods = sorted((scratch / "src/rotary/scaling").glob("*.cc"))
         unity = scratch / "scaling.cc"
         # In one unit a row is declared before another method's file asks for it.
