@@ -1,8 +1,13 @@
 // ropewalk: which context-extension setting for this model, and what does it cost?
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <new>
+#include <string_view>
+#include <system_error>
 
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -23,11 +28,27 @@ int Fail(int code, const std::string& message) {
   return code;
 }
 
+// At a barrier libgomp's threads spin for milliseconds before they sleep, which on a busy machine takes
+// time from the very thread they wait for. How long is read from the environment before main, so the
+// program starts itself once more. GOMP_SPINCOUNT or OMP_WAIT_POLICY, where given, stay as they are.
+void LimitSpinning(char** argv) {
+  constexpr const char* kSpins = "GOMP_SPINCOUNT";
+  if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error || ::setenv(kSpins, "10000", 1) != 0) return;
+  ::execv(self.c_str(), argv);  // returns where it fails: then it is slower on a busy machine
+}
+
 int RunGuarded(int argc, char** argv) {
   try {
     Options options;
     const Command* command = ParseCommandLine(argc, argv, options);
-    if (command != nullptr) command->run(options);
+    if (command == nullptr) return kDone;
+    if (std::string_view(command->options).find("--threads") != std::string_view::npos) {
+      LimitSpinning(argv);
+    }
+    command->run(options);
     return kDone;
   } catch (const UsageError& e) {
     return Fail(kWrongUsage, e.what());

@@ -6,6 +6,7 @@ import pathlib
 import resource
 import signal
 import subprocess
+import time
 import unittest
 
 import support
@@ -212,6 +213,25 @@ class Threads(support.CliCase):
                     break
             self.assertEqual(process.wait(), 0)
             self.assertLessEqual(most, min(wanted, CORES))
+
+    # What the program is started with again, so that barriers do not spin for long.
+    def test_threads_do_not_spin_for_long(self):
+        variables = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+        for given in ({}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "77"}):
+            env = {**{k: v for k, v in os.environ.items() if k not in variables}, **given}
+            # It takes seconds.
+            process = subprocess.Popen([PROGRAM, "perplexity", MODEL, "--text", self.text, "--length", "2048", "--method",
+                                        "none", "--protocol", "windows"], env=env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            proc = pathlib.Path(f"/proc/{process.pid}")
+            seen, until = None, time.monotonic() + 60
+            while seen != (given or {"GOMP_SPINCOUNT": "10000"}) and time.monotonic() < until:
+                lines = (proc / "environ").read_bytes().decode().split("\0")
+                seen = {k: v for k, _, v in (line.partition("=") for line in lines) if k in variables}
+            self.assertEqual(seen, given or {"GOMP_SPINCOUNT": "10000"})
+            self.assertEqual((proc / "comm").read_text(), "ropewalk\n")
 
 
 if __name__ == "__main__":
