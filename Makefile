@@ -1,7 +1,7 @@
 # make sweep   installs what is missing, builds, runs the main job on the model that ships here
 # make test    installs what is missing, builds, passes every test
 # The rest is for those who work on Ropewalk: see CONTRIBUTING.md.
-# A compiler takes up to 540 MB and Ninja runs two more of them than there are cores. With less memory than
+# A compiler takes up to 900 MB and Ninja runs two more of them than there are cores. With less memory than
 # that, or other work on the machine: CMAKE_BUILD_PARALLEL_LEVEL=1 make sweep
 BUILD ?= build
 CMAKE_ARGS ?=
