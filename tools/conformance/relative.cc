@@ -177,7 +177,7 @@ void AddOtherDistanceBiases(std::vector<Json>& cases) {
       ahead = table.first < 0;
       c["bias"] = ByDistance(table, 2, ahead);
     }
-    c["attention"] = AttentionJson({.causal = !ahead}, [&](int64_t) { return form; });
+    c["attention"] = AttentionJson({.causal = !ahead}, [&](int64_t) { return ScoreForm(form); });
     cases.push_back(std::move(c));
   }
 }
