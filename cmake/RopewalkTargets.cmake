@@ -64,7 +64,7 @@ endfunction()
 
 # Compiles eight sources of a target at a time, which share the time that headers and their templates take: a clean
 # build takes half as long. Names of one folder's sources differ for it, those in anonymous namespaces too. Not for
-# libraries of which programs link a part (plan without OpenMP), nor for sources compiled once per SIMD target.
+# libraries of which programs link a part (plan and io, without OpenMP or CUDA), nor for sources compiled once per SIMD target.
 option(ROPEWALK_GROUPED "Compile the sources of a folder in groups" ON)
 function(ropewalk_group target)
   if(ROPEWALK_GROUPED)
