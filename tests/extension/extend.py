@@ -3,7 +3,7 @@
 sees the change, links it with the libraries of the build folder, and compares what the check program prints with the formula that the
 patch adds to the goldens.
 
-usage: extend.py scaling|bias COMPILER BUILD
+usage: extend.py scaling|bias COMPILER BUILD [LIBCUDART]     the last where the build has kernels for GPUs
 """
 
 import concurrent.futures
@@ -38,7 +38,7 @@ def patched(kind, scratch):
     return touched
 
 
-def build(kind, compiler, build_folder, scratch):
+def build(kind, compiler, build_folder, cudart, scratch):
     libraries, units = list(LIBRARIES), [scratch / unit for unit in UNITS[kind]]
     if kind == "scaling":
         libraries = ["capi", "io", *LIBRARIES]
@@ -66,7 +66,8 @@ def build(kind, compiler, build_folder, scratch):
     external = subprocess.run(["pkg-config", "--libs", "libhwy", "libxxhash"], capture_output=True, text=True,
                               check=True).stdout.split()
     program = scratch / "check"
-    subprocess.run([compiler, *objects, *archives, "-lfmt", *external, "-fopenmp", "-o", program], check=True)
+    subprocess.run([compiler, *objects, *archives, "-lfmt", *external, "-fopenmp",
+                    *([cudart, "-lpthread", "-ldl", "-lrt"] if cudart else []), "-o", program], check=True)
     return program
 
 
@@ -91,12 +92,13 @@ def check_bias(seen):
 
 def main():
     kind, compiler, build_folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+    cudart = "".join(sys.argv[4:])
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         touched = patched(kind, scratch)
         if len(touched) != FILES:
             sys.exit(f"a new {kind} touches {len(touched)} files, expected {FILES}: {', '.join(touched)}")
-        program = build(kind, compiler, build_folder, scratch)
+        program = build(kind, compiler, build_folder, cudart, scratch)
         seen = json.loads(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
         sys.path.insert(0, str(scratch / "tests" / "golden"))
         {"scaling": check_scaling, "bias": check_bias}[kind](seen)
