@@ -34,7 +34,7 @@ cuda:
 
 # SMOKE=1: every benchmark once with small sizes, to see that it runs.
 bench: build
-	scripts/deps.sh test bench
+	scripts/deps.sh test
 	$(CONFIGURE) -DROPEWALK_BUILD_BENCH=ON
 	cmake --build $(BUILD)
 	bench/run.sh $(BUILD) $(if $(SMOKE),--smoke)
@@ -52,7 +52,7 @@ parity: build
 	scripts/parity.sh $(BUILD)
 
 parity-llamacpp: build
-	scripts/deps.sh test parity
+	scripts/deps.sh test parity llamacpp
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
 	cmake --build $(BUILD) --target logits_dump rotary_dump
 	scripts/parity_llamacpp.sh $(BUILD)

@@ -156,7 +156,7 @@ def check_convert(report, build, root, ids):
 
 def extensions(ours, model, root):
     """(name, arguments of extend): every method by its name, then what needs a dictionary."""
-    _, _, message = ours.program("extend", model, "--method", "bogus", "-o", root / "x")
+    _, _, message = ours.program("extend", model, "--method", "bogus", "-o", root / "x.gguf")
     for method in message.split("expected one of ")[1].split(";")[0].split(","):
         yield method.strip(), ("--method", method.strip(), "--factor", 1 if method == "none" else 4)
     factors = {f"{side}_factor": [1 + step * i for i in range(16)]
