@@ -3,7 +3,7 @@
 # ARCHITECTURE.md, public headers that stay standard C++, a library that never prints or exits.
 #   scripts/lint.sh [--all]     the linter over the sources that changed since LINT_BASE (default: where the branch
 #                               left origin/main) and those that include a changed header; where there is no base,
-#                               over all in the groups that a build compiles, which takes a quarter of the time of
+#                               over all in the groups that a build compiles, which takes half the time of
 #                               --all: each alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
