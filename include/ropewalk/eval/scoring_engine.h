@@ -30,7 +30,8 @@ struct EngineFacts {
 
 // How much of a prefix shared by requests is computed only once.
 //   kSameBits  as much as keeps every result bit-identical to that of a separate call (the decoder:
-//              whole chunks of 512 tokens)
+//              whole chunks of 512 tokens). An engine whose kernels promise no bits takes it for
+//              kWhole
 //   kWhole     all of it; results may differ by rounding from those of separate calls, as they do
 //              with any other chunk size
 enum class PrefixReuse : uint8_t { kSameBits, kWhole };
