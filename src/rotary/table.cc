@@ -196,6 +196,30 @@ CosSinTable CosSinTable::FromRows(AlignedBuffer<float> rows, int64_t pairs) {
   return table;
 }
 
+CosSinTable CosSinTable::View(const float* rows, int64_t first, int64_t count, int64_t pairs,
+                              double amplitude, std::span<const uint8_t> axis) {
+  CheckPosition(first);
+  if (count < 0 || count > kPositionLimit - first || pairs < 1 || (rows == nullptr && count > 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "table: expected rows [count, 2, pairs] of positions below 2147483648, got " +
+                    (rows == nullptr ? std::string("null") : std::to_string(count) + " rows") +
+                    " of " + std::to_string(pairs) + " pairs from position " +
+                    std::to_string(first) + " on");
+  }
+  CosSinTable table;
+  table.frequencies_.amplitude = amplitude;
+  if (!axis.empty()) {
+    table.frequencies_.axis.assign(axis.begin(), axis.end());
+    table.frequencies_.axes = *std::max_element(axis.begin(), axis.end()) + 1;
+  }
+  table.first_ = first;
+  table.count_ = count;
+  table.pairs_ = pairs;
+  table.given_ = true;
+  table.data_ = rows;
+  return table;
+}
+
 void CosSinTable::Grow(int64_t count, void* stream) {
   if (count < 0 || count > kPositionLimit - first_) {
     throw Error(ErrorCode::kInvalidArgument, "table: expected 0 to " +

@@ -12,6 +12,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/rotary/rotate.h"
 #include "src/rotary/table_cpu.h"
 #include "tests/support/mpfr.h"
 #include "tests/support/targets.h"
@@ -216,6 +217,72 @@ TEST(CosSinTable, Float32ModeIsTheCosineOfTheFloat32Angle) {
       }
     }
   }
+}
+
+// Rows that another library owns, at an address that is a multiple of nothing but a float.
+TEST(CosSinTable, ViewReadsRowsWhereTheyLie) {
+  const Frequencies f = FrequenciesOf(48, 10000, YarnScaling{16});
+  const CosSinTable own(f, 100, 300, AnglePrecision::kExact);
+  std::vector<float> memory(1 + 300 * 48);
+  std::memcpy(memory.data() + 1, own.Row(100), 300 * 48 * sizeof(float));
+  CosSinTable view = CosSinTable::View(memory.data() + 1, 100, 300, 24, f.amplitude);
+  EXPECT_EQ(view.Row(255), memory.data() + 1 + 155 * 48);
+  EXPECT_EQ(view.amplitude(), f.amplitude);
+  EXPECT_FALSE(view.Contains(99));
+  EXPECT_FALSE(view.Contains(400));
+  EXPECT_THROW(view.Grow(301), Error);
+  std::vector<float> x(256 * 64), from_own(x.size()), from_view(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  for (const Direction direction :
+       {Direction::kForward, Direction::kAdjoint, Direction::kInverse}) {
+    const auto rotate = [&](const CosSinTable& table, std::vector<float>& out) {
+      Rotate({.table = &table,
+              .layout = PairLayout::kHalf,
+              .positions = Positions::From(143),
+              .q = TensorView::Of(x.data(), {256, 1, 64}),
+              .q_out = TensorView::Of(out.data(), {256, 1, 64}),
+              .direction = direction});
+    };
+    rotate(own, from_own);
+    rotate(view, from_view);
+    EXPECT_EQ(std::memcmp(from_own.data(), from_view.data(), x.size() * sizeof(float)), 0);
+  }
+}
+
+TEST(CosSinTable, ViewOfRowsOnSeveralAxes) {
+  Frequencies f = FrequenciesOf(8, 10000);
+  f.axis = {0, 1, 1, 0};
+  f.axes = 2;
+  const CosSinTable own(f, 0, 10, AnglePrecision::kExact);
+  const CosSinTable view = CosSinTable::View(own.Row(0), 0, 10, 4, 1, f.axis);
+  const std::vector<int64_t> positions = {1, 9, 4, 0, 2, 7};  // [axes, tokens]
+  std::vector<float> x = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::vector<float> expected(x.size());
+  const auto rotate = [&](const CosSinTable& table, std::vector<float>& out) {
+    Rotate({.table = &table,
+            .layout = PairLayout::kInterleaved,
+            .positions = Positions::Each(positions, 2),
+            .q = TensorView::Of(x.data(), {3, 1, 8}),
+            .q_out = TensorView::Of(out.data(), {3, 1, 8})});
+  };
+  rotate(own, expected);
+  std::vector<float> got(x.size());
+  rotate(view, got);
+  EXPECT_EQ(got, expected);
+}
+
+TEST(CosSinTable, ViewOfBadRows) {
+  const float rows[8] = {};
+  const auto view = [&](const float* at, int64_t first, int64_t count, int64_t pairs) {
+    CosSinTable::View(at, first, count, pairs);
+  };
+  EXPECT_NO_THROW(view(rows, 0, 1, 4));
+  EXPECT_NO_THROW(view(nullptr, 0, 0, 4));
+  EXPECT_THROW(view(nullptr, 0, 1, 4), Error);
+  EXPECT_THROW(view(rows, -1, 1, 4), Error);
+  EXPECT_THROW(view(rows, 0, -1, 4), Error);
+  EXPECT_THROW(view(rows, 0, 1, 0), Error);
+  EXPECT_THROW(view(rows, kLast, 2, 4), Error);
 }
 
 TEST(CosSinTable, EmptyAndBadInput) {

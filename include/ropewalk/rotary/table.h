@@ -37,6 +37,13 @@ class CosSinTable {
   // that no frequencies describe. It cannot grow.
   static CosSinTable FromRows(AlignedBuffer<float> rows, int64_t pairs);
 
+  // A table that reads given rows where they lie, [count, 2, pairs] as above in CPU memory, of
+  // positions first .. first + count - 1: rows that another library owns (a tensor of PyTorch, a
+  // memory-mapped file). They have to outlive every call that uses the table. `amplitude` is the one
+  // that they contain, for Direction::kInverse; `axis` as in Frequencies. It cannot grow.
+  static CosSinTable View(const float* rows, int64_t first, int64_t count, int64_t pairs,
+                          double amplitude = 1, std::span<const uint8_t> axis = {});
+
   // A copy of a CPU table, from FromRows or not, in memory of the current GPU.
   CosSinTable OnDevice(void* stream = nullptr) const;
 
@@ -48,7 +55,7 @@ class CosSinTable {
   int64_t count() const { return count_; }
   int64_t pairs() const { return pairs_; }
   double amplitude() const { return frequencies_.amplitude; }
-  // The frequencies that it was built from; empty for FromRows.
+  // The frequencies that it was built from; none for FromRows and View.
   const Frequencies& frequencies() const { return frequencies_; }
   AnglePrecision precision() const { return precision_; }
   bool Contains(int64_t position) const { return position >= first_ && position - first_ < count_; }
@@ -65,7 +72,7 @@ class CosSinTable {
   int64_t first_ = 0;
   int64_t count_ = 0;
   int64_t pairs_ = 0;
-  bool given_ = false;         // FromRows
+  bool given_ = false;         // FromRows, View
   AlignedBuffer<float> rows_;  // [count, 2, pairs], of a table of the CPU
   std::shared_ptr<internal::TableOnDevice> on_device_;
   const float* data_ = nullptr;  // the rows, wherever they lie
