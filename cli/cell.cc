@@ -124,7 +124,7 @@ void RunPerplexity(const Options& options) {
   const TokenText text = ReadTokenText(options, files);
   SweepSpec spec = SpecOf(options, files);
   const int64_t length = OneLength(spec);
-  SettleProtocol(options, length, spec);
+  if (options.protocol == "aligned") SettleProtocol(length, spec);
   spec.passkey = false;
   const SweepTask task = SingleTask(options, files, spec, length);
   MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading

@@ -82,10 +82,11 @@ constexpr Command kCommands[] = {
      .title = "Perplexity and passkey retrieval against length for every method",
      .group = kMeasure,
      .required = "MODEL",
-     .options = "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
-                "--protocol --anchors --seed --passkey-trials --passkey-filler --depths "
-                "--no-passkey --angles --compute --bos --special --threads --oversubscribe "
-                "--allow-unknown --json --dry-run --search --budget --yes --engine",
+     .options =
+         "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
+         "--protocol --anchors --seed --passkey-trials --passkey-filler --depths "
+         "--no-passkey --angles --compute --bos --special --threads --oversubscribe "
+         "--allow-unknown --json --dry-run --search --budget --yes --engine --device --dtype",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "
          "(docs/results-format.md).\n"
@@ -100,7 +101,8 @@ constexpr Command kCommands[] = {
          "cells are not computed again.",
      .examples = "ropewalk sweep ./SmolLM2-135M --text book.txt -o smollm2-sweep\n"
                  "ropewalk sweep model.gguf --text book.txt --methods none,yarn --lengths 8k,32k "
-                 "--dry-run",
+                 "--dry-run\n"
+                 "ropewalk sweep ./Llama-3.1-8B --text book.txt --engine torch --device cuda",
      .run = RunSweep},
     {.name = "report",
      .title = "Renders the report of a sweep again, or compares several sweeps in one",

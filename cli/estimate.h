@@ -6,19 +6,16 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "ropewalk/eval/prepare.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/model/model.h"
 
 namespace ropewalk::cli {
 
 // A sweep with all options resolved.
-struct Sweep {
+struct Sweep : PreparedSweep {
   ModelFiles files;
   TokenText text;
-  SweepSpec spec;
-  std::vector<SweepTask> tasks;
-  int64_t longest = 0;
-  std::vector<std::string> notes;
 };
 
 struct Estimate {

@@ -14,7 +14,6 @@
 
 #include "cli/progress.h"
 #include "cli/threads.h"
-#include "ropewalk/base/did_you_mean.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/tokenizer/utf8_text.h"
@@ -151,82 +150,13 @@ bool WantsBos(const Options& options, const ModelFiles& files) {
   return wanted;
 }
 
-namespace {
-
-// "self-extend:window=512,group=8" arrives in two pieces, because commas separate methods and
-// settings: a piece that begins with key= belongs to the one before it.
-std::vector<std::string> JoinSettings(const std::vector<std::string>& given) {
-  std::vector<std::string> methods;
-  for (const std::string& piece : given) {
-    const std::size_t end = piece.find_first_of(":+=");
-    if (end != std::string::npos && piece[end] == '=' && !methods.empty()) {
-      methods.back() += "," + piece;
-    } else {
-      methods.push_back(piece);
-    }
-  }
-  return methods;
-}
-
-// A name of a dictionary from its strings and numbers, "yarn(factor 4, beta_fast 16)", to tell
-// several apart. Lists are left out, and the trained length, which is equal in all.
-std::string DictionaryName(const nlohmann::ordered_json& dictionary) {
-  std::string type = "default", rest;
-  for (const auto& [key, value] : dictionary.items()) {
-    if (value.is_structured() || value.is_null()) continue;
-    const std::string text = value.is_string()   ? value.get<std::string>()
-                             : value.is_number() ? fmt::format("{:.6g}", value.get<double>())
-                                                 : value.dump();
-    if (key == "rope_type" || (key == "type" && !dictionary.contains("rope_type"))) {
-      type = text;
-    } else if (key != "type" && key != "original_max_position_embeddings") {
-      rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", key, text);
-    }
-  }
-  return rest.empty() ? type + "()" : type + "(" + rest + ")";
-}
-
-void AddDictionary(const std::string& text, const ModelFiles& files, bool allow_unknown,
-                   std::vector<SweepMethod>& methods) {
-  FixedPlan method;
-  method.plan = ParseRopeDictionary(text, "--rope-scaling", files.config.plan, allow_unknown);
-  for (size_t n = files.config.plan.notes.size(); n < method.plan.notes.size(); ++n) {
-    Message("ropewalk: " + method.plan.notes[n]);
-  }
-  const auto dictionary = nlohmann::ordered_json::parse(text);
-  method.dictionary = dictionary.dump();
-  const std::string name = method.name = DictionaryName(dictionary);
-  for (int number = 2;; ++number) {
-    const auto same = std::find_if(methods.begin(), methods.end(),
-                                   [&](const SweepMethod& m) { return NameOf(m) == method.name; });
-    if (same == methods.end()) break;
-    const auto* fixed = std::get_if<FixedPlan>(&*same);
-    if (fixed != nullptr && fixed->dictionary == method.dictionary) return;  // given twice
-    method.name = fmt::format("{} #{}", name, number);
-  }
-  methods.emplace_back(std::move(method));
-}
-
-}  // namespace
-
 std::vector<SweepMethod> NamedMethods(const std::vector<std::string>& names,
                                       const PositionPlan& shipped) {
-  std::vector<SweepMethod> methods;
-  for (const std::string& name : JoinSettings(names)) {
-    const auto same = [&](const SweepMethod& m) { return NameOf(m) == name; };
-    if (std::any_of(methods.begin(), methods.end(), same)) continue;
-    if (name == kAsShipped) {
-      methods.emplace_back(FixedPlan{name, shipped});
-      continue;
-    }
-    try {
-      methods.emplace_back(PositionMethod::Parse(name));
-    } catch (const Error& e) {
-      throw UsageError(fmt::format("--methods: {}, or {}{}", e.what(), kAsShipped,
-                                   DidYouMean(name, {kAsShipped})));
-    }
+  try {
+    return ParseMethods(names, shipped);
+  } catch (const Error& e) {
+    throw UsageError(std::string("--methods: ") + e.what());
   }
-  return methods;
 }
 
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
@@ -235,7 +165,10 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
   std::vector<SweepMethod> methods =
       NamedMethods(given ? options.methods : defaults, files.config.plan);
   for (const std::string& dictionary : options.rope_scaling) {
-    AddDictionary(dictionary, files, options.allow_unknown, methods);
+    for (const std::string& note : AddDictionary(dictionary, "--rope-scaling", files.config.plan,
+                                                 options.allow_unknown, methods)) {
+      Message("ropewalk: " + note);
+    }
   }
   return methods;
 }
@@ -270,11 +203,6 @@ SweepSpec SpecOf(const Options& options, const ModelFiles& files) {
   spec.passkey_text_filler = options.passkey_filler == "text";
   spec.angles = options.angles == "exact" ? AnglePrecision::kExact : AnglePrecision::kFloat32;
   return spec;
-}
-
-void SettleProtocol(const Options& options, int64_t shortest_length, SweepSpec& spec) {
-  if (options.protocol != "aligned") return;
-  spec.protocol.scored_per_anchor = std::clamp<int64_t>(shortest_length / 2, 1, 128);
 }
 
 SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,

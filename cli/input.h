@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "ropewalk/eval/prepare.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/model/model.h"
 
@@ -53,8 +54,6 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
 // Lengths (sorted), factors, protocol, angles and passkey; methods are left empty. The K of a plain
 // `aligned` is settled by SettleProtocol.
 SweepSpec SpecOf(const Options& options, const ModelFiles& files);
-// `aligned` without K scores 128 tokens per anchor, or half the shortest length if that is less.
-void SettleProtocol(const Options& options, int64_t shortest_length, SweepSpec& spec);
 
 // One method at one length, for the commands that compute a single cell.
 SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,

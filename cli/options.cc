@@ -92,8 +92,10 @@ constexpr OptionRow kOptions[] = {
     {.names = "--engine",
      .value = "NAME[=VERSION]",
      .field = &O::engines,
-     .help = "Show only this engine, optionally one version: transformers, vllm or llama.cpp (by "
-             "date), such as vllm=0.10.2 or llama.cpp=2026-05-01; repeatable",
+     .help =
+         "Show only this engine, optionally one version: transformers, vllm or llama.cpp (by "
+         "date), such as vllm=0.10.2 or llama.cpp=2026-05-01; repeatable. In a sweep also torch: "
+         "measure with PyTorch and transformers (program of the Python package)",
      .takes = Takes::kSuggest,
      .choices = "transformers,vllm,llama.cpp",
      .several = Several::kEach},
@@ -260,6 +262,21 @@ constexpr OptionRow kOptions[] = {
              "to bf16, sums and all else in float32)",
      .takes = Takes::kOneOf,
      .choices = "float32,bf16"},
+    {.names = "--device",
+     .value = "DEVICE",
+     .field = &O::device,
+     .help =
+         "Of --engine torch: cpu, cuda, cuda:1, mps, ..., or auto, which spreads the model over "
+         "all devices; default: cpu",
+     .takes = Takes::kSuggest,
+     .choices = "cpu,cuda,auto"},
+    {.names = "--dtype",
+     .value = "TYPE",
+     .field = &O::dtype,
+     .help = "Of --engine torch: type of weights and arithmetic; default: float32 on a CPU, else "
+             "that of the files",
+     .takes = Takes::kOneOf,
+     .choices = "float32,bfloat16,float16"},
     {.names = "--threads",
      .value = "N",
      .field = &O::threads,

@@ -30,6 +30,7 @@ struct Options {
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = "float32";
+  std::string device, dtype;  // of --engine torch
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
   int64_t passkey_trials = 5, max_tokens = 100, budget = 12;

@@ -54,6 +54,7 @@ void OpenStandardFiles() {
 }
 
 void InstallInterruptHandler() {
+  g_interrupted = false;
   struct sigaction action {};
   action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART;

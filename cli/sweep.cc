@@ -14,109 +14,33 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/search.h"
+#include "cli/torch_engine.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/base/threads.h"
 #include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
 
-// Half the trained length, the trained length, 2, 4 and 8 times it, as far as the text goes.
-void DefaultLengths(const Options& options, Sweep& sweep) {
-  const int64_t trained = sweep.spec.trained_length;
-  if (trained < 8) {
+// Opens the model, reads the text, settles every option.
+Sweep Prepare(const Options& options, bool torch) {
+  Sweep sweep;
+  sweep.files = torch ? OpenModelFor(options, true) : OpenRunnable(options);
+  sweep.text = ReadTokenText(options, sweep.files);
+  SweepSpec spec = SpecOf(options, sweep.files);
+  if (spec.lengths.empty() && spec.trained_length < 8) {
     throw UsageError(
         "the trained length of the model is unknown; give --trained N, or "
         "--lengths");
   }
-  SettleProtocol(options, trained / 2, sweep.spec);
-  const Protocol& protocol = sweep.spec.protocol;
-  const bool aligned = protocol.kind == Protocol::Kind::kAligned;
-  const int64_t room = static_cast<int64_t>(sweep.text.ids.size()) + (protocol.bos ? 1 : 0) -
-                       (aligned ? (protocol.anchors - 1) * protocol.scored_per_anchor : 0);
-  std::string left_out;
-  const auto& learned = sweep.files.config.plan.learned;  // end where the table ends
-  for (const int64_t length : {trained / 2, trained, 2 * trained, 4 * trained, 8 * trained}) {
-    if (learned && length > learned->positions) break;
-    if (length <= room || length <= trained) {
-      sweep.spec.lengths.push_back(length);
-    } else {
-      left_out += (left_out.empty() ? "" : ", ") + std::to_string(length);
-    }
-  }
-  if (!left_out.empty()) {
-    sweep.notes.push_back(fmt::format("the text ({} tokens) is too short for length {}",
-                                      sweep.text.ids.size(), left_out));
-  }
-}
-
-// Notes on cells that are added for the recommendations, or on why there are none.
-void AddNotesOnTrained(Sweep& sweep) {
-  const int64_t trained = sweep.spec.trained_length;
-  if (trained <= 0) {
-    sweep.notes.push_back(
-        "the trained length is unknown, so nothing will be recommended; give it with --trained N");
-  } else if (sweep.longest > trained && !JudgesBeyondTrained(sweep.spec)) {
-    sweep.notes.push_back(fmt::format(
-        "{} cannot score windows of the trained {} tokens, so nothing will be recommended; use a "
-        "smaller number",
-        sweep.spec.protocol.Name(), trained));
-  }
-  for (const SweepTask& task : sweep.tasks) {
-    if (!task.added) continue;
-    sweep.notes.push_back(fmt::format(
-        "{} at {} tokens, the trained length, is added: usability is judged relative to it",
-        task.method, task.length));
-  }
-}
-
-// Opens the model, reads the text, settles every option.
-Sweep Prepare(const Options& options) {
-  Sweep sweep;
-  sweep.files = OpenRunnable(options);
-  sweep.text = ReadTokenText(options, sweep.files);
-  sweep.spec = SpecOf(options, sweep.files);
-  if (sweep.spec.lengths.empty()) DefaultLengths(options, sweep);
-  std::vector<std::string> defaults;
-  const bool beyond = sweep.spec.lengths.back() > sweep.spec.trained_length;
-  const std::vector<LayerPlan>& layers = sweep.files.config.plan.layers;
-  const bool rotates = std::any_of(layers.begin(), layers.end(),
-                                   [](const LayerPlan& l) { return l.rotation.has_value(); });
-  for (const MethodInfo& method : Methods()) {
-    const bool none = PositionMethod().name() == method.name;
-    if (!method.usual || (!rotates && !none)) continue;
-    if (none || beyond || !sweep.spec.factors.empty()) defaults.emplace_back(method.name);
-  }
-  for (const LayerPlan& layer : sweep.files.config.plan.layers) {
-    if (layer.rotation && !std::holds_alternative<NoScaling>(layer.rotation->scaling)) {
-      defaults.push_back(kAsShipped);
-      break;
-    }
-  }
-  sweep.spec.methods = MethodsOf(options, sweep.files, defaults);
-  const int64_t trained = sweep.spec.trained_length, shortest = sweep.spec.lengths.front();
-  SettleProtocol(options, beyond && trained > 0 ? std::min(trained, shortest) : shortest,
-                 sweep.spec);
-  sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
-  sweep.longest = sweep.tasks.back().length;
-  AddNotesOnTrained(sweep);
-  for (const std::string& note : sweep.files.config.plan.notes) sweep.notes.push_back(note);
+  spec.methods = MethodsOf(options, sweep.files, {});
+  static_cast<PreparedSweep&>(sweep) =
+      PrepareSweep(std::move(spec), options.protocol == "aligned", sweep.files.config.plan,
+                   sweep.text, sweep.files.tokenizer.get());
   if (!sweep.spec.passkey && !options.no_passkey) {
     sweep.notes.push_back(options.ids.empty()
                               ? "passkey is left out: no tokenizer (" +
                                     sweep.files.tokenizer_error + ")"
                               : "passkey is left out: it needs a text and a tokenizer, not --ids");
-  }
-  if (sweep.spec.passkey) {
-    const int64_t needed = MinPasskeyTokens(*sweep.files.tokenizer, sweep.spec.passkey_options.bos);
-    if (sweep.tasks.front().length < needed) {
-      sweep.notes.push_back(
-          fmt::format("passkey is left out below {} tokens, which its prompt needs", needed));
-    }
-  }
-  // Too short a text is found now, not after the first cells.
-  for (const SweepTask& task : sweep.tasks) {
-    MakeWindows(sweep.text, sweep.spec.protocol, task.length, sweep.longest, sweep.spec.bos_id);
   }
   return sweep;
 }
@@ -262,22 +186,31 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
 
 void RunSweep(const Options& given) {
   Options options = given;
+  const bool torch = TakeTorch(options);
+  const std::vector<EngineChoice> shown = EnginesOf(options.engines);  // not after hours either
   if (options.output.empty()) options.output = "ropewalk-results";
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
-  Sweep sweep = Prepare(options);
+  Sweep sweep = Prepare(options, torch);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
-  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, sweep.files);
-  const DecoderEngine engine(*decoder);
+  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<ScoringEngine> engine;
+  if (torch) {
+    engine = LoadTorchEngine(options);
+  } else {
+    decoder = LoadDecoder(options, sweep.files);
+    engine = std::make_unique<DecoderEngine>(*decoder);
+  }
   SweepInputs inputs;
-  inputs.engine = &engine;
+  inputs.engine = engine.get();
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
   inputs.model_hash = sweep.files.Hash();
   const Protocol& protocol = sweep.spec.protocol;
+  const EngineFacts facts = engine->Facts();
   Message(fmt::format(
       "ropewalk: {}, {} windows per cell{}, {}, {} threads; rows in {}/results.jsonl",
       protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
-      protocol.bos ? ", BOS first" : ", no BOS", options.compute, NumThreads(), options.output));
+      protocol.bos ? ", BOS first" : ", no BOS", facts.compute, facts.threads, options.output));
   std::vector<std::string> searches_left = options.search;
   const Estimate estimate = Plan(options, sweep, inputs, searches_left);
   if (options.dry_run) return DryRun(options, sweep, estimate);
@@ -292,8 +225,8 @@ void RunSweep(const Options& given) {
     Message("ropewalk: finished cells are kept; the same command continues from there");
     throw;
   }
-  const std::vector<SweepReport> reports = LoadSweeps({options.output}, EnginesOf(options.engines));
-  const std::string report = WriteReport({options.output}, "", EnginesOf(options.engines));
+  const std::vector<SweepReport> reports = LoadSweeps({options.output}, shown);
+  const std::string report = WriteReport({options.output}, "", shown);
   if (options.json) {
     fmt::print("{}\n", JsonText(ReportJson(reports)));
     Message("ropewalk: report " + report);

@@ -1,5 +1,5 @@
 """A new command is two files: tests/extension/new_command.patch adds one to a copy of cli/. It is compiled with the
-commands of this build, linked with its other objects, and appears in help, completions and the manual."""
+commands of this build, linked before the library of the others, and appears in help, completions and the manual."""
 
 import pathlib
 import re
@@ -50,8 +50,8 @@ class NewCommand(support.CliCase):
             subprocess.run(words, cwd=BUILD, check=True, timeout=300)
             objects.append(str(made))
         program = self.folder / "ropewalk"
-        old = re.search(r"\S*/commands\.cc\.o", link).group()
-        line = link.replace(old, " ".join(objects))
+        main = re.search(r"\S*/main\.cc\.o", link).group()
+        line = link.replace(main, " ".join([main, *objects]))
         line = re.sub(r"(?<= )-o \S+", f"-o {program}", line)
         subprocess.run(["sh", "-c", line], cwd=BUILD, check=True, timeout=300)
 

@@ -159,6 +159,12 @@ class Estimating(SweepCase):
         super().setUp()
         self.text.write_text(make_text(9000))
 
+    def test_engines_are_refused_before_anything_is_measured(self):
+        self.fails(2, *self.sweep("a", "--engine", "jax"), says="--engine")
+        self.fails(2, *self.sweep("a", "--engine", "torch"), says="pip install 'ropewalk[torch]'")
+        self.fails(2, *self.sweep("a", "--device", "cuda"), says="--device goes with --engine torch")
+        self.assertFalse((self.folder / "a").exists())
+
     def test_above_an_hour_it_stops_and_says_what_fits(self):
         error = self.fails(2, *self.sweep("a", *WEEKS), says="--yes starts it")
         self.assertIn("more than an hour: nothing was started", error)
