@@ -6,9 +6,13 @@
 BUILD ?= build
 CMAKE_ARGS ?=
 # Kernels for GPUs take minutes to compile: make cuda, or CMAKE_ARGS=-DROPEWALK_CUDA=ON.
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF $(CMAKE_ARGS)
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF -DROPEWALK_BUILD_PYTHON=OFF \
+  $(CMAKE_ARGS)
+# The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
+WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build sweep test cuda bench results parity parity-llamacpp fuzz lint format docs charts sanitize clean
+.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp fuzz lint format docs charts \
+  sanitize clean
 all: build
 
 build:
@@ -22,11 +26,25 @@ sweep: build
 	$(BUILD)/ropewalk sweep models --text $(BUILD)/heldout.txt -o $(BUILD)/sweep
 
 test: build
-	scripts/deps.sh test sweep
-	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
+	scripts/deps.sh test sweep python
+	scripts/venv.sh python tests/python/requirements.txt
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON $(WITH_PYTHON)
 	cmake --build $(BUILD)
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
+
+# The Python package with PyTorch, under transformers 4.57 and 5.
+test-torch: build
+	scripts/deps.sh python
+	scripts/venv.sh python tests/python/requirements.txt
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
+	cmake --build $(BUILD)
+	scripts/test_torch.sh $(BUILD)
+
+# $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
+wheel:
+	scripts/deps.sh build python
+	scripts/wheel.sh $(BUILD)
 
 # With nvcc: everything with the kernels for GPUs in it, and what a machine without a GPU can check of them.
 cuda:
@@ -74,7 +92,7 @@ fuzz:
 
 # The linter over what changed since the branch left origin/main, or since LINT_BASE; ALL=1: over everything.
 lint:
-	scripts/deps.sh build test ci
+	scripts/deps.sh build test python ci
 	scripts/lint.sh $(if $(ALL),--all)
 
 format:

@@ -12,7 +12,7 @@ endforeach()
 target_compile_definitions(PkgConfig::hwy INTERFACE
                            "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)>")
 find_package(nlohmann_json 3.9 REQUIRED)
-if(ROPEWALK_BUILD_CLI)
+if(ROPEWALK_BUILD_CLI OR ROPEWALK_BUILD_PYTHON)
   find_package(CLI11 REQUIRED)
 endif()
 if(ROPEWALK_BUILD_TESTS)

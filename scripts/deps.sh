@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a task needs, or lists them.
-#   scripts/deps.sh build|test|sweep|parity|llamacpp|docs|ci ...
+#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|docs|ci ...
 # ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
 set -euo pipefail
 
@@ -16,6 +16,8 @@ packages() {
       echo libgtest-dev libgmock-dev libmpfr-dev python3 ;;
     sweep)  # the public-domain text that the embedded model is measured on
       echo bible-kjv bible-kjv-text ;;
+    python) # what compiles the Python package, and virtual environments for it
+      echo python3 python3-venv python3-dev ;;
     parity) # a virtual environment with PyTorch and transformers
       echo python3 python3-venv ;;
     llamacpp) # what llama.cpp is built with for comparisons
@@ -24,7 +26,7 @@ packages() {
       echo python3 python3-venv ;;
     ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
       echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
-    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep parity llamacpp docs ci)" >&2; exit 2 ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp docs ci)" >&2; exit 2 ;;
   esac
 }
 

@@ -115,7 +115,8 @@ def navigation(pages):
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md",
                                "docs/results/embedded-maps/README.md", "models/README.md", "docs/performance.md",
                                "docs/encodings.md"])
-    nav += section("Library", ["docs/attention.md", "docs/cuda.md", "docs/scoring-engine.md", "docs/conformance/README.md",
+    nav += section("Library", ["docs/python.md", "docs/python-sweep.md", "docs/python-transformers.md", "docs/attention.md", "docs/cuda.md", "docs/scoring-engine.md",
+                                "docs/conformance/README.md",
                                 reference("index")]
                    + [reference(p.stem) for p in sorted((pages / "docs" / "api").glob("*.md")) if p.stem != "index"])
     return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatter and linter over the C++ sources, and what a compiler cannot see: the folder order of
+# Formatter and linter over the C++ sources and the Python package, and what a compiler cannot see: the folder order of
 # ARCHITECTURE.md, public headers that stay standard C++, a library that never prints or exits.
 #   scripts/lint.sh [--all]     the linter over the sources that changed since LINT_BASE (default: where the branch
 #                               left origin/main) and those that include a changed header; where there is no base,
@@ -36,8 +36,12 @@ grep -nE '^#include "(ropewalk|src)/(model|convert)/' src/eval/* include/ropewal
   grep -vE '/(decoder_engine|entropy|frequency_use)\.(h|cc):' &&
   fail "measurements know no decoder, only ropewalk/eval/scoring_engine.h"
 
+# nanobind for the sources of the Python package, and a linter for those in Python.
+venv=$(scripts/venv.sh python tests/python/requirements.txt)
+"$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py bench/openmp_alternation.py
+
 # Highway files compile once a target; the linter would report each line several times over.
-mapfile -t files < <(git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' | xargs grep -L foreach_target)
+mapfile -t files < <(git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' 'python/*.cc' | xargs grep -L foreach_target)
 base=${LINT_BASE:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
 grouped=OFF
 if [ "${1:-}" != --all ] && { [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; }; then
@@ -56,7 +60,8 @@ elif [ "${1:-}" != --all ]; then
   fi
 fi
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
-  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped >/dev/null
+  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped -DROPEWALK_BUILD_PYTHON=ON \
+  -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
 options=()
 at_once=4
 if [ "$grouped" = ON ]; then

