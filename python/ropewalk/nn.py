@@ -1,0 +1,518 @@
+"""Position encodings as torch.nn.Modules: rotary embeddings, and score biases with learned parameters.
+
+A rotary embedding rotates queries and keys:
+
+    rotary = ropewalk.nn.RotaryEmbedding(ropewalk.plan("config.json"))
+    q, k = rotary(q, k, positions)
+
+A bias is an attention layer without projections; its `form` goes to `ropewalk.torch.attention`:
+
+    bias = ropewalk.nn.T5Bias(heads=8)
+    out = bias(q, k, v)            # ropewalk.torch.attention(q, k, v, bias=bias, scale=1.0)
+
+Queries, keys and values are [batch, tokens, heads, head_dim]. d is the position of the query minus that of the key.
+Parameters have the shapes and names that the biases of ropewalk have for arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import ropewalk as rw
+from ropewalk import torch as ops
+from ropewalk._core import pointers
+
+__all__ = [
+    "Alibi",
+    "Bias",
+    "CoPE",
+    "DebertaBias",
+    "Fire",
+    "ForgettingGate",
+    "Kerple",
+    "LearnedRotaryEmbedding",
+    "RotaryEmbedding",
+    "Sandwich",
+    "Shaw",
+    "SwinBias",
+    "T5Bias",
+    "TransformerXL",
+    "Tupe",
+]
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotates queries and keys with exact tables. No parameters and no buffers: `.half()`, `.to(torch.bfloat16)`, FSDP and
+    `to_empty` cannot touch its frequencies.
+
+    rotation: a `ropewalk.Rotation`, or a Plan whose layers rotate in one way.
+    length: positions of the first table; it grows when a call needs more.
+    precision: "exact", or "float32" for the bits of transformers.
+    """
+
+    def __init__(self, rotation: Any, length: int = 4096, *, precision: str = "exact"):
+        super().__init__()
+        rotations = getattr(rotation, "rotations", None)
+        if rotations is not None:
+            if len(rotations) != 1:
+                raise rw.Error(f"rotation: the plan has {len(rotations)} rotations; give one of plan.rotations")
+            rotation = rotations[0]
+        ops._refuse_decay(rotation)
+        self.layout, self.amplitude = rotation.layout, rotation.amplitude
+        self.first_dim, self.rotated_heads = rotation.first_dim, rotation.rotated_heads
+        self.precision = precision
+        self._code = ops._LAYOUTS[self.layout]
+        # Kept as plain attributes, which nothing converts.
+        self._inv_freq = torch.tensor(pointers.frequencies(rotation._core), dtype=torch.float64).reshape(2, -1)
+        self._factor = torch.tensor(self.amplitude, dtype=torch.float64)
+        self._axis = ops._axis_of(rotation)
+        self._rows = ops.table(self._inv_freq, length, amplitude=self.amplitude, precision=precision)
+        self._elsewhere: Tensor | None = None  # the rows on another device
+
+    @property
+    def inv_freq(self) -> Tensor:
+        """float64 [pairs], radians per position."""
+        return self._inv_freq[0]
+
+    def grow(self, length: int) -> None:
+        """Extends the table to `length` positions; rows that exist keep their bits."""
+        if length > self._rows.shape[0]:
+            count = self._rows.shape[0]
+            more = ops.table(
+                self._inv_freq,
+                max(length, 2 * count) - count,
+                count,
+                amplitude=self.amplitude,
+                precision=self.precision,
+            )
+            self._rows, self._elsewhere = torch.cat((self._rows, more)), None
+
+    def forward(
+        self, q: Tensor, k: Tensor | None = None, positions: int | Tensor = 0, *, direction: str = "forward"
+    ) -> tuple[Tensor, Tensor | None]:
+        """q, k: [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]. positions: of the first token, or int64
+        [tokens], [batch, tokens], [axes, batch, tokens].
+
+        Where positions are a tensor on another device, `grow` has to cover them: the host does not read them, and a token
+        outside becomes NaN. Compiled on the CPU, angles are computed in the call and no position is outside.
+        Compiled for another device, `grow` comes before the first call.
+        """
+        way = 0 if direction == "forward" else ops._choice("direction", direction, ops._DIRECTIONS)
+        if q.is_cpu and torch.compiler.is_compiling() and self.precision == "exact":
+            start, positions = (0, positions) if isinstance(positions, Tensor) else (positions, None)
+            q, out = ops._rotate_frequencies_op(
+                q,
+                k,
+                self._inv_freq,
+                self._factor,
+                positions,
+                start,
+                self._code,
+                self.first_dim,
+                way,
+                self.rotated_heads,
+                self._axis,
+            )
+            return q, None if k is None else out
+        if isinstance(positions, Tensor):
+            start = 0
+            if q.is_cpu and positions.numel() and not torch.compiler.is_compiling():
+                self.grow(int(positions.max()) + 1)
+        else:
+            start, positions = positions, None
+            if start + q.shape[-3] > self._rows.shape[0]:
+                self.grow(start + q.shape[-3])
+        rows, axis = self._rows, self._axis
+        if not q.is_cpu:
+            if self._elsewhere is None or self._elsewhere.device != q.device:
+                self._elsewhere = rows.to(q.device)
+            rows, axis = self._elsewhere, None if axis is None else axis.to(q.device)
+        return ops._rotate(
+            q, k, rows, positions, start, 0, self._code, self.first_dim, way, self.rotated_heads, self.amplitude, axis
+        )
+
+    def extra_repr(self) -> str:
+        return f"pairs={self._inv_freq.shape[1]}, layout={self.layout!r}, length={self._rows.shape[0]}"
+
+
+class LearnedRotaryEmbedding(nn.Module):
+    """A rotary embedding whose frequencies or base are learned. The parameter is float64 and stays it under `.half()`.
+
+    learn: "frequencies": inv_freq [pairs]; "base": base, of which the frequencies are base^(-2 i / rotary_dim).
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        layout: str,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        first_dim: int = 0,
+        learn: str = "frequencies",
+    ):
+        super().__init__()
+        ops._choice("layout", layout, ops._LAYOUTS)
+        ops._choice("learn", learn, {"frequencies": 0, "base": 1})
+        self.layout, self.first_dim, self.rotary_dim = layout, first_dim, rotary_dim or head_dim
+        if learn == "base":
+            self.base = nn.Parameter(torch.tensor(base, dtype=torch.float64))
+        else:
+            self.learned_inv_freq = nn.Parameter(self._frequencies(torch.tensor(base, dtype=torch.float64)))
+
+    def _frequencies(self, base: Tensor) -> Tensor:
+        i = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device=base.device)
+        return base ** (-i / self.rotary_dim)
+
+    @property
+    def inv_freq(self) -> Tensor:
+        """float64 [pairs], radians per position."""
+        return self._frequencies(self.base) if hasattr(self, "base") else self.learned_inv_freq
+
+    def _apply(self, fn, recurse=True):
+        kept = {name: p.data for name, p in self.named_parameters()}
+        super()._apply(fn, recurse)
+        for name, p in self.named_parameters():
+            if p.dtype != torch.float64:
+                p.data = kept[name].to(p.device)
+        return self
+
+    def forward(self, q: Tensor, k: Tensor | None = None, positions: int | Tensor = 0) -> tuple[Tensor, Tensor | None]:
+        """As RotaryEmbedding.forward."""
+        return ops.rotate_frequencies(q, k, self.inv_freq, positions, layout=self.layout, first_dim=self.first_dim)
+
+
+class Bias(nn.Module):
+    """What the biases below have in common."""
+
+    def form(self, queries: int, keys: int) -> Any:
+        """What `ropewalk.torch.attention` reads, for `queries` tokens and `keys` keys. Differentiable."""
+        raise NotImplementedError
+
+    def default_scale(self, head_dim: int) -> float | None:
+        """The scale of q . k that belongs to the method; None: head_dim ** -0.5."""
+        return None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **settings: Any) -> Tensor:
+        """`ropewalk.torch.attention(q, k, v, bias=self, ..)`; causal where the method is."""
+        settings.setdefault("scale", self.default_scale(q.shape[-1]))
+        settings.setdefault("causal", getattr(self, "causal", True))
+        return ops.attention(q, k, v, bias=self.form(q.shape[-3], k.shape[-3]), **settings)
+
+
+def _distances(like: Tensor, queries: int, keys: int, causal: bool) -> tuple[Tensor, int]:
+    """float64 distances of all pairs, and the first of them."""
+    far = max(queries, keys)
+    first = 0 if causal else 1 - far
+    return torch.arange(first, far, device=like.device, dtype=torch.float64), first
+
+
+class Alibi(Bias):
+    """ALiBi: -slope d, a slope for each head (Press et al. 2021, arXiv 2108.12409). `learned`: the slopes are parameters.
+    causal=False: -slope |d| on both sides."""
+
+    def __init__(self, heads: int, *, learned: bool = False, causal: bool = True):
+        super().__init__()
+        slopes = torch.tensor(rw.Alibi(heads).lower(0).fields["behind"])
+        self.causal = causal
+        if learned:
+            self.slopes = nn.Parameter(slopes)
+        else:
+            self.register_buffer("slopes", slopes, persistent=False)
+
+    def _apply(self, fn, recurse=True):  # slopes that are not learned are not rounded by half()
+        kept = self.slopes.data
+        super()._apply(fn, recurse)
+        if not isinstance(self.slopes, nn.Parameter) and self.slopes.dtype != kept.dtype:
+            self.slopes = kept.to(self.slopes.device)
+        return self
+
+    def form(self, queries: int, keys: int) -> ops.Slopes:
+        return ops.Slopes(self.slopes, None if self.causal else self.slopes)
+
+
+class T5Bias(Bias):
+    """T5's buckets: a learned value per head and bucket of distances (Raffel et al. 2019, arXiv 1910.10683). T5 does not
+    scale q . k. `bidirectional`: half of the buckets for keys after the query (encoders)."""
+
+    def __init__(self, heads: int, *, buckets: int = 32, last_distance: int = 128, bidirectional: bool = False):
+        super().__init__()
+        self.causal = not bidirectional
+        # The library's buckets, exact where a float32 logarithm is not: a table whose values are their indices.
+        indices = np.arange(buckets, dtype=np.float32)[:, None]
+        fields = (
+            rw.T5Bias(1, buckets=buckets, last_distance=last_distance, bidirectional=bidirectional, embedding=indices)
+            .lower(last_distance)
+            .fields
+        )
+        self.first = int(fields["first"])
+        self.register_buffer("bucket", torch.tensor(fields["values"][0]).long(), persistent=False)
+        self.embedding = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+
+    def form(self, queries: int, keys: int) -> ops.Distances:
+        return ops.Distances(self.embedding.t()[:, self.bucket], self.first, True, True)
+
+    def default_scale(self, head_dim: int) -> float:
+        return 1.0
+
+
+class Kerple(Bias):
+    """KERPLE: -r1 ln(1 + r2 |d|) ("log") or -r1 |d|^r2 ("power") (Chi et al. 2022, arXiv 2205.09921). r1 and r2 count as at
+    least 0.01, as in the authors' program, and r2 of "power" as at most 2."""
+
+    def __init__(self, heads: int, *, kernel: str = "log", causal: bool = True):
+        super().__init__()
+        self.power, self.causal = ops._choice("kernel", kernel, {"log": 0, "power": 1}) == 1, causal
+        self.r1, self.r2 = nn.Parameter(torch.rand(heads) * 2), nn.Parameter(torch.rand(heads))
+
+    def form(self, queries: int, keys: int) -> ops.Distances:
+        d, first = _distances(self.r1, queries, keys, self.causal)
+        r1 = self.r1.double().clamp(min=0.01)[:, None]
+        r2 = self.r2.double().clamp(min=0.01, max=2.0 if self.power else None)[:, None]
+        if self.power:
+            # 0^r2 has no derivative by r2 that PyTorch knows; it is 0, as the power is.
+            values = torch.where(d == 0, 0.0, -r1 * torch.where(d == 0, 1.0, d.abs()) ** r2)
+        else:
+            values = -r1 * torch.log1p(r2 * d.abs())
+        return ops.Distances(values.float(), first)
+
+
+class Sandwich(Bias):
+    """Sandwich: H / (8 h) sum of cos(d base^(-2 i / dim)), h = 1 .. H (Chi et al. 2022, arXiv 2212.10356). Not learned."""
+
+    def __init__(self, heads: int, *, dim: int = 128, base: float = 10000.0, causal: bool = True):
+        super().__init__()
+        self.heads, self.dim, self.base, self.causal = heads, dim, base, causal
+        rw.Sandwich(heads, dim=dim, base=base).lower(0)  # refuses what is not a bias
+        self.register_buffer("device_of", torch.empty(0), persistent=False)
+
+    def form(self, queries: int, keys: int) -> ops.Distances:
+        d, first = _distances(self.device_of, queries, keys, self.causal)
+        f = self.base ** (-torch.arange(0, self.dim, 2, dtype=torch.float64, device=d.device) / self.dim)
+        h = torch.arange(1, self.heads + 1, dtype=torch.float64, device=d.device)
+        return ops.Distances((self.heads / (8 * h[:, None]) * torch.cos(d[:, None] * f).sum(-1)).float(), first)
+
+
+class Fire(Bias):
+    """FIRE: a learned function of ln(c d + 1) / ln(c max(threshold, i) + 1), i the query's position, with one hidden layer
+    (Li et al. 2023, arXiv 2310.04418). c and threshold are learned and must stay above 0."""
+
+    def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0, causal: bool = True):
+        super().__init__()
+        self.causal = causal
+        self.w1, self.b1 = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
+        self.w2, self.b2 = nn.Parameter(torch.randn(heads, width) * width**-0.5), nn.Parameter(torch.zeros(heads))
+        self.c, self.threshold = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(threshold))
+
+    def form(self, queries: int, keys: int) -> ops.Fire:
+        return ops.Fire(self.w1, self.b1, self.w2, self.b2, self.c, self.threshold)
+
+
+class Shaw(Bias):
+    """Shaw's relative positions: a learned row per distance, clipped to left and right, is added to keys and, unless
+    values=False, to values (Shaw et al. 2018, arXiv 1803.02155). `per_head`: each head has rows of its own."""
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        *,
+        left: int,
+        right: int = 0,
+        values: bool = True,
+        per_head: bool = False,
+        causal: bool = False,
+    ):
+        super().__init__()
+        self.causal, shape = causal, (heads if per_head else 1, left + right + 1, head_dim)
+        zeros = np.zeros(shape[1:], np.float32)
+        fields = rw.Shaw(heads, left=left, right=right, key_rows=zeros).lower(0).fields
+        self.first = int(fields["first"])
+        self.register_buffer("row_of", torch.tensor(fields["row_of"]), persistent=False)
+        self.key_rows = nn.Parameter(torch.randn(shape) * head_dim**-0.5)
+        self.value_rows = nn.Parameter(torch.randn(shape) * head_dim**-0.5) if values else None
+
+    def form(self, queries: int, keys: int) -> ops.Content:
+        return ops.Content(
+            self.row_of,
+            self.first,
+            query_rows=self.key_rows,
+            value_rows=self.value_rows,
+            repeats_ahead=True,
+            repeats_behind=True,
+        )
+
+
+class TransformerXL(Bias):
+    """Transformer-XL's four terms: scale (q . k + q . W R_d + u . k + v . W R_d) with sinusoidal R_d (Dai et al. 2019, arXiv
+    1901.02860). projection: W, [heads, head_dim, model_dim]; content_bias: u; position_bias: v, [heads, head_dim].
+    clamp_distance: larger distances count as it; 0: none."""
+
+    def __init__(self, heads: int, head_dim: int, model_dim: int, *, clamp_distance: int = 0, causal: bool = True):
+        super().__init__()
+        self.causal, self.clamp_distance = causal, clamp_distance
+        self.projection = nn.Parameter(torch.randn(heads, head_dim, model_dim) * model_dim**-0.5)
+        self.content_bias = nn.Parameter(torch.zeros(heads, head_dim))
+        self.position_bias = nn.Parameter(torch.zeros(heads, head_dim))
+
+    def form(self, queries: int, keys: int) -> ops.Content:
+        d, first = _distances(self.projection, queries, keys, self.causal)
+        if self.clamp_distance:
+            d = d.clamp(-self.clamp_distance, self.clamp_distance)
+        model_dim = self.projection.shape[-1]
+        f = 10000.0 ** (-torch.arange(0, model_dim, 2, dtype=torch.float64, device=d.device) / model_dim)
+        rows = torch.cat((torch.sin(d[:, None] * f), torch.cos(d[:, None] * f)), -1).float()
+        rows = torch.einsum("hdm,rm->hrd", self.projection.float(), rows)
+        row_of = torch.arange(rows.shape[1], dtype=torch.int32, device=rows.device)
+        return ops.Content(row_of, first, query_rows=rows, query_bias=self.position_bias, key_bias=self.content_bias)
+
+
+class DebertaBias(Bias):
+    """DeBERTa's disentangled attention: q . P_K[r] + k . P_Q[r] with r the bucket of the distance (He et al. 2020, arXiv
+    2006.03654). embedding: [2 span, model_dim], after its norm; the projections are those of its layer, [heads, head_dim,
+    model_dim] with biases [heads, head_dim]. buckets: position_buckets of v2 and v3; 0: one per distance (v1)."""
+
+    causal = False
+
+    def __init__(self, heads: int, head_dim: int, model_dim: int, *, buckets: int = 256, max_position: int = 512):
+        super().__init__()
+        span = buckets or max_position
+        fields = (
+            rw.DebertaBias(
+                heads,
+                buckets=buckets,
+                max_position=max_position,
+                embedding=np.zeros((2 * span, 2), np.float32),
+                key_projection=np.zeros((heads, 2, 2), np.float32),
+                query_projection=np.zeros((heads, 2, 2), np.float32),
+            )
+            .lower(max_position)
+            .fields
+        )
+        self.first = int(fields["first"])
+        self.register_buffer("row_of", torch.tensor(fields["row_of"]), persistent=False)
+        self.repeats = bool(fields["repeats_ahead"]), bool(fields["repeats_behind"])
+        self.embedding = nn.Parameter(torch.randn(2 * span, model_dim) * 0.02)
+        for name in ("key", "query"):
+            weight = torch.randn(heads, head_dim, model_dim) * model_dim**-0.5
+            self.register_parameter(f"{name}_projection", nn.Parameter(weight))
+            self.register_parameter(f"{name}_projection_bias", nn.Parameter(torch.zeros(heads, head_dim)))
+
+    def form(self, queries: int, keys: int) -> ops.Content:
+        def rows(weight: Tensor, bias: Tensor) -> Tensor:
+            return torch.einsum("rm,hdm->hrd", self.embedding, weight) + bias[:, None]
+
+        return ops.Content(
+            self.row_of,
+            self.first,
+            query_rows=rows(self.key_projection, self.key_projection_bias),
+            key_rows=rows(self.query_projection, self.query_projection_bias),
+            repeats_ahead=self.repeats[0],
+            repeats_behind=self.repeats[1],
+        )
+
+    def default_scale(self, head_dim: int) -> float:
+        return (3 * head_dim) ** -0.5
+
+
+class Tupe(Bias):
+    """TUPE: products of projected absolute positions, separate from content, whose terms of the first token are learned
+    (Ke et al. 2020, arXiv 2006.15595). `relative`: also T5's buckets (TUPE-R)."""
+
+    causal = False
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        model_dim: int,
+        positions: int,
+        *,
+        reset: bool = True,
+        relative: bool = False,
+        buckets: int = 32,
+        last_distance: int = 128,
+    ):
+        super().__init__()
+        self.last_distance = last_distance
+        self.embedding = nn.Parameter(torch.randn(positions, model_dim) * 0.02)
+        for name in ("query", "key"):
+            weight = torch.randn(heads, head_dim, model_dim) * model_dim**-0.5
+            self.register_parameter(f"{name}_projection", nn.Parameter(weight))
+            self.register_parameter(f"{name}_projection_bias", nn.Parameter(torch.zeros(heads, head_dim)))
+        self.relative = nn.Parameter(torch.randn(buckets, heads) * 0.02) if relative else None
+        self.from_cls = nn.Parameter(torch.zeros(heads)) if reset else None
+        self.to_cls = nn.Parameter(torch.zeros(heads)) if reset else None
+
+    def form(self, queries: int, keys: int) -> ops.Tupe:
+        return ops.Tupe(
+            self.embedding,
+            self.query_projection,
+            self.key_projection,
+            self.query_projection_bias,
+            self.key_projection_bias,
+            self.relative,
+            self.from_cls,
+            self.to_cls,
+            self.last_distance,
+        )
+
+    def default_scale(self, head_dim: int) -> float:
+        return (2 * head_dim) ** -0.5
+
+
+class SwinBias(Bias):
+    """Swin V2's continuous bias of a window of height x width patches: 16 sigmoid of a network of the log-spaced offset
+    (Liu et al. 2021, arXiv 2111.09883)."""
+
+    causal = False
+
+    def __init__(
+        self,
+        heads: int,
+        *,
+        height: int,
+        width: int,
+        pretrained_height: int = 0,
+        pretrained_width: int = 0,
+        hidden: int = 512,
+    ):
+        super().__init__()
+        self.window = height, width, pretrained_height, pretrained_width
+        self.w1, self.b1 = nn.Parameter(torch.randn(hidden, 2)), nn.Parameter(torch.zeros(hidden))
+        self.w2 = nn.Parameter(torch.randn(heads, hidden) * hidden**-0.5)
+
+    def form(self, queries: int, keys: int) -> ops.Swin:
+        return ops.Swin(self.w1, self.b1, self.w2, *self.window)
+
+
+class ForgettingGate(nn.Module):
+    """Forgetting gate, or data-dependent ALiBi: the sum over the tokens after the key, to the query, of
+    ln sigmoid(weight . x + bias) (Lin et al. 2025, arXiv 2503.02130).
+
+        out = ropewalk.torch.attention(q, k, v, bias=gate(x))    # x [batch, keys, model_dim], the layer's input
+    """
+
+    def __init__(self, heads: int, model_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(heads, model_dim) * model_dim**-0.5)
+        self.bias = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, x: Tensor) -> ops.Gates:
+        return ops.Gates(nn.functional.logsigmoid(nn.functional.linear(x, self.weight, self.bias).float()))
+
+
+class CoPE(Bias):
+    """CoPE: the position of a key is the sum of gates between key and query, which depend on the query (Golovneva et al.
+    2024, arXiv 2405.18719). `rows` positions; `per_head`: each head has rows of its own."""
+
+    def __init__(self, heads: int, head_dim: int, rows: int, *, per_head: bool = False):
+        super().__init__()
+        self.position_rows = nn.Parameter(torch.zeros(heads if per_head else 1, rows, head_dim))
+
+    def form(self, queries: int, keys: int) -> ops.Contextual:
+        return ops.Contextual(self.position_rows)
