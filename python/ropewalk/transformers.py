@@ -606,7 +606,11 @@ def _rope_dictionary(method: Any, factor: float | None, plan: Any, old: dict[str
     if name in ("llama3", "by-parts"):
         high = 4.0 if name == "llama3" else 32.0
         return {
-            "rope_type": "llama3", "factor": float(factor), "low_freq_factor": 1.0, "high_freq_factor": high, **trained
+            "rope_type": "llama3",
+            "factor": float(factor),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": high,
+            **trained,
         }
     if name == "ntk":
         rotation = next(layer.rotation for layer in plan.layers if layer.rotation is not None)
@@ -621,9 +625,7 @@ def _not_scaling(rope: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in rope.items() if k == "partial_rotary_factor" or k not in {*_ROPE_SETTINGS, "type"}}
 
 
-def _set_config(
-    model: PreTrainedModel, base: Any, plan: Any, method: Any, factor: float | None, state: _State
-) -> bool:
+def _set_config(model: PreTrainedModel, base: Any, plan: Any, method: Any, factor: float | None, state: _State) -> bool:
     """Writes the method into the configuration if the library reads the same plan from it. False: it cannot be said."""
     config = _text_config(model)
     if plan.hash == base.hash:
@@ -719,8 +721,19 @@ def _plan_of_buffers(
 
 # Keys of a rope dictionary that say how frequencies follow from the base.
 _ROPE_SETTINGS = {
-    "rope_type", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate",
-    "short_factor", "long_factor", "low_freq_factor", "high_freq_factor", "mscale", "mscale_all_dim",
+    "rope_type",
+    "factor",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "truncate",
+    "short_factor",
+    "long_factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "mscale",
+    "mscale_all_dim",
     "partial_rotary_factor",
 }
 
@@ -741,7 +754,6 @@ def _rope_of(config: Any, label: str | None) -> tuple[dict[str, Any], float]:
 
 
 _PROBE_POSITIONS = (0, 1, 2, 5, 13, 40, 101, 200)
-_HANDLED = {"s_aux", "softcap", "sliding_window", "position_ids", "is_causal", "output_attentions", "use_cache"}
 # What changes scores or masks in ways that this module's attention does not have.
 _UNKNOWN = ("position_bias", "indices", "block_indices", "sinks", "alibi", "rel_logits", "head_mask")
 
@@ -1025,8 +1037,19 @@ def _scores(info: _Attention, rotated, rows: slice, queries, keys, scaling):
     return scores, chosen < 0 if info.map.name == "sinks" else None
 
 
-def _attention(module, query, key, value, attention_mask=None, scaling=None, dropout=0.0, softcap=None, s_aux=None,
-               sliding_window=None, **kwargs):
+def _attention(
+    module,
+    query,
+    key,
+    value,
+    attention_mask=None,
+    scaling=None,
+    dropout=0.0,
+    softcap=None,
+    s_aux=None,
+    sliding_window=None,
+    **kwargs,
+):
     """The registered attention function: query [batch, heads, tokens, dim], key and value [batch, kv_heads, keys, dim],
     unrotated. Returns [batch, tokens, heads, dim] and the weights where they are asked for."""
     info = module.__dict__.get(_STATE)
@@ -1066,7 +1089,9 @@ def _attention(module, query, key, value, attention_mask=None, scaling=None, dro
         if hidden is not None:
             scores = scores.masked_fill(hidden, lowest)
         if s_aux is not None:
-            sinks = s_aux.float().reshape(1, kv_heads, heads // kv_heads, 1, 1).expand(batch, -1, -1, scores.shape[3], 1)
+            sinks = (
+                s_aux.float().reshape(1, kv_heads, heads // kv_heads, 1, 1).expand(batch, -1, -1, scores.shape[3], 1)
+            )
             scores = torch.cat((scores, sinks), dim=-1)
         weights = torch.softmax(scores, dim=-1)[..., :keys].to(value.dtype)
         weights = torch.nn.functional.dropout(weights, p=dropout, training=module.training)
@@ -1150,7 +1175,8 @@ def _install_attention(model: PreTrainedModel, reading: _Reading, plan: Any, sta
         old, layer, layout = reading.plan.layers[index], plan.layers[index], layouts[index]
         if (layout is None) != (layer.rotation is None):
             raise _unsupported(
-                family, f"layer {index}: it {'does not rotate' if layout is None else 'rotates'}, its plan says otherwise"
+                family,
+                f"layer {index}: it {'does not rotate' if layout is None else 'rotates'}, its plan says otherwise",
             )
         if layout is not None and layout.pairs != len(layer.rotation.inv_freq):
             raise _unsupported(family, f"layer {index}: {layout.pairs} pairs rotate, the plan has another number")

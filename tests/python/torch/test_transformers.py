@@ -29,22 +29,63 @@ _WRAPPER = "a multimodal model, whose text model is listed by itself"
 _LARGE = "its configuration has no sizes that make it tiny"
 # Families that no test builds, with the reason. Those without rotation are not here: apply has to refuse them.
 LEFT_OUT = {
-    "blenderbot": _LARGE, "git": _LARGE, "roc_bert": _LARGE, "xglm": _LARGE, "xlm": _LARGE, "whisper": _LARGE,
-    "plbart": _LARGE, "reformer": _LARGE, "prophetnet": _LARGE, "mamba2": _LARGE, "zamba": _LARGE, "xlnet": _LARGE,
-    "musicgen": _LARGE, "musicgen_melody": _LARGE, "mamba": _LARGE, "falcon_mamba": _LARGE, "recurrent_gemma": _LARGE,
-    "jamba": _LARGE, "gpt_neo": _LARGE, "xlstm": _LARGE,
-    "blt": _LARGE, "longcat_flash": _LARGE, "gemma4_text": _LARGE, "gemma3n_text": _LARGE, "qwen4_exp_text": _LARGE,
-    "dots1": _LARGE, "dots3_note_text": _LARGE, "zamba2": _LARGE, "dbrx": _LARGE, "cohere_compass_text": _LARGE,
-    "gemma4_assistant": _LARGE, "gemma4_unified_assistant": _LARGE, "zaya": "its tiny model does not depend on positions",
-    "dots3_note": _WRAPPER, "emu3": _WRAPPER, "fuyu": _WRAPPER, "gemma3": _WRAPPER, "gemma3n": _WRAPPER,
-    "gemma4": _WRAPPER, "gemma4_unified": _WRAPPER, "got_ocr2": _WRAPPER, "llama4": _WRAPPER, "mllama": _WRAPPER,
-    "moss_transcribe_diarize": _WRAPPER, "phi4_multimodal": _WRAPPER, "qwen3_5": _WRAPPER, "qwen3_5_moe": _WRAPPER,
+    "blenderbot": _LARGE,
+    "git": _LARGE,
+    "roc_bert": _LARGE,
+    "xglm": _LARGE,
+    "xlm": _LARGE,
+    "whisper": _LARGE,
+    "plbart": _LARGE,
+    "reformer": _LARGE,
+    "prophetnet": _LARGE,
+    "mamba2": _LARGE,
+    "zamba": _LARGE,
+    "xlnet": _LARGE,
+    "musicgen": _LARGE,
+    "musicgen_melody": _LARGE,
+    "mamba": _LARGE,
+    "falcon_mamba": _LARGE,
+    "recurrent_gemma": _LARGE,
+    "jamba": _LARGE,
+    "gpt_neo": _LARGE,
+    "xlstm": _LARGE,
+    "blt": _LARGE,
+    "longcat_flash": _LARGE,
+    "gemma4_text": _LARGE,
+    "gemma3n_text": _LARGE,
+    "qwen4_exp_text": _LARGE,
+    "dots1": _LARGE,
+    "dots3_note_text": _LARGE,
+    "zamba2": _LARGE,
+    "dbrx": _LARGE,
+    "cohere_compass_text": _LARGE,
+    "gemma4_assistant": _LARGE,
+    "gemma4_unified_assistant": _LARGE,
+    "zaya": "its tiny model does not depend on positions",
+    "dots3_note": _WRAPPER,
+    "emu3": _WRAPPER,
+    "fuyu": _WRAPPER,
+    "gemma3": _WRAPPER,
+    "gemma3n": _WRAPPER,
+    "gemma4": _WRAPPER,
+    "gemma4_unified": _WRAPPER,
+    "got_ocr2": _WRAPPER,
+    "llama4": _WRAPPER,
+    "mllama": _WRAPPER,
+    "moss_transcribe_diarize": _WRAPPER,
+    "phi4_multimodal": _WRAPPER,
+    "qwen3_5": _WRAPPER,
+    "qwen3_5_moe": _WRAPPER,
     "qwen4_exp": _WRAPPER,
 }
 if not V5:
-    LEFT_OUT.update({
-        "qdqbert": "needs another package", "speech_to_text_2": "cannot be built without its encoder", "transfo-xl": _LARGE
-    })
+    LEFT_OUT.update(
+        {
+            "qdqbert": "needs another package",
+            "speech_to_text_2": "cannot be built without its encoder",
+            "transfo-xl": _LARGE,
+        }
+    )
 FAMILIES = [name for name in tiny_models.families() if name not in LEFT_OUT]
 # What apply refuses although the model has rotary buffers: frequencies computed in every call, two ladders in a layer,
 # frequencies that were trained with and that no method keeps.
@@ -95,7 +136,8 @@ def with_rope(config, rope):
     old = rope_of(config)
     full = [d["rope_theta"] for k, d in old.items() if k != "sliding_attention" and d]
     new = {
-        k: d if d is None or (k == "sliding_attention" and any(theta != d["rope_theta"] for theta in full))
+        k: d
+        if d is None or (k == "sliding_attention" and any(theta != d["rope_theta"] for theta in full))
         else {**{n: v for n, v in d.items() if n in KEPT}, **rope}
         for k, d in old.items()
     }
@@ -119,20 +161,26 @@ def ropes(model):
     return {
         "linear": {"rope_type": "linear", "factor": 4.0},
         "yarn": {"rope_type": "yarn", "factor": 4.0, **trained},
-        "llama3": {
-            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **trained
-        },
+        "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **trained},
         "longrope": {
-            "rope_type": "longrope", "factor": 4.0, **trained,
-            "short_factor": [1.0 + 0.03 * i for i in range(pairs)], "long_factor": [1.0 + 0.5 * i for i in range(pairs)],
+            "rope_type": "longrope",
+            "factor": 4.0,
+            **trained,
+            "short_factor": [1.0 + 0.03 * i for i in range(pairs)],
+            "long_factor": [1.0 + 0.5 * i for i in range(pairs)],
         },
     }
 
 
 # What 4.57 builds does not follow the setting in every layer, so there is nothing to compare with.
-NOT_BUILT = {} if V5 else {
-    "nemotron": "its code ignores rope_scaling", "olmo3": "layers with a window do not take rope_scaling; a method scales all"
-}
+NOT_BUILT = (
+    {}
+    if V5
+    else {
+        "nemotron": "its code ignores rope_scaling",
+        "olmo3": "layers with a window do not take rope_scaling; a method scales all",
+    }
+)
 
 
 @pytest.mark.skipif(not transformers.__version__.startswith("5.23"), reason="the list is of 5.23")
@@ -176,17 +224,34 @@ def test_frequencies_equal_a_model_built_with_the_setting(name, record_property)
 # Maps and temperatures against formulas in float64
 
 INTERLEAVED = {
-    "cohere", "cohere2", "cohere2_moe", "glm", "glm4", "helium", "ernie4_5", "ernie4_5_moe", "deepseek_v2", "llama4_text",
+    "cohere",
+    "cohere2",
+    "cohere2_moe",
+    "glm",
+    "glm4",
+    "helium",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "deepseek_v2",
+    "llama4_text",
 }
 NEGATIVE = {"nanochat"}
 NOT_REMAPPED = {
-    "falcon": "its attention is its own", "gpt_neox_japanese": "its attention is its own",
-    "axk2": "sparse attention", "deepseek_v32": "sparse attention", "glm_moe_dsa": "sparse attention",
-    "hy_v4": "sparse attention", "hrm_text": "two stacks of layers that count from 0",
+    "falcon": "its attention is its own",
+    "gpt_neox_japanese": "its attention is its own",
+    "axk2": "sparse attention",
+    "deepseek_v32": "sparse attention",
+    "glm_moe_dsa": "sparse attention",
+    "hy_v4": "sparse attention",
+    "hrm_text": "two stacks of layers that count from 0",
 }
 if not V5:
-    NOT_REMAPPED.update(dict.fromkeys(
-        ["diffllama", "jetmoe", "olmoe", "qwen2_moe", "stablelm", "nemotron", "moshi", "dbrx"], "its attention is its own"))
+    NOT_REMAPPED.update(
+        dict.fromkeys(
+            ["diffllama", "jetmoe", "olmoe", "qwen2_moe", "stablelm", "nemotron", "moshi", "dbrx"],
+            "its attention is its own",
+        )
+    )
 LENGTH, WINDOW = 40, 12
 
 
@@ -221,7 +286,6 @@ MAPS = {
 SINKS = "sinks:sinks=3,window=12"
 
 
-
 class Reference:
     """Attention by the formula: the score of i and j is q_i R(d) k_j with d the mapped distance."""
 
@@ -245,7 +309,9 @@ class Reference:
         kind = types[layer] if types else None
         typed = [f for (prefix, path), f in self.frequencies.items() if kind and (prefix == kind + "_" or kind in path)]
         if not V5 and self.name == "gemma3_text":
-            typed = [f for (_, path), f in self.frequencies.items() if ("local" in path) == (kind == "sliding_attention")]
+            typed = [
+                f for (_, path), f in self.frequencies.items() if ("local" in path) == (kind == "sliding_attention")
+            ]
         return typed[0] if typed else next(iter(self.frequencies.values())), kind
 
     def rotates(self, layer, kind):
@@ -255,7 +321,9 @@ class Reference:
             return kind == "sliding_attention"
         return True
 
-    def __call__(self, module, query, key, value, attention_mask=None, scaling=None, softcap=None, s_aux=None, **kwargs):
+    def __call__(
+        self, module, query, key, value, attention_mask=None, scaling=None, softcap=None, s_aux=None, **kwargs
+    ):
         layer = module.layer_idx
         frequencies, kind = self.of_layer(layer)
         q, k, v = query.double(), key.double(), value.double()
@@ -296,7 +364,9 @@ class Reference:
 def build_unscaled(name):
     """The model without the scaling that some families have by default, since a method replaces it."""
     model = build(name)
-    if model is None or all(not d or d.get("rope_type", "default") == "default" for d in rope_of(model.config).values()):
+    if model is None or all(
+        not d or d.get("rope_type", "default") == "default" for d in rope_of(model.config).values()
+    ):
         return model
     old = next(iter(rope_of(model.config).values()))
     trained = old.get("original_max_position_embeddings", 0) if name == "ministral3" else 0
@@ -345,12 +415,39 @@ def test_maps_and_temperatures_equal_the_formula(name):
 # ---------------------------------------------------------------------------------------------------------------------
 # Caches, padding, packing
 
-SOME = [n for n in ("llama", "gemma2", "gpt_oss", "cohere", "deepseek_v3", "phi", "gemma3_text", "smollm3", "cohere2",
-                    "llama4_text", "persimmon", "qwen3_next") if n in tiny_models.families()]
-METHODS = ["yarn", f"rerope:{WINDOW}", "dual-chunk:chunk=12,limit=20", f"self-extend:window={WINDOW},group=4", "log-n:8"]
+SOME = [
+    n
+    for n in (
+        "llama",
+        "gemma2",
+        "gpt_oss",
+        "cohere",
+        "deepseek_v3",
+        "phi",
+        "gemma3_text",
+        "smollm3",
+        "cohere2",
+        "llama4_text",
+        "persimmon",
+        "qwen3_next",
+    )
+    if n in tiny_models.families()
+]
+METHODS = [
+    "yarn",
+    f"rerope:{WINDOW}",
+    "dual-chunk:chunk=12,limit=20",
+    f"self-extend:window={WINDOW},group=4",
+    "log-n:8",
+]
 # Linear attention takes a cache of its own class in 4.57.
-CASES = [(name, method) for name in SOME for method in METHODS
-         if not (name == "qwen3_next" and not V5) and not (name == "cohere2" and ("rerope" in method or ":" in method and "log" not in method))]
+CASES = [
+    (name, method)
+    for name in SOME
+    for method in METHODS
+    if not (name == "qwen3_next" and not V5)
+    and not (name == "cohere2" and ("rerope" in method or ":" in method and "log" not in method))
+]
 
 
 def close(a, b, scale):
@@ -381,8 +478,14 @@ def test_generate_equals_forward_without_a_cache(name, method):
     model = build_unscaled(name)
     with rt.applied(model, method, 4):
         made = model.generate(
-            IDS[:, :30], attention_mask=torch.ones(1, 30, dtype=torch.long), max_new_tokens=16, do_sample=False,
-            eos_token_id=None, pad_token_id=0, output_logits=True, return_dict_in_generate=True,
+            IDS[:, :30],
+            attention_mask=torch.ones(1, 30, dtype=torch.long),
+            max_new_tokens=16,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            output_logits=True,
+            return_dict_in_generate=True,
         )
         whole = logits(model, made.sequences)
     steps = torch.stack([row[0] for row in made.logits])
@@ -412,10 +515,20 @@ def test_padding_changes_nothing(name, method, side):
         # The same in two parts: cached keys have the positions that padding on the left gives them.
         cache = transformers.DynamicCache(config=model.config)
         with torch.no_grad():
-            model(input_ids=ids[:, :40], attention_mask=mask[:, :40], position_ids=positions[:, :40],
-                  past_key_values=cache, use_cache=True)
-            rest = model(input_ids=ids[:, 40:], attention_mask=mask, position_ids=positions[:, 40:],
-                         past_key_values=cache, use_cache=True).logits
+            model(
+                input_ids=ids[:, :40],
+                attention_mask=mask[:, :40],
+                position_ids=positions[:, :40],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            rest = model(
+                input_ids=ids[:, 40:],
+                attention_mask=mask,
+                position_ids=positions[:, 40:],
+                past_key_values=cache,
+                use_cache=True,
+            ).logits
         assert close(rest[0], alone[0, 13:], alone.abs().max())
         assert close(rest[1], full[0, 40:], full.abs().max())
 
@@ -452,9 +565,17 @@ def test_static_cache_gradients_and_weights():
     model = build("llama")
     with rt.applied(model, f"rerope:{WINDOW}", 4):
         whole = logits(model)
-        made = model.generate(IDS[:, :30], max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0,
-                              cache_implementation="static", output_logits=True, return_dict_in_generate=True,
-                              disable_compile=True)
+        made = model.generate(
+            IDS[:, :30],
+            max_new_tokens=6,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            cache_implementation="static",
+            output_logits=True,
+            return_dict_in_generate=True,
+            disable_compile=True,
+        )
         assert close(made.logits[0], whole[:, 29], whole.abs().max())
         again = logits(model, made.sequences)
         assert close(torch.stack([row[0] for row in made.logits]), again[0, 29:-1], whole.abs().max())
@@ -570,8 +691,10 @@ def test_dynamic_frequencies_follow_the_declared_length():
         # The same in chunks, where transformers itself is wrong.
         cache = transformers.DynamicCache()
         with torch.no_grad():
-            parts = [model(input_ids=ids[:, a : a + 45], past_key_values=cache, use_cache=True).logits
-                     for a in range(0, 180, 45)]
+            parts = [
+                model(input_ids=ids[:, a : a + 45], past_key_values=cache, use_cache=True).logits
+                for a in range(0, 180, 45)
+            ]
         assert close(torch.cat(parts, 1), expected, expected.abs().max())
 
 
@@ -636,9 +759,29 @@ def test_losses_equal_the_native_decoder(name, method, tmp_path):
     except ropewalk.Error as error:
         pytest.skip(str(error))
     run = subprocess.run(
-        [PROGRAM, "perplexity", tmp_path / "model", "--ids", tmp_path / "ids.json", "--length", "60", "--method", method,
-         "--factor", "2", "--protocol", "windows", "--no-bos", "--per-token", tmp_path / "losses.jsonl", "--threads", "1"],
-        capture_output=True, text=True, check=False,
+        [
+            PROGRAM,
+            "perplexity",
+            tmp_path / "model",
+            "--ids",
+            tmp_path / "ids.json",
+            "--length",
+            "60",
+            "--method",
+            method,
+            "--factor",
+            "2",
+            "--protocol",
+            "windows",
+            "--no-bos",
+            "--per-token",
+            tmp_path / "losses.jsonl",
+            "--threads",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     rows = [json.loads(line) for line in pathlib.Path(tmp_path / "losses.jsonl").read_text().splitlines()]

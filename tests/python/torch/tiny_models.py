@@ -56,8 +56,17 @@ _FULL = dict(layer_types=["full_attention"] * 2)
 EXTRA = {
     **dict.fromkeys(
         [
-            "axk1", "axk2", "bailing_hybrid", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite",
-            "glm_moe_dsa", "longcat_flash", "minicpm3", "youtu",
+            "axk1",
+            "axk2",
+            "bailing_hybrid",
+            "deepseek_v2",
+            "deepseek_v3",
+            "deepseek_v32",
+            "glm4_moe_lite",
+            "glm_moe_dsa",
+            "longcat_flash",
+            "minicpm3",
+            "youtu",
         ],
         _MLA,
     ),
