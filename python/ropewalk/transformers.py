@@ -182,8 +182,8 @@ def _layer_types(config: Any, layers: int) -> list[str | None]:
 
 
 def _candidates(found: list[_Frequencies], layer: int, layer_type: str | None) -> list[_Frequencies]:
-    """The frequencies that a layer may rotate by: its own module's and the model's (some models of transformers 4.57 have
-    both and use one), of these those of its type."""
+    """The frequencies that a layer may rotate by: its own module's and the model's (some models of transformers 4.57
+    have both and use one), of these those of its type."""
     numbers = {id(f): [part for part in f.path.split(".") if part.isdigit()] for f in found}
     near = [f for f in found if not numbers[id(f)] or numbers[id(f)][0] == str(layer)]
     if layer_type is not None:
@@ -415,7 +415,8 @@ def _new_plan(base: Any, method: Any, factor: float | None, length: int | None, 
         if old.rotation is not None and "proportional" in old.rotation.method:
             if "proportional" not in new.rotation.method:
                 error = Error(
-                    f"layer {index}: this model was trained with {old.rotation.method}, which the method would replace by "
+                    f"layer {index}: this model was trained with {old.rotation.method}, which the method would "
+                    "replace by "
                     f"{new.rotation.method}; expected a plan that keeps it"
                 )
                 error.code = "unsupported"
@@ -674,8 +675,8 @@ def _plan_of_buffers(
     by_layer: list[list[_Frequencies]],
     types: list[str | None],
 ) -> Any:
-    """A plan from the rope dictionaries of a configuration, the sizes of the rotary buffers, and a probe of which layers
-    rotate (all, where they cannot be probed)."""
+    """A plan from the rope dictionaries of a configuration, the sizes of the rotary buffers, and a probe of which
+    layers rotate (all, where they cannot be probed)."""
     state = _State(None, [], {}, [], [], [], [])
     try:
         layouts = _probe_layouts(model, found, by_layer, state)
