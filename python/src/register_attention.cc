@@ -119,9 +119,10 @@ void Add(nb::dict& out, const char* name, std::vector<T>& values) {
 }
 
 // The gradients of the numbers of the form, by the names of its fields.
-nb::dict Backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle log_sum_exp,
-                  nb::handle d_out, nb::handle d_q, nb::handle d_k, nb::handle d_v,
-                  nb::handle d_sinks, const nb::dict& options) {
+nb::dict AttentionGradients(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                            nb::handle log_sum_exp, nb::handle d_out, nb::handle d_q,
+                            nb::handle d_k, nb::handle d_v, nb::handle d_sinks,
+                            const nb::dict& options) {
   Call call(q, k, v, options);
   const Array out_array(out, "out"),
       lse_array = Array::Written(log_sum_exp, "log_sum_exp"), d_out_array(d_out, "d_out"),
@@ -163,9 +164,9 @@ nb::dict Backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::
 void RegisterAttention(nb::module_& m) {
   m.def("attention", &Forward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"),
         nb::arg("log_sum_exp").none(), nb::arg("entropy").none(), nb::arg("options"));
-  m.def("attention_backward", &Backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"),
-        nb::arg("log_sum_exp"), nb::arg("d_out"), nb::arg("d_q"), nb::arg("d_k"), nb::arg("d_v"),
-        nb::arg("d_sinks").none(), nb::arg("options"));
+  m.def("attention_backward", &AttentionGradients, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("out"), nb::arg("log_sum_exp"), nb::arg("d_out"), nb::arg("d_q"), nb::arg("d_k"),
+        nb::arg("d_v"), nb::arg("d_sinks").none(), nb::arg("options"));
 }
 
 }  // namespace ropewalk::python

@@ -300,8 +300,8 @@ void RegisterEngines(nb::module_& m) {
       m, "ScoreRequest", "One sequence, `prefix` followed by `ids`, and the tokens of it to score.")
       .def(
           "__init__",
-          [](OwnedRequest* self, nb::object ids, nb::object positions, nb::object prefix,
-             nb::object entropy_queries) {
+          [](OwnedRequest* self, const nb::object& ids, const nb::object& positions,
+             const nb::object& prefix, const nb::object& entropy_queries) {
             new (self) OwnedRequest{VectorOf(AsArray<int32_t>(prefix, "int32")),
                                     VectorOf(AsArray<int32_t>(ids, "int32")),
                                     VectorOf(AsArray<int64_t>(positions, "int64")),
@@ -319,8 +319,8 @@ void RegisterEngines(nb::module_& m) {
                           "A prompt, `prefix` followed by `ids`, to be continued greedily.")
       .def(
           "__init__",
-          [](OwnedPrompt* self, nb::object ids, int64_t max_tokens, nb::object prefix,
-             nb::object stop) {
+          [](OwnedPrompt* self, const nb::object& ids, int64_t max_tokens, const nb::object& prefix,
+             const nb::object& stop) {
             new (self) OwnedPrompt{VectorOf(AsArray<int32_t>(prefix, "int32")),
                                    VectorOf(AsArray<int32_t>(ids, "int32")),
                                    VectorOf(AsArray<int32_t>(stop, "int32")), max_tokens};

@@ -28,7 +28,7 @@ PyPlan Make(ModelConfig config) {
   return {std::move(config.plan), length, std::move(config.not_honoured)};
 }
 
-PyPlan Open(const std::string& path, bool allow_unknown) {
+PyPlan OpenPlan(const std::string& path, bool allow_unknown) {
   nb::gil_scoped_release release;
   OpenOptions options;
   options.allow_unknown = allow_unknown;
@@ -218,7 +218,7 @@ void RegisterPlan(nb::module_& m) {
            nb::arg("length").none(), nb::arg("trained_length"))
       .def("with_rope", &WithRope, nb::arg("json"), nb::arg("name"), nb::arg("length").none(),
            nb::arg("trained_length"), nb::arg("allow_unknown"));
-  m.def("open_plan", &Open);
+  m.def("open_plan", &OpenPlan);
   m.def("parse_plan", &Parse);
   m.def("temperatures", &Temperatures);
 }
