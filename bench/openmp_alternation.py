@@ -2,8 +2,8 @@
 """PyTorch and Ropewalk in one process, by turns: what each loses to the other's threads, in both orders of import.
 
 Each call takes a millisecond or so and uses all threads. One round times calls of PyTorch alone, of Ropewalk alone, and both
-by turns, one call each; `lost` is turns / (alone + alone) - 1 of the best rounds, which are short. It needs a quiet machine:
-where other programs want the cores, a call takes a time slice of the scheduler. With two OpenMP runtimes in the process it was 4
+by turns, one call each, in a few milliseconds; `lost` is the median over the rounds of turns / (alone + alone) - 1. It needs a
+quiet machine: where other programs want the cores, a call takes a time slice of the scheduler. With two OpenMP runtimes in the process it was 4
 to 47 times (docs/python.md). Prints JSON and fails where more than 10 % is lost.
 
 usage: openmp_alternation.py [--threads N] [--rounds N] [--calls N]      with ropewalk, torch and numpy importable
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -57,9 +58,10 @@ def measure(first, threads, rounds, calls):
             for _ in range(rounds):
                 alone = timed(torch_call), timed(our_call)
                 taken.append((*alone, timed(torch_call, our_call)))
-            t, o, both = (min(times) / calls * 1e6 for times in zip(*taken))
+            t, o, both = (statistics.median(times) / calls * 1e6 for times in zip(*taken))
+            lost = statistics.median(both / (t + o) for t, o, both in taken) - 1
             rows.append({"first": first, "torch": torch_name, "ropewalk": our_name, "threads": threads, "torch_us": round(t, 1),
-                         "ropewalk_us": round(o, 1), "turns_us": round(both, 1), "lost": round(both / (t + o) - 1, 3)})
+                         "ropewalk_us": round(o, 1), "turns_us": round(both, 1), "lost": round(lost, 3)})
     with open("/proc/self/maps", encoding="utf-8") as maps:
         runtimes = sorted(set(re.findall(r"/\S*lib(?:g|i)?omp\S*", maps.read())))
     return {"runtimes": [os.path.basename(path) for path in runtimes], "rows": rows}
@@ -68,7 +70,7 @@ def measure(first, threads, rounds, calls):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--calls", type=int, default=4)
     parser.add_argument("--first", choices=("torch", "ropewalk"), help=argparse.SUPPRESS)
     given = parser.parse_args()
