@@ -69,7 +69,7 @@ constexpr Family kFamilies[] = {
      .gguf = "smollm3",
      .gguf_rope = GgufRope::kNorm,
      .rules = kGgufPermuted,
-     .block = &kLlamaBlock},
+     .block = &kSmolLm3Block},
 
     // Halves, nothing special.
     {.name = "gemma",
@@ -206,7 +206,8 @@ constexpr Family kFamilies[] = {
      .gguf_rope = GgufRope::kNorm},
     {.name = "cohere2",
      .layout = kInterleaved,
-     .keys = "sliding_window_pattern rotary_pct position_embedding_type layer_types sliding_window",
+     .keys = "sliding_window_pattern _sliding_window_pattern rotary_pct position_embedding_type "
+             "layer_types sliding_window",
      .default_window = 4096,
      .pattern = 4,
      .gguf = "cohere2",
@@ -419,7 +420,7 @@ constexpr Family kFamilies[] = {
      .gguf = "mistral4",
      .gguf_rope = GgufRope::kNorm,
      .rules = kTemperatureKeys | kMla | kSoftmaxMscale | kScaledByDefault | kElsewhere},
-    {.name = "minicpm3", .gguf = "minicpm3", .rules = kMla | kElsewhere},
+    {.name = "minicpm3", .gguf = "minicpm3", .rules = kMla | kSoftmaxMscale | kElsewhere},
 
     // A rotation, or something else, as the configuration says.
     {.name = "falcon",

@@ -12,8 +12,31 @@ namespace ropewalk::internal {
 
 using nlohmann::json;
 
+namespace {
+
+// Python's json writes Infinity (Mamba 2's time_step_limit), which JSON has not. It becomes a string
+// of the same width: errors keep their place, and no key is read as a number from it.
+std::string WithoutInfinity(std::string_view text) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string out(text);
+  bool in_string = false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == '"') in_string = !in_string;
+    if (in_string && out[i] == '\\') ++i;
+    if (in_string || out.compare(i, kWord.size(), kWord) != 0) continue;
+    const bool negative = i > 0 && out[i - 1] == '-';
+    out.replace(i, kWord.size(), negative ? "-Inf\"   " : "\"Inf\"   ");
+    if (negative) out[i - 1] = '"';
+    i += kWord.size() - 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 json ParseJsonObject(std::string_view text, const std::string& file) {
-  json value = ParseJson(text, file);
+  const bool infinite = text.find("Infinity") != std::string_view::npos;
+  json value = infinite ? ParseJson(WithoutInfinity(text), file) : ParseJson(text, file);
   if (!value.is_object()) {
     throw Error(ErrorCode::kInvalidFile,
                 fmt::format("{}: expected a JSON object, got {}", file, Shown(value)));

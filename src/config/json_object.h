@@ -16,7 +16,7 @@ namespace ropewalk::internal {
 
 inline constexpr double kMaxFactor = 1e6;  // of a position scaling, in any file
 
-// ParseJson, and the value must be an object.
+// ParseJson, and the value must be an object. Python's Infinity is taken, as the string "Inf".
 nlohmann::json ParseJsonObject(std::string_view text, const std::string& file);
 
 class JsonObject {

@@ -117,6 +117,7 @@ Scaling ReadYarn(const JsonObject& top, bool latent, PositionPlan& plan) {
     y.mscale = mscale;
     y.mscale_all_dim = all;
     y.softmax_mscale = latent;
+    plan.yarn_scales_scores = latent;
   } else {  // Megatron takes zeros as they are
     y.attention_factor = G(mscale, y.factor) / G(all, y.factor);
   }

@@ -14,3 +14,8 @@ ModelConfig ParseConfigText(std::string_view text, const std::string& file, bool
 }
 
 }  // namespace ropewalk::internal
+
+ropewalk::ModelConfig ropewalk::ParseConfig(const std::string& text, const std::string& file,
+                                            bool allow_unknown) {
+  return internal::ParseConfigText(text, file, allow_unknown);
+}

@@ -120,6 +120,10 @@ struct ModelConfig {
 // read but does not run (not_runnable), unless `allow_unknown`.
 ModelConfig ParseHfConfig(const std::string& json_text, const std::string& file,
                           bool allow_unknown = false);
+// The same for any text that tells a model's positions: a config.json, a params.json of Mistral AI or
+// Meta, or arguments of Megatron-LM (JSON or a launch script), told apart by what they contain.
+ModelConfig ParseConfig(const std::string& text, const std::string& file,
+                        bool allow_unknown = false);
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown = false);
 
 // Applies a Hugging Face rope dictionary ({"rope_type": "yarn", "factor": 4, ...}; in the form of

@@ -308,6 +308,7 @@ void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double>
 
 void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
   PositionPlan& plan = c.plan;
+  plan.yarn_scales_scores = given.Has(kSoftmaxMscale);
   const bool rotates = given.gguf_rope != GgufRope::kNone;
   plan.configured_length =
       rotates || keys.Has("context_length") ? keys.RequiredInt("context_length", 1, kMaxTokens) : 0;

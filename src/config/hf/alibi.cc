@@ -88,7 +88,8 @@ void ReadMptFeedForward(const HfSource& source, ModelConfig& c) {
 
 void SortAttentionKeys(const HfSource& source, const JsonObject& attn, ModelConfig& c) {
   for (const auto& [key, value] : attn.value().items()) {
-    if (attn.asked().contains(key) || value.is_null()) continue;
+    // transformers 5 writes what every configuration has into attn_config too.
+    if (attn.asked().contains(key) || value.is_null() || IsHarmless(key)) continue;
     const std::string message =
         fmt::format("{}: unknown key {} = {}{}", attn.where(), Shown(json(key)), Shown(value),
                     DidYouMean(key, {attn.asked().begin(), attn.asked().end()}));

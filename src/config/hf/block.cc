@@ -138,6 +138,12 @@ constexpr Block QkNormed(Block block) {
 }
 
 constexpr Block kLlamaBlock = LlamaLike(kAttentionBias, kAttentionBias, {"mlp_bias", false}, "");
+// transformers ties its head unless a file says otherwise; its version 4 leaves true out of the file.
+constexpr Block kSmolLm3Block = [] {
+  Block block = kLlamaBlock;
+  block.tied_head = {"tie_word_embeddings", true};
+  return block;
+}();
 constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
 constexpr Block kQwen3Block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));

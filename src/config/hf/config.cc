@@ -192,11 +192,9 @@ PositionPlan ParseRopeDictionary(const std::string& json_text, const std::string
       } else if (rope.partial) {
         spec.rotary_dim = internal::RotaryDim(spec.head_dim, *rope.partial, source);
       }
-      // DeepSeek's multiplier of the scores belongs to its attention, not to the dictionary.
-      const auto* old = std::get_if<YarnScaling>(&plan.layers[l].rotation->scaling);
-      auto* yarn = std::get_if<YarnScaling>(&spec.scaling);
-      if (yarn != nullptr && old != nullptr && old->softmax_mscale) {
-        yarn->softmax_mscale = yarn->mscale_all_dim.has_value();
+      // The multiplier of the scores belongs to the model's attention, not to the dictionary.
+      if (auto* yarn = std::get_if<YarnScaling>(&spec.scaling); yarn != nullptr) {
+        yarn->softmax_mscale = plan.yarn_scales_scores && yarn->mscale_all_dim.has_value();
       }
       Resolve(spec, std::max<int64_t>(out.trained_length, 1));
     }

@@ -46,6 +46,8 @@ nlohmann::json WithoutUnread(const HfSource& source, ModelConfig& c);
 // the readers have asked for all they know.
 void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, ModelConfig& c);
 bool IsAboutPositions(const std::string& key);
+// Known, and without effect on positions.
+bool IsHarmless(const std::string& key);
 // Of a model that runs: keys that change its numbers and that no reader has asked for.
 void RefuseNumberKeys(const HfSource& source, ModelConfig& c);
 

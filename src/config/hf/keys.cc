@@ -65,6 +65,8 @@ constexpr const char* kHarmless[] = {
     "audio_config",
     "image_size",
     "chunk_size_feed_forward",
+    "mamba_chunk_size",
+    "mlp_layer_types",
     "temperature",
 };
 // Parts of a name that say it is about positions.
@@ -126,6 +128,8 @@ std::optional<double> HfSource::Number(const char* name, double low, double high
                          [&](const std::string& key) { return top.Number(key, low, high); });
 }
 
+bool IsHarmless(const std::string& key) { return Contains(kHarmless, key); }
+
 bool IsAboutPositions(const std::string& key) {
   return std::any_of(std::begin(kPositionWords), std::end(kPositionWords),
                      [&](const char* w) { return key.find(w) != std::string::npos; });
@@ -136,7 +140,7 @@ void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, M
   for (const auto& [key, value] : top.value().items()) {
     if (top.asked().contains(key)) continue;
     // The family's own keys that no reader asked for say nothing here.
-    if (Contains(kHarmless, key) || family.Takes(key)) {
+    if (IsHarmless(key) || family.Takes(key)) {
       c.harmless_keys.push_back(key);
       continue;
     }

@@ -53,15 +53,16 @@ int64_t ReadPatternKey(const HfSource& source, const char* key) {
   return static_cast<int64_t>(text.size());
 }
 
-// Every n-th layer is full; 0: no pattern. `given`: a key says it, not the family.
-int64_t ReadPattern(const HfSource& source, bool& given) {
+// Every n-th layer is full; 0: no pattern. `given`: a key says it, not the family. transformers writes
+// _sliding_window_pattern with its default beside any layer_types, and reads it without them alone.
+int64_t ReadPattern(const HfSource& source, bool listed, bool& given) {
   int64_t pattern = 0;
   std::string from;
   for (const char* key :
        {"sliding_window_pattern", "_sliding_window_pattern", "full_attention_interval"}) {
     if (!source.family.Takes(key)) continue;
     const int64_t n = ReadPatternKey(source, key);
-    if (n == 0) continue;
+    if (n == 0 || (listed && key[0] == '_')) continue;
     if (pattern != 0 && n != pattern) {
       Contradiction(source.top.where(), from, fmt::format("{}", pattern), key,
                     fmt::format("{}", n));
@@ -132,7 +133,7 @@ std::vector<std::string> ReadTypes(const HfSource& source, ModelConfig& c, int64
   std::vector<std::string> types = ReadTypeList(source, c.layers);
   const bool listed = !types.empty();
   bool given = false;
-  int64_t pattern = ReadPattern(source, given);
+  int64_t pattern = ReadPattern(source, listed, given);
   const bool null_window =
       source.top.value().contains("sliding_window") && !source.top.Has("sliding_window");
   const bool linear = HasWord(source.family.layer_kinds, "linear_attention");

@@ -361,6 +361,7 @@ RopeDictionaries ReadRopeDictionaries(const HfSource& source, const RopeContext&
 
 void ReadHfPlan(const HfSource& source, ModelConfig& c) {
   PositionPlan& plan = c.plan;
+  plan.yarn_scales_scores = source.family.Has(kSoftmaxMscale);
   RopeContext context;
   context.allow_unknown = source.allow_unknown;
   ReadLengths(source, context, plan);
