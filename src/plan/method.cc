@@ -132,6 +132,26 @@ void SetTemperature(const QueryTemperature& temperature, PositionPlan& plan) {
   }
 }
 
+// Some models are trained with a share of the pairs at frequency 0 (Gemma 4), which formulas over all
+// pairs would set going: only to divide all frequencies by one number keeps it.
+void KeepProportional(const PositionPlan& trained, const Scaling& scaling, PositionPlan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    auto& rotation = plan.layers[l].rotation;
+    const auto* own =
+        rotation ? std::get_if<ProportionalScaling>(&trained.layers[l].rotation->scaling) : nullptr;
+    if (own == nullptr || rotation->scaling == Scaling(*own)) continue;
+    if (!std::holds_alternative<NoScaling>(scaling) &&
+        !std::holds_alternative<LinearScaling>(scaling)) {
+      Refuse(ErrorCode::kUnsupported,
+             fmt::format(
+                 "layer {} was trained with {}: {} would rotate pairs that do not rotate; of the "
+                 "scalings only none and linear keep it",
+                 l, Describe(Scaling(*own)), Describe(scaling)));
+    }
+    rotation->scaling = ProportionalScaling{own->fraction, FactorOf(scaling)};
+  }
+}
+
 }  // namespace
 
 const std::vector<MethodPart>& MethodParts() {
@@ -258,6 +278,7 @@ std::optional<QueryTemperature> PositionMethod::TemperatureFor(int64_t trained_l
 PositionPlan PositionMethod::Apply(const PositionPlan& plan, double factor,
                                    int64_t trained_length) const {
   PositionPlan out = WithScaling(plan, ScalingFor(factor), trained_length);
+  KeepProportional(plan, ScalingFor(factor), out);
   const int64_t trained = out.trained_length;
   if (const auto map = MapFor(factor, trained)) SetMap(*map, Known(factor, trained), out);
   if (const auto temperature = TemperatureFor(trained)) SetTemperature(*temperature, out);

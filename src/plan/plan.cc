@@ -53,35 +53,6 @@ void HashRotation(const ResolvedRotation& rotation, Hasher& hasher) {
   }
 }
 
-std::string HashPlan(const ResolvedPlan& plan) {
-  std::vector<std::string> biases;  // each once, whatever the number of layers
-  for (const LayerBias& bias : plan.biases) {
-    Hasher hasher;
-    HashBias(bias, hasher);
-    biases.push_back(hasher.Hex());
-  }
-  Hasher hasher;
-  hasher.UpdateValue(static_cast<int64_t>(plan.layers.size()));
-  for (const ResolvedLayer& layer : plan.layers) {
-    internal::HashFacts(layer, internal::Hashed::kAlways, hasher);
-    hasher.UpdateValue(static_cast<uint8_t>(layer.rotation >= 0));
-    if (layer.rotation >= 0) {
-      HashRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)], hasher);
-    }
-    internal::HashFacts(layer, internal::Hashed::kWhereSet, hasher);
-    if (layer.bias >= 0) {
-      hasher.UpdateValue('b');
-      hasher.Update(biases[static_cast<std::size_t>(layer.bias)]);
-    }
-  }
-  if (plan.learned) {
-    hasher.UpdateValue('l');
-    hasher.UpdateValue(plan.learned->positions);
-    hasher.UpdateValue(plan.learned->first_row);
-  }
-  return hasher.Hex();
-}
-
 std::string DescribeRest(const RotarySpec& spec) {
   std::string text;
   if (spec.dialect != Dialect::kNative)
@@ -186,6 +157,35 @@ std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, 
 }
 
 }  // namespace
+
+std::string HashPlan(const ResolvedPlan& plan) {
+  std::vector<std::string> biases;  // each once, whatever the number of layers
+  for (const LayerBias& bias : plan.biases) {
+    Hasher hasher;
+    HashBias(bias, hasher);
+    biases.push_back(hasher.Hex());
+  }
+  Hasher hasher;
+  hasher.UpdateValue(static_cast<int64_t>(plan.layers.size()));
+  for (const ResolvedLayer& layer : plan.layers) {
+    internal::HashFacts(layer, internal::Hashed::kAlways, hasher);
+    hasher.UpdateValue(static_cast<uint8_t>(layer.rotation >= 0));
+    if (layer.rotation >= 0) {
+      HashRotation(plan.rotations[static_cast<std::size_t>(layer.rotation)], hasher);
+    }
+    internal::HashFacts(layer, internal::Hashed::kWhereSet, hasher);
+    if (layer.bias >= 0) {
+      hasher.UpdateValue('b');
+      hasher.Update(biases[static_cast<std::size_t>(layer.bias)]);
+    }
+  }
+  if (plan.learned) {
+    hasher.UpdateValue('l');
+    hasher.UpdateValue(plan.learned->positions);
+    hasher.UpdateValue(plan.learned->first_row);
+  }
+  return hasher.Hex();
+}
 
 std::string LayerNames(const std::vector<int64_t>& layers) {
   if (layers.empty()) return "no layers";

@@ -152,6 +152,28 @@ TEST(PositionMethod, LayersThatNeedIt) {
 
 // modeling_qwen.py of Qwen 1, typed again: get_ntk_alpha, and logn_list = [log_L(i) if i > L else 1],
 // i from 1, of which the query at position m takes entry m.
+TEST(PositionMethod, ProportionalFrequenciesAreKeptOrTheMethodRefused) {
+  PositionPlan plan = Plan(64);
+  plan.layers[0].rotation->scaling = ProportionalScaling{0.25, 1};
+  const auto apply = [&](const char* method) {
+    return PositionMethod::Parse(method).Apply(plan, 4);
+  };
+  for (const char* method : {"none", "rerope", "log-n"}) {
+    const PositionPlan kept = apply(method);
+    EXPECT_EQ(kept.layers[0].rotation->scaling, (Scaling(ProportionalScaling{0.25, 1}))) << method;
+    EXPECT_EQ(kept.layers[1].rotation->scaling, Scaling(NoScaling{})) << method;
+  }
+  const PositionPlan linear = apply("linear");
+  EXPECT_EQ(linear.layers[0].rotation->scaling, (Scaling(ProportionalScaling{0.25, 4})));
+  EXPECT_EQ(linear.layers[1].rotation->scaling, Scaling(LinearScaling{4}));
+  for (const char* method : {"yarn", "ntk", "dynamic", "llama3"}) {
+    EXPECT_THAT(
+        MessageOf([&] { apply(method); }),
+        AllOf(HasSubstr("layer 0"), HasSubstr("proportional"), HasSubstr("none and linear")))
+        << method;
+  }
+}
+
 TEST(PositionMethod, QwenAndLogNAreThoseOfQwen1) {
   const PositionMethod both = PositionMethod::Parse("qwen+log-n");
   EXPECT_FALSE(PositionMethod::Parse("qwen").TemperatureFor(2048));

@@ -85,7 +85,9 @@ struct PositionPlan {
   int64_t configured_length = 0;    // tokens that the file declares, after its own extension
   int64_t stated_length = 0;        // max_position_embeddings of config.json; 0: absent
   bool has_dual_chunk_key = false;  // the file has dual_chunk_attention_config (not in this plan)
-  std::vector<std::string> notes;   // for the user: "weights permuted at load", ...
+  // Attention multiplies scores by the square of YaRN's factor of mscale_all_dim (DeepSeek).
+  bool yarn_scales_scores = false;
+  std::vector<std::string> notes;  // for the user: "weights permuted at load", ...
 
   bool operator==(const PositionPlan&) const = default;
 };
@@ -118,6 +120,9 @@ struct ResolvedPlan {
 };
 // Throws what Resolve of a rotation throws (rotary/frequencies.h).
 ResolvedPlan Resolve(const PositionPlan& plan, int64_t length);
+
+// ResolvedPlan::hash, of what the plan holds now.
+std::string HashPlan(const ResolvedPlan& plan);
 
 // "layer 3", "layers 0-31", "layers 0, 2, 4, ... 22" for ascending numbers.
 std::string LayerNames(const std::vector<int64_t>& layers);
