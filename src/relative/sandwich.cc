@@ -9,6 +9,8 @@
 namespace ropewalk {
 namespace {
 
+constexpr int64_t kMostDims = int64_t{1} << 20;
+
 std::vector<int64_t> Learned(const SandwichBias& /*sandwich*/, int64_t /*heads*/) { return {}; }
 
 std::vector<double> BackwardNothing(const SandwichBias& /*sandwich*/, const ScoreForm& /*d*/) {
@@ -20,8 +22,8 @@ std::vector<double> BackwardNothing(const SandwichBias& /*sandwich*/, const Scor
 DistanceForm SandwichBias::Lower(int64_t heads, int64_t max_distance) const {
   internal::CheckLowering("SandwichBias", heads, max_distance);
   internal::CheckPositive("SandwichBias.base", base);
-  if (dim < 2 || dim % 2 != 0) {
-    internal::Refuse("SandwichBias.dim: expected an even number, 2 or more, got " +
+  if (dim < 2 || dim % 2 != 0 || dim > kMostDims) {
+    internal::Refuse("SandwichBias.dim: expected an even number, 2 to 1048576, got " +
                      std::to_string(dim));
   }
   std::vector<double> sums(max_distance + 1);

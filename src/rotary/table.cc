@@ -197,7 +197,7 @@ CosSinTable CosSinTable::FromRows(AlignedBuffer<float> rows, int64_t pairs) {
 }
 
 CosSinTable CosSinTable::View(const float* rows, int64_t first, int64_t count, int64_t pairs,
-                              double amplitude, std::span<const uint8_t> axis) {
+                              double amplitude, std::span<const uint8_t> axis, Device device) {
   CheckPosition(first);
   if (count < 0 || count > kPositionLimit - first || pairs < 1 || (rows == nullptr && count > 0)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -217,6 +217,10 @@ CosSinTable CosSinTable::View(const float* rows, int64_t first, int64_t count, i
   table.pairs_ = pairs;
   table.given_ = true;
   table.data_ = rows;
+  if (device == Device::kCuda) {
+    table.on_device_ = std::make_shared<internal::TableOnDevice>();
+    table.on_device_->device = internal::CurrentDevice();
+  }
   return table;
 }
 

@@ -37,12 +37,14 @@ class CosSinTable {
   // that no frequencies describe. It cannot grow.
   static CosSinTable FromRows(AlignedBuffer<float> rows, int64_t pairs);
 
-  // A table that reads given rows where they lie, [count, 2, pairs] as above in CPU memory, of
-  // positions first .. first + count - 1: rows that another library owns (a tensor of PyTorch, a
-  // memory-mapped file). They have to outlive every call that uses the table. `amplitude` is the one
-  // that they contain, for Direction::kInverse; `axis` as in Frequencies. It cannot grow.
+  // A table that reads given rows where they lie, [count, 2, pairs] as above, of positions first ..
+  // first + count - 1: rows that another library owns (a tensor of PyTorch, a memory-mapped file).
+  // They lie in memory of `device` (kCuda: of the current GPU) and have to outlive every call that
+  // uses the table. `amplitude` is the one that they contain, for Direction::kInverse; `axis` as in
+  // Frequencies, on the CPU. It cannot grow.
   static CosSinTable View(const float* rows, int64_t first, int64_t count, int64_t pairs,
-                          double amplitude = 1, std::span<const uint8_t> axis = {});
+                          double amplitude = 1, std::span<const uint8_t> axis = {},
+                          Device device = Device::kCpu);
 
   // A copy of a CPU table, from FromRows or not, in memory of the current GPU.
   CosSinTable OnDevice(void* stream = nullptr) const;

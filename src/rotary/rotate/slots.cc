@@ -10,8 +10,19 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, "slots: " + message);
 }
 
+constexpr int64_t kMost = int64_t{1} << 31;  // of tokens, and of the slots of a block or a ring
+
+void CheckSlotCount(const char* what, int64_t slots) {
+  if (slots < 1 || slots > kMost) {
+    Bad("expected " + std::string(what) + " of 1 to 2147483648 slots, got " +
+        std::to_string(slots));
+  }
+}
+
 void CheckFirst(std::span<const int64_t> first, int64_t tokens) {
-  if (tokens < 0) Bad("tokens is negative");
+  if (tokens < 0 || tokens > kMost) {
+    Bad("expected 0 to 2147483648 tokens, got " + std::to_string(tokens));
+  }
   for (std::size_t b = 0; b < first.size(); ++b) {
     int64_t end = 0;
     if (first[b] < 0 || __builtin_add_overflow(first[b], tokens, &end)) {
@@ -26,11 +37,12 @@ std::vector<int64_t> BlockTableSlots(std::span<const int32_t> table, int64_t blo
                                      int64_t block_slots, std::span<const int64_t> first,
                                      int64_t tokens) {
   CheckFirst(first, tokens);
-  if (block_slots < 1 || blocks_per_sequence < 0 ||
+  CheckSlotCount("a block", block_slots);
+  if (blocks_per_sequence < 0 ||
       table.size() != first.size() * static_cast<std::size_t>(blocks_per_sequence)) {
     Bad("expected a table of " + std::to_string(first.size()) + " sequences by " +
-        std::to_string(blocks_per_sequence) + " blocks of at least one slot, got " +
-        std::to_string(table.size()) + " entries");
+        std::to_string(blocks_per_sequence) + " blocks, got " + std::to_string(table.size()) +
+        " entries");
   }
   std::vector<int64_t> slots;
   for (std::size_t b = 0; b < first.size(); ++b) {
@@ -55,7 +67,7 @@ std::vector<int64_t> BlockTableSlots(std::span<const int32_t> table, int64_t blo
 
 std::vector<int64_t> RingSlots(int64_t capacity, std::span<const int64_t> first, int64_t tokens) {
   CheckFirst(first, tokens);
-  if (capacity < 1) Bad("a ring needs a capacity of at least 1, got " + std::to_string(capacity));
+  CheckSlotCount("a ring capacity", capacity);
   std::vector<int64_t> slots;
   for (std::size_t b = 0; b < first.size(); ++b) {
     for (int64_t t = 0; t < tokens; ++t) {

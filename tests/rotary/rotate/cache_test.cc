@@ -250,7 +250,11 @@ TEST_F(RotateCacheBadInput, Slots) {
   refused("not allocated", [&] { BlockTableSlots(table, 2, 2, first, 3); });
   refused("expected a table of 1 sequences", [&] { BlockTableSlots(table, 3, 2, first, 3); });
   refused("starts at token -1", [&] { RingSlots(4, negative, 1); });
-  refused("capacity", [&] { RingSlots(0, first, 1); });
+  refused("expected 0 to 2147483648 tokens", [&] { RingSlots(4, first, int64_t{1} << 62); });
+  refused("a ring capacity of 1 to 2147483648 slots",
+          [&] { RingSlots(int64_t{1} << 62, first, 1); });
+  refused("a block of 1 to 2147483648 slots", [&] { BlockTableSlots(full, 2, 0, first, 1); });
+  refused("a ring capacity of 1 to 2147483648 slots", [&] { RingSlots(0, first, 1); });
 }
 
 TEST_F(RotateCacheBadInput, XposFarFromItsCentre) {
