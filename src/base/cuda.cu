@@ -152,6 +152,8 @@ int CurrentDevice() {
   return device;
 }
 
+void SetDevice(int device) { CheckCuda(cudaSetDevice(device), "cudaSetDevice"); }
+
 CudaFaults* DeviceFaults() {
   static PerDevice<CudaFaults*> known;
   return known.Get(CurrentDevice(), [] {

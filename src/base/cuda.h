@@ -32,6 +32,7 @@ ROPEWALK_HD inline void ReportFault(CudaFaults* faults, CudaFaults::Kind kind, i
 CudaFaults* DeviceFaults();
 int DeviceMultiprocessors();
 int CurrentDevice();  // its number
+void SetDevice(int device);
 
 // Memory of the current device; errors of the runtime become Error, too little is std::bad_alloc.
 class DeviceBuffer {

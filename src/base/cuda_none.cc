@@ -19,6 +19,7 @@ void RefuseCuda() { throw Error(ErrorCode::kUnsupported, "CUDA: " + FindCuda().w
 CudaFaults* DeviceFaults() { RefuseCuda(); }
 int DeviceMultiprocessors() { RefuseCuda(); }
 int CurrentDevice() { RefuseCuda(); }
+void SetDevice(int /*device*/) { RefuseCuda(); }
 
 DeviceBuffer::DeviceBuffer(int64_t /*bytes*/) { RefuseCuda(); }
 DeviceBuffer::~DeviceBuffer() {}  // without CUDA it never has any
