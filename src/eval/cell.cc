@@ -109,6 +109,7 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
   cell.passkey_protocol = PasskeyName(spec, inputs);
   cell.compute = engine.compute;
   cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
+  if (!engine.angles.empty()) cell.angles = engine.angles;
   cell.trained_length = spec.trained_length;
   cell.longest_length = longest_length;
   cell.threads = engine.threads;

@@ -48,7 +48,7 @@ float Loss(const PositionPlan& plan, int64_t position, int32_t before, int32_t i
 class TableEngine : public ScoringEngine {
  public:
   EngineFacts Facts() const override {
-    return {.name = "table", .vocab = kVocab, .compute = "by hand", .threads = 7};
+    return {.name = "table", .vocab = kVocab, .compute = "by hand", .threads = 7, .angles = "none"};
   }
   int64_t MemoryBytes(const PositionPlan&, int64_t) const override { return 0; }
 
@@ -101,6 +101,7 @@ TEST(TableEngine, RunsAWholeSweep) {
     const Cell& cell = cells[i];
     SCOPED_TRACE(cell.method + " at " + std::to_string(cell.length));
     EXPECT_EQ(cell.compute, "by hand");
+    EXPECT_EQ(cell.angles, "none");  // as the engine says, not as asked
     EXPECT_EQ(cell.threads, 7);
     double sum = 0;
     for (const EvalWindow& w : MakeWindows(text, spec.protocol, cell.length, 512, {})) {

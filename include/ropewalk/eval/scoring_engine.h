@@ -26,6 +26,8 @@ struct EngineFacts {
   double token_flops = 0;  // one token through all layers, without pair_flops and head_flops
   double pair_flops = 0;   // one query and one key that it sees, in one layer
   double head_flops = 0;   // the logits of one position
+  // How it computes angles, recorded with every result; empty: as a call asks.
+  std::string angles = {};
 };
 
 // How much of a prefix shared by requests is computed only once.
