@@ -9,7 +9,9 @@ import numpy as np
 
 from ropewalk._core import Error
 
-__all__ = ["array", "float32", "int64", "like", "number", "whole"]
+__all__ = ["NOTHING", "array", "float32", "float64", "int64", "like", "needed", "number", "sizes_of", "whole"]
+
+NOTHING = np.zeros(0, np.float32)  # as the compiled part takes an array that is not given
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
@@ -62,12 +64,19 @@ def like(x: np.ndarray) -> np.ndarray:
     return np.empty(x.shape, x.dtype)
 
 
+def _check_size(name: str, value: np.ndarray) -> None:
+    """Strides of 0 make an array of any size that takes no memory, until it is copied."""
+    if value.size > 2**40:
+        raise Error(f"{name}: expected at most {2**40} numbers, got shape {list(value.shape)}")
+
+
 def int64(name: str, value: Any) -> np.ndarray:
     """Whole numbers as int64 without gaps."""
     if not isinstance(value, np.ndarray):
         value = array(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     if value.dtype == np.int64 and value.flags.c_contiguous:
         return value
+    _check_size(name, value)
     if value.size == 0 and value.ndim == 1:
         return np.zeros(0, np.int64)
     if value.dtype.kind not in "iu" or (value.dtype == np.uint64 and value.size and value.max() >= 2**63):
@@ -77,16 +86,37 @@ def int64(name: str, value: Any) -> np.ndarray:
 
 def float32(name: str, value: Any, shape: tuple[int | None, ...] | None = None) -> np.ndarray | None:
     """float32 numbers without gaps, of this shape (None: any size); None stays None."""
-    if value is None:
-        return None
+    return None if value is None else _floats(name, value, np.float32, shape)
+
+
+def float64(name: str, value: Any, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+    """The same in float64, of what must be there."""
+    return _floats(name, value, np.float64, shape)
+
+
+def _floats(name: str, value: Any, dtype: Any, shape: tuple[int | None, ...] | None) -> np.ndarray:
     if not isinstance(value, np.ndarray):
         value = array(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     if value.dtype.kind not in "fiu" and value.dtype.name != "bfloat16":
         raise Error(f"{name}: expected numbers, got {value.dtype}")
-    out = np.ascontiguousarray(value, np.float32)
+    _check_size(name, value)
+    out = np.ascontiguousarray(value, dtype)
     if shape is not None and (
         out.ndim != len(shape) or any(n is not None and n != m for n, m in zip(shape, out.shape, strict=True))
     ):
         sizes = ", ".join("any" if n is None else str(n) for n in shape)
         raise Error(f"{name}: expected shape [{sizes}], got {list(out.shape)}")
     return out
+
+
+def needed(name: str, value: Any, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+    """As `float32`, of what must be there."""
+    made = float32(name, value, shape)
+    if made is None:
+        raise Error(f"{name}: expected an array, got None")
+    return made
+
+
+def sizes_of(name: str, given: Any) -> list[int]:
+    """A size, or several of them."""
+    return [whole(name, n) for n in (given if isinstance(given, (tuple, list, np.ndarray)) else (given,))]

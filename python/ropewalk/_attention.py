@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,28 +45,36 @@ def _per_token(name: str, given: Any, batch: int, tokens: int, make: Any) -> lis
     raise Error(f"{name}: expected [tokens] or [batch, tokens] with {tokens} tokens, got shape {list(made.shape)}")
 
 
+class _Settings(NamedTuple):
+    """The arguments that `attention` and its gradient share."""
+
+    causal: bool
+    bias: Bias | Form | None
+    remap: PositionMap | None
+    rotation: Rotation | None
+    scale: float | None
+    window: int
+    soft_cap: float
+    sinks: Any
+    temperatures: Any
+    query_positions: Any
+    key_positions: Any
+    document_starts: Any
+    query_document_starts: Any
+
+    @staticmethod
+    def of(arguments: dict[str, Any]) -> _Settings:
+        """From the locals() of a function that has them."""
+        return _Settings(**{name: arguments[name] for name in _Settings._fields})
+
+
 class _Call:
     """A checked call: views of each sequence, and what the compiled part takes."""
 
-    def __init__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        causal: bool,
-        bias: Bias | Form | None,
-        remap: PositionMap | None,
-        rotation: Rotation | None,
-        scale: float | None,
-        window: int,
-        soft_cap: float,
-        sinks: Any,
-        temperatures: Any,
-        query_positions: Any,
-        key_positions: Any,
-        document_starts: Any,
-        query_document_starts: Any,
-    ):
+    def __init__(self, q: Any, k: Any, v: Any, given: _Settings):
+        causal, bias, remap, rotation, scale, temperatures = (
+            getattr(given, name) for name in ("causal", "bias", "remap", "rotation", "scale", "temperatures")
+        )
         self.q = _floats("q", q)
         self.k, self.v = _floats("k", k, self.q.ndim), _floats("v", v, self.q.ndim)
         self.batched = self.q.ndim == 4
@@ -90,10 +98,10 @@ class _Call:
             if rotation is not None and isinstance(rotation, Rotation):
                 scale = scale * rotation.softmax_multiplier
         options["scale"] = number("scale", scale)
-        options["window"] = whole("window", window)
-        options["soft_cap"] = number("soft_cap", soft_cap)
-        if sinks is not None:
-            options["sinks"] = float32("sinks", sinks, (heads,))
+        options["window"] = whole("window", given.window)
+        options["soft_cap"] = number("soft_cap", given.soft_cap)
+        if given.sinks is not None:
+            options["sinks"] = float32("sinks", given.sinks, (heads,))
         if rotation is not None:
             if not isinstance(rotation, Rotation):
                 raise Error(f"rotation: expected a Rotation, got {type(rotation).__name__}")
@@ -108,15 +116,15 @@ class _Call:
             if not causal:
                 raise Error("remap: position maps are causal, expected causal=True")
             options["map"] = remap._core
-        starts = {"document_starts": document_starts, "query_document_starts": query_document_starts}
-        for name, given in starts.items():
-            if given is not None:
-                options[name] = int64(name, given)
-        q_at = _per_token("query_positions", query_positions, batch, tokens, int64)
-        k_at = _per_token("key_positions", key_positions, batch, keys, int64)
+        for name in ("document_starts", "query_document_starts"):
+            starts = getattr(given, name)
+            if starts is not None:
+                options[name] = int64(name, starts)
+        q_at = _per_token("query_positions", given.query_positions, batch, tokens, int64)
+        k_at = _per_token("key_positions", given.key_positions, batch, keys, int64)
         times = [None] * batch
         if callable(temperatures):
-            if query_positions is not None:
+            if given.query_positions is not None:
                 times = [np.ascontiguousarray(temperatures(p), np.float32) for p in q_at]
             else:
                 last = [np.arange(keys) if p is None else p for p in k_at]
@@ -225,47 +233,13 @@ def attention(
     Raises:
         Error: for shapes, types and positions that do not fit, and what cannot be combined.
     """
+    settings = _Settings.of(locals())
     if _is_torch(q, k, v):
         import ropewalk.torch as for_torch
 
-        return for_torch.attention(
-            q,
-            k,
-            v,
-            causal=causal,
-            bias=bias,
-            remap=remap,
-            rotation=rotation,
-            scale=scale,
-            window=window,
-            soft_cap=soft_cap,
-            sinks=sinks,
-            temperatures=temperatures,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            document_starts=document_starts,
-            query_document_starts=query_document_starts,
-            return_lse=return_lse,
-            return_entropy=return_entropy,
-        )
-    call = _Call(
-        q,
-        k,
-        v,
-        causal,
-        bias,
-        remap,
-        rotation,
-        scale,
-        window,
-        soft_cap,
-        sinks,
-        temperatures,
-        query_positions,
-        key_positions,
-        document_starts,
-        query_document_starts,
-    )
+        returned = {"return_lse": return_lse, "return_entropy": return_entropy}
+        return for_torch.attention(q, k, v, **settings._asdict(), **returned)
+    call = _Call(q, k, v, settings)
     out, lse, entropy = call.forward(return_lse, return_entropy)
     given = array("q", q).dtype
     results = [call.unbatched(out if given == np.float32 else out.astype(given))]
@@ -314,24 +288,7 @@ def attention_backward(
 ) -> AttentionGradient:
     """The gradient of `attention`, from d_out = d(loss) / d(out); its other arguments are those of the call. The forward pass is
     computed again."""
-    call = _Call(
-        q,
-        k,
-        v,
-        causal,
-        bias,
-        remap,
-        rotation,
-        scale,
-        window,
-        soft_cap,
-        sinks,
-        temperatures,
-        query_positions,
-        key_positions,
-        document_starts,
-        query_document_starts,
-    )
+    call = _Call(q, k, v, _Settings.of(locals()))
     d = _floats("d_out", d_out, 4 if call.batched else 3)
     d = d if call.batched else d[None]
     if d.shape != call.q.shape:

@@ -74,6 +74,7 @@ class PositionMap:
 
     @property
     def name(self) -> str:
+        """As methods are named: "rerope", "self-extend"."""
         return self._kind
 
     @property

@@ -11,7 +11,8 @@ import numpy as np
 
 from ropewalk import _core
 from ropewalk._arrays import int64, number, whole
-from ropewalk._bias import Bias, _bias_of
+from ropewalk._bias import Bias
+from ropewalk._bias_content import _bias_of
 from ropewalk._core import Error
 from ropewalk._maps import PositionMap, _map_of
 from ropewalk._rotary import Rotation
@@ -207,6 +208,55 @@ class Plan:
             )
         )
 
+    def can_rerotate(self, old_length: int | None = None, new_length: int | None = None) -> str:
+        """Whether cached keys can be moved by a pure rotation (`rerotate`): empty if those of every layer can, else the reason
+        why not. With both lengths: keys that were cached under one declared length and move under another."""
+        if (old_length is None) != (new_length is None):
+            raise Error("old_length and new_length: expected both or neither")
+        lengths = [None if n is None else whole("length", n, 1) for n in (old_length, new_length)]
+        return _core.can_rerotate(self._core, *lengths)
+
+    def warnings(self, engines: Any = ()) -> list[dict[str, Any]]:
+        """Where engines compute something else than the plan says, or its own settings do harm.
+
+        Args:
+            engines: ("vllm", "llama.cpp=2026-08-30", "transformers=5.1"): these alone; none: all.
+
+        Returns:
+            dicts of "id", "engine", "versions", "text"; "value" with "unit" at "position", where the effect is measured;
+            "rotation", an index into `rotations`, or None.
+        """
+        return _core.engine_warnings(self._core, _names("engines", engines))
+
+    def engine_settings(
+        self, method: str = "as-shipped", factor: float | None = None, *, length: int | None = None, engines: Any = ()
+    ) -> list[dict[str, Any]]:
+        """A method on this model as the text to paste into the configuration of serving engines.
+
+        Args:
+            method, factor: as of `with_method`.
+            length: tokens to serve; default: factor times the trained length, or the plan's.
+            engines: as in `warnings`.
+
+        Returns:
+            dicts of "engine", "setting" (JSON for config.json, or flags; None where the engine has none) and "note" (where it
+            goes, or why there is none).
+        """
+        f = 1.0 if factor is None else number("factor", factor)
+        if not f >= 1:
+            raise Error(f"factor: expected 1 or more, got {f:g}")
+        if length is None:
+            length = self.length if factor is None else round(min(max(f, 1.0), 1e9) * self.trained_length)
+        given = str(method), f, whole("length", length, 1)
+        return _core.engine_settings(self._core, *given, _names("engines", engines))
+
+    def compare_engines(self, position: int | None = None) -> list[list[dict[str, Any]]]:
+        """For each of `rotations`, how Hugging Face, vLLM and llama.cpp compute it against the documented formula: dicts of
+        "engine", "expressible" (else "reason"), "same" (to float32 rounding), "angle_rad" (the largest difference of an angle at
+        `position`, by default the last one), "frequency_ratio" (the farthest from 1) and "amplitude"."""
+        at = self.length - 1 if position is None else whole("position", position, 0)
+        return [_core.compare_engines(r._core, self.length, at) for r in self.rotations]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self._core == other._core
 
@@ -248,6 +298,13 @@ def _read(source: Any, allow_unknown: bool) -> _core.Plan:
     return _core.parse_plan(_json(config), name, allow_unknown)
 
 
+def _names(what: str, given: Any) -> list[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(name, str) for name in names):
+        raise Error(f"{what}: expected names, got {given!r}")
+    return names
+
+
 def plan(
     source: Any,
     method: str | dict[str, Any] | Plan | None = None,
@@ -260,8 +317,9 @@ def plan(
     """The position encoding of a model, with a context extension method or as shipped.
 
     Args:
-        source: the path of a config.json, a folder, a GGUF file, a params.json or a llama2.c .bin; the content of a
-            config.json as a dict; a Plan; a config of transformers, or a model of it, whose config is read (not its buffers).
+        source: the path of a config.json, a folder, a GGUF file, a params.json, arguments of Megatron-LM or a
+            llama2.c .bin; the content of a config.json, a params.json or Megatron's arguments as a dict; a Plan; a config
+            of transformers, or a model of it, whose config is read (not its buffers).
         method: None: as the model ships. A name such as "yarn", "rerope+log-n", "self-extend:window=1024,group=8"
             (`Plan.with_method`), or a rope dictionary {"rope_type": "yarn", "factor": 4} (`Plan.with_rope`).
         factor: target length over trained length.

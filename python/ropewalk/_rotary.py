@@ -1,4 +1,4 @@
-"""Rotations, tables of cos and sin, and rotate."""
+"""Rotations, and tables of cos and sin."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ropewalk import _core
-from ropewalk._arrays import array, int64, like, number, whole
+from ropewalk._arrays import int64, needed, number, whole
 from ropewalk._core import Error
 
-__all__ = ["Rotation", "Table", "frequency_gradient", "rerotate", "rotate", "rotation"]
+__all__ = ["Rotation", "Table", "base_bounds", "rotation", "scaling_methods"]
 
 
 class Rotation:
@@ -121,6 +121,42 @@ class Rotation:
         rows = _core.cos_sin(self._core, p, str(precision))
         return rows.reshape(*p.shape, *rows.shape[1:])
 
+    def base_derivative(self, length: int | None = None) -> np.ndarray:
+        """d(inv_freq) / d(base), float64 [pairs], for training the base; its product with the gradient of `frequency_gradient`
+        is that of the base. length: as given to `rotation`; default: the trained length."""
+        return _core.base_derivative(self._core, max(1, self.trained_length) if length is None else whole("length", length, 1))
+
+    def per_unit(self, denominator: int) -> Rotation:
+        """For positions in units of 1 / denominator (`PositionBuilder`): the frequencies divided by it, exactly."""
+        return Rotation(_core.per_unit(self._core, whole("denominator", denominator)))
+
+    def pairs_within(self, length: int, trained_length: int | None = None) -> dict[str, np.ndarray]:
+        """What each pair does, float64 [pairs] each: "frequency"; "wavelength" in tokens; "trained_rotations" and "rotations",
+        how often it goes round within the trained length and within `length`; "unseen_share", the share of the distances below
+        `length` whose angle is one that no distance of training had, with the frequencies of training (LongRoPE, arXiv
+        2402.13753, section 3; arXiv 2310.05209)."""
+        trained = self.trained_length if trained_length is None else whole("trained_length", trained_length)
+        return _core.pairs(self._core, trained, whole("length", length))
+
+    def critical_dimension(self, length: int) -> int:
+        """Elements of a head whose pairs go round at least once within `length` tokens (d_extra of Liu et al. 2023, arXiv
+        2310.05209, eq. 10)."""
+        return _core.critical(self._core, whole("length", length))[1]
+
+    def longest_context(self, limit: int = 2**22) -> int:
+        """The longest context that the frequencies support, or `limit`: up to it no sum over pairs of cos(distance f) is
+        negative (Men et al. 2024, arXiv 2405.14591, section 4)."""
+        return _core.longest_context(self._core, whole("limit", limit))
+
+    def decay(self, distances: Any) -> tuple[np.ndarray, np.ndarray]:
+        """How scores decay with distance, float64 of the shape of `distances`: the bound of RoFormer (section 3.4.3, figure 2)
+        and (2 / d) sum over pairs of cos(distance f), the expected score of alike queries and keys."""
+        d = int64("distances", distances)
+        if d.size and not 0 <= d.min() <= d.max() < 2**31:
+            raise Error(f"distances: expected 0 to {2**31 - 1}, got {d.min()} to {d.max()}")
+        bound, expected = _core.decay(self._core, d.ravel().tolist())
+        return bound.reshape(d.shape), expected.reshape(d.shape)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rotation) and self._core == other._core
 
@@ -149,6 +185,7 @@ def rotation(
     own_ladders: bool = False,
     xpos_scale_base: float | None = None,
     xpos_centre: float = 0.0,
+    xpos_gamma: float = 0.4,
     rotated_heads: int = 0,
     **settings: Any,
 ) -> Rotation:
@@ -170,7 +207,7 @@ def rotation(
         axis_order: "chunked", "interleaved" (Qwen3-VL) or "ernie".
         own_ladders: each axis has frequencies of its own (vision models).
         xpos_scale_base: xPos decay (Sun et al. 2022, arXiv 2212.10554), usually 512; None: no decay. xpos_centre: the
-            position at which its factor is 1.
+            position at which its factor is 1. xpos_gamma: the paper's.
         rotated_heads: only the first n heads rotate; 0: all.
         **settings: of the method: beta_fast, beta_slow, truncate, attention_factor, short_factor, ...
 
@@ -182,7 +219,7 @@ def rotation(
     trained = whole("trained_length", trained_length, 0)
     if length is None:
         scaled = factor is not None and trained > 0
-        length = max(1, round(min(max(number("factor", factor), 1.0), 1e9) * trained) if scaled else trained)
+        length = max(1, round(min(max(1.0, number("factor", factor)), 1e9) * trained) if scaled else trained)
     dim = whole("head_dim", head_dim)
     return Rotation(
         _core.make_rotation(
@@ -201,9 +238,22 @@ def rotation(
             bool(own_ladders),
             None if xpos_scale_base is None else number("xpos_scale_base", xpos_scale_base),
             number("xpos_centre", xpos_centre),
+            number("xpos_gamma", xpos_gamma),
             whole("rotated_heads", rotated_heads),
         )
     )
+
+
+def scaling_methods() -> list[dict[str, Any]]:
+    """The scalings that `rotation` and `plan` know: dicts of "name", "title", "source" (paper or repository),
+    "length_dependent", "needs_trained_length" and "by_factor" (a factor is all that it needs)."""
+    return _core.scaling_methods()
+
+
+def base_bounds(rotary_dim: int, context: int) -> list[tuple[int, float]]:
+    """(context, base) for contexts of 2^10, 2^11, ... tokens and `context` itself: the smallest base whose plain RoPE supports
+    it (`Rotation.longest_context`; Men et al. 2024, arXiv 2405.14591)."""
+    return _core.base_bounds(whole("rotary_dim", rotary_dim), whole("context", context))
 
 
 class Table:
@@ -223,7 +273,7 @@ class Table:
     def from_rows(rows: Any) -> Table:
         """A table from given rows, float32 [count, 2, pairs] as in `rows`, of positions 0 to count - 1, which are copied:
         for rotations that no frequencies describe. `rotate` then needs a layout."""
-        return Table(_core.table_from_rows(np.ascontiguousarray(rows, np.float32)))
+        return Table(_core.table_from_rows(needed("rows", rows)))
 
     @property
     def rows(self) -> np.ndarray:
@@ -243,10 +293,12 @@ class Table:
 
     @property
     def pairs(self) -> int:
+        """Pairs of a head that rotate."""
         return self._core.pairs
 
     @property
     def precision(self) -> str:
+        """That of its angles: "exact" or "float32"."""
         return self._core.precision
 
     def grow(self, count: int) -> None:
@@ -261,186 +313,3 @@ class Table:
 def _is_torch(*tensors: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and any(isinstance(t, torch.Tensor) for t in tensors)
-
-
-def _positions(given: Any, batch: int | None, tokens: int, axes: int) -> tuple[int, np.ndarray | None, int]:
-    """start, list and axes as the library takes them."""
-    if isinstance(given, int):
-        return given, None, 1
-    p = given
-    if not isinstance(p, np.ndarray):
-        p = array("positions", p) if hasattr(p, "__dlpack__") else np.asarray(p)
-    if p.ndim == 0:
-        return whole("positions", p.item()), None, 1
-    if p.dtype not in (np.int32, np.int64):
-        p = int64("positions", p)
-    if p.ndim == 2 and batch is not None and p.shape[0] == 1:
-        p = p[0]  # shared by the batch
-    if axes > 1:
-        wanted = (axes,) if batch is None else (axes, batch)
-        if p.ndim == 1 or (p.ndim == 2 and batch is not None):  # the same on every axis, as text has
-            p = np.broadcast_to(p, (*wanted, p.shape[-1]))
-        elif p.ndim == 3 and p.shape[1] == 1:
-            p = p[:, 0]
-    elif p.ndim == 3 and p.shape[0] == 1:
-        p = p[0]
-    shapes = {(tokens,), (batch, tokens)} if axes == 1 else {(axes, tokens), (axes, batch, tokens)}
-    if p.shape not in shapes:
-        known = "[tokens] or [batch, tokens]" if axes == 1 else f"[{axes}, batch, tokens], [batch, tokens] or [tokens]"
-        raise Error(
-            f"positions: expected a start, or an array {known} with {tokens} tokens"
-            f"{'' if batch is None else f' and a batch of {batch}'}, got shape {list(np.shape(given))}"
-        )
-    return 0, np.ascontiguousarray(p), axes
-
-
-def rotate(
-    q: Any,
-    k: Any | None,
-    table: Table | Rotation,
-    positions: Any = 0,
-    *,
-    layout: str | None = None,
-    inplace: bool = False,
-    direction: str = "forward",
-    first_dim: int | None = None,
-    rotated_heads: int | None = None,
-    out: Any = None,
-) -> tuple[Any, Any]:
-    """Rotates queries and keys by their positions (RoFormer, Su et al. 2021, arXiv 2104.09864, eq. 34).
-
-    Args:
-        q: [tokens, heads, head_dim] or [batch, tokens, heads, head_dim]: float64, float32, float16 or bfloat16 (ml_dtypes);
-            numpy, or any array of the CPU with DLPack. The elements of a head are contiguous, other strides are free.
-            Tensors of PyTorch, on any device and with gradients, go to `ropewalk.torch.rotate`.
-        k: the same with its own number of heads, or None.
-        table: a Table that holds all positions, or a Rotation, whose angles are then computed in this call.
-        positions: the position of the first token (then start + t for token t), or integers [tokens], [batch, tokens] or, on
-            several axes, [axes, batch, tokens] ([axes, tokens] for q without a batch).
-        layout, first_dim, rotated_heads: default: those of the table's rotation.
-        inplace: overwrite q and k.
-        direction: "forward" a R x; "adjoint" a R^T x, the gradient with respect to x; "inverse" R^T x / a, which undoes
-            forward. a is the amplitude.
-        out: (q_out, k_out), of the shapes of q and k and of any of these types.
-
-    Returns:
-        q and k (None without one): new arrays of numpy, or with `inplace` or `out` those. Arithmetic is float32 (float64 for
-        float64) with one rounding at the end.
-
-    Raises:
-        Error: for shapes or types that do not fit, memory that overlaps in part, and a position outside the table, which is
-            named; before anything is written.
-    """
-    if _is_torch(q, k):
-        if out is not None or first_dim is not None or rotated_heads is not None:
-            raise Error("out, first_dim and rotated_heads: expected None for tensors; ropewalk.torch.rotate has them")
-        import ropewalk.torch as for_torch
-
-        if not isinstance(positions, int) and not _is_torch(positions):
-            torch = sys.modules["torch"]
-            positions = torch.as_tensor(int64("positions", positions), device=q.device)
-        return for_torch.rotate(q, k, table, positions, layout=layout, inplace=inplace, direction=direction)
-    q_array = array("q", q)
-    k_array = None if k is None else array("k", k)
-    if isinstance(table, Table):
-        core, angles, spec = table._core, None, table.rotation
-    elif isinstance(table, Rotation):
-        core, angles, spec = None, table._core, table
-    else:
-        raise Error(f"table: expected a Table or a Rotation, got {type(table).__name__}")
-    if spec is None:
-        if layout is None:
-            raise Error('layout: expected "half" or "interleaved", because the table was made from rows')
-        axes, first, heads = 1, 0, 0
-    else:
-        axes, first, heads = spec.axes, spec.first_dim, spec.rotated_heads
-        if layout is None:
-            layout = spec.layout
-    if q_array.ndim not in (3, 4):
-        raise Error(f"q: expected [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], got shape {list(q_array.shape)}")
-    start, places, axes = _positions(positions, q_array.shape[0] if q_array.ndim == 4 else None, q_array.shape[-3], axes)
-    q_out = k_out = None
-    if out is not None:
-        if inplace:
-            raise Error("out: expected None, because the call is in place")
-        q_out, k_out = out if isinstance(out, (tuple, list)) and len(out) == 2 else (out, None)
-        if q_out is None or (k is None) != (k_out is None):
-            raise Error("out: expected (q_out, k_out) for q and k, or q_out where there is no k")
-    elif not inplace:
-        q_out = like(q_array)
-        k_out = None if k_array is None else like(k_array)
-    _core.rotate(
-        q_array,
-        k_array,
-        q_out,
-        k_out,
-        core,
-        angles,
-        whole("positions", start),
-        places,
-        axes,
-        str(layout),
-        first if first_dim is None else whole("first_dim", first_dim),
-        heads if rotated_heads is None else whole("rotated_heads", rotated_heads),
-        str(direction),
-        "exact",
-    )
-    return (q, k) if inplace else (q_out, k_out)
-
-
-def rerotate(
-    keys: Any,
-    rotation: Rotation,
-    delta: int | None = None,
-    *,
-    old_positions: Any = None,
-    new_positions: Any = None,
-    old_rotation: Rotation | None = None,
-) -> Any:
-    """Moves cached rotated keys to other positions, in place: a rotation by the difference of positions.
-
-    Args:
-        keys: [tokens, kv_heads, head_dim] or [batch, tokens, kv_heads, head_dim], float64 to bfloat16.
-        rotation: of the keys after the call.
-        delta: all keys move by this many positions; or
-        old_positions, new_positions: integers [tokens], [batch, tokens] or [axes, batch, tokens].
-        old_rotation: of the keys before the call, where the method changes; needs both lists of positions. The amplitude
-            changes with it. This corrects the rotation alone: keys of all layers but the first were computed under the old
-            method.
-
-    Returns:
-        keys.
-    """
-    if (delta is None) == (new_positions is None) or (old_positions is None) != (new_positions is None):
-        raise Error("expected delta, or old_positions with new_positions")
-    _core.rerotate(
-        array("keys", keys),
-        rotation._core,
-        0 if delta is None else whole("delta", delta),
-        None if old_positions is None else int64("old_positions", old_positions),
-        None if new_positions is None else int64("new_positions", new_positions),
-        None if old_rotation is None else old_rotation._core,
-    )
-    return keys
-
-
-def frequency_gradient(rotation: Rotation, value: Any, gradient: Any, positions: Any = 0) -> dict[str, np.ndarray | float]:
-    """The gradient with respect to learned frequencies, from the two sides of one tensor of `rotate`; add those of q and k.
-
-    Args:
-        rotation: of the call.
-        value: the rotated tensor, or the one before the rotation: [(batch,) tokens, heads, head_dim].
-        gradient: d(loss) / d(value), of the same side, shape and type.
-        positions: of the call.
-
-    Returns:
-        dict: "inv_freq" float64 [pairs], d(loss) / d(inv_freq); "amplitude" d(loss) / d(amplitude).
-    """
-    v = array("value", value)
-    if v.ndim not in (3, 4):
-        raise Error(f"value: expected [(batch,) tokens, heads, head_dim], got shape {list(v.shape)}")
-    start, places, axes = _positions(positions, v.shape[0] if v.ndim == 4 else None, v.shape[-3], rotation.axes)
-    inv_freq, amplitude = _core.frequency_gradient(
-        rotation._core, v, array("gradient", gradient), whole("positions", start), places, axes
-    )
-    return {"inv_freq": inv_freq, "amplitude": amplitude}

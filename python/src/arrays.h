@@ -47,6 +47,7 @@ class Array {
     return {static_cast<T*>(Data()), static_cast<std::size_t>(array_.size())};
   }
   bool HoldsInt32() const { return array_.dtype() == nb::dtype<int32_t>(); }
+  bool HoldsBytes() const { return array_.dtype() == nb::dtype<uint8_t>() && !float8_; }
   // Throws unless the shape is this; -1: any size.
   void CheckShape(std::initializer_list<int64_t> shape) const;
 

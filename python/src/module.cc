@@ -7,12 +7,19 @@ NB_MODULE(_core, m) {
   namespace python = ropewalk::python;
   python::RegisterBase(m);
   python::RegisterRotary(m);
+  python::RegisterRotate(m);
+  python::RegisterPositions(m);
   python::RegisterRelative(m);
   python::RegisterPlan(m);
   python::RegisterLayers(m);
   python::RegisterAttention(m);
   python::RegisterAbsolute(m);
+  python::RegisterComplex(m);
+  python::RegisterAnalysis(m);
   python::RegisterPointers(m);
-  python::RegisterEval(m);
+  python::RegisterCuda(m);
+  python::RegisterEngines(m);
+  python::RegisterModels(m);
+  python::RegisterSweep(m);
   python::RegisterProgram(m);
 }

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/absolute.h"
 #include "python/src/arrays.h"
 #include "python/src/register.h"
 #include "ropewalk/absolute/combine.h"
-#include "ropewalk/absolute/complex_order.h"
 #include "ropewalk/absolute/convolutional.h"
 #include "ropewalk/absolute/digits.h"
 #include "ropewalk/absolute/floater.h"
@@ -22,28 +22,6 @@
 
 namespace ropewalk::python {
 namespace {
-
-using Floats = nb::ndarray<nb::numpy, float>;
-using Doubles = nb::ndarray<nb::numpy, double>;
-
-std::size_t Size(int64_t n) { return static_cast<std::size_t>(n); }
-
-// [rows, dim] that `fill` writes, without the GIL.
-template <class T = float, class Fill>
-nb::ndarray<nb::numpy, T> Filled(std::vector<std::size_t> shape, const Fill& fill) {
-  std::size_t size = 1;
-  for (const std::size_t n : shape) {
-    if (__builtin_mul_overflow(size, n, &size) || size > std::size_t{1} << 40) {
-      Bad("sizes: the result has too many elements");
-    }
-  }
-  std::vector<T> out(size);
-  {
-    nb::gil_scoped_release release;
-    fill(std::span<T>(out));
-  }
-  return Owned(std::move(out), std::move(shape));
-}
 
 // ---- sinusoidal ----
 
@@ -243,80 +221,6 @@ void BindDigits(nb::module_& m) {
   });
 }
 
-// ---- complex order ----
-
-constexpr std::array kSharing = {"none", "words", "dims"};
-
-struct ComplexOrderCall {
-  Array amplitude, frequency, phase, words, positions;
-  ComplexOrderSpec spec;
-  ComplexOrderTables tables;
-
-  ComplexOrderCall(nb::handle a, nb::handle f, nb::handle p, const std::string& frequency_sharing,
-                   const std::string& phase_sharing, nb::handle w, nb::handle n)
-      : amplitude(a, "amplitude"),
-        frequency(f, "frequency"),
-        phase(p, "phase"),
-        words(w, "words"),
-        positions(n, "positions") {
-    amplitude.CheckShape({-1, -1});
-    spec = {amplitude.size(0), amplitude.size(1),
-            Choice<ComplexSharing>("frequency_shared", frequency_sharing, kSharing),
-            Choice<ComplexSharing>("phase_shared", phase_sharing, kSharing)};
-    tables = {amplitude.List<const float>(), frequency.List<const float>(),
-              phase.List<const float>()};
-  }
-};
-
-void BindComplexOrder(nb::module_& m) {
-  m.def("complex_order", [](nb::handle a, nb::handle f, nb::handle p, const std::string& f_sharing,
-                            const std::string& p_sharing, nb::handle w, nb::handle n) {
-    const ComplexOrderCall c(a, f, p, f_sharing, p_sharing, w, n);
-    const auto words = c.words.List<const int64_t>(), positions = c.positions.List<const int64_t>();
-    const std::vector<std::size_t> shape = {words.size(), Size(c.spec.dim)};
-    std::vector<float> im(shape[0] * shape[1]);
-    Floats re = Filled(shape, [&](std::span<float> out) {
-      ComplexOrder(c.spec, c.tables, words, positions, {out, im});
-    });
-    return nb::make_tuple(re, Owned(std::move(im), shape));
-  });
-  m.def("complex_order_backward", [](nb::handle a, nb::handle f, nb::handle p,
-                                     const std::string& f_sharing, const std::string& p_sharing,
-                                     nb::handle w, nb::handle n, nb::handle d_re, nb::handle d_im) {
-    const ComplexOrderCall c(a, f, p, f_sharing, p_sharing, w, n);
-    const auto words = c.words.List<const int64_t>(), positions = c.positions.List<const int64_t>();
-    const Array re(d_re, "d_out"), im(d_im, "d_out");
-    std::vector<double> amplitude(c.tables.amplitude.size()), frequency(c.tables.frequency.size()),
-        phase(c.tables.phase.size());
-    const ComplexSpan<const float> d_out{re.List<const float>(), im.List<const float>()};
-    {
-      nb::gil_scoped_release release;
-      ComplexOrderBackward(c.spec, c.tables, words, positions, d_out,
-                           {amplitude, frequency, phase});
-    }
-    return nb::make_tuple(Owned(std::move(amplitude)), Owned(std::move(frequency)),
-                          Owned(std::move(phase)));
-  });
-  m.def("complex_attention", [](nb::handle q_re, nb::handle q_im, nb::handle k_re, nb::handle k_im,
-                                nb::handle v_re, nb::handle v_im, bool causal, bool hermitian) {
-    const Array qr(q_re, "q"), qi(q_im, "q"), kr(k_re, "k"), ki(k_im, "k"), vr(v_re, "v"),
-        vi(v_im, "v");
-    qr.CheckShape({-1, -1, -1});
-    kr.CheckShape({-1, qr.size(1), qr.size(2)});
-    const ComplexAttentionSpec spec{qr.size(0), kr.size(0), qr.size(1),
-                                    qr.size(2), causal,     hermitian};
-    const std::vector<std::size_t> shape = {Size(qr.size(0)), Size(qr.size(1)), Size(qr.size(2))};
-    std::vector<float> im(shape[0] * shape[1] * shape[2]);
-    const ComplexSpan<const float> q{qr.List<const float>(), qi.List<const float>()},
-        k{kr.List<const float>(), ki.List<const float>()},
-        v{vr.List<const float>(), vi.List<const float>()};
-    Floats re = Filled(shape, [&](std::span<float> out) {
-      ComplexAttention(spec, q, k, v, {out, im});
-    });
-    return nb::make_tuple(re, Owned(std::move(im), shape));
-  });
-}
-
 // ---- floater and recurrent ----
 
 // A learned field, or that of sinusoids.
@@ -438,6 +342,18 @@ void BindConvolution(nb::module_& m) {
     return Filled({Size(v.size(0)), Size(v.size(1))},
                   [&](std::span<float> out) { MergeWeightNorm(values, norms, out); });
   });
+  m.def("merge_weight_norm_backward", [](nb::handle v_given, nb::handle g_given,
+                                         nb::handle d_given) {
+    const Array v(v_given, "v"), g(g_given, "g"), d(d_given, "d_weight");
+    v.CheckShape({-1, -1});
+    const auto values = v.List<const float>(), norms = g.List<const float>();
+    const auto d_weight = d.List<const double>();
+    std::vector<double> d_g(norms.size());
+    Doubles d_v = Filled<double>({Size(v.size(0)), Size(v.size(1))}, [&](std::span<double> out) {
+      MergeWeightNormBackward(values, norms, d_weight, out, d_g);
+    });
+    return nb::make_tuple(d_v, Owned(std::move(d_g)));
+  });
   m.def("add_rows", [](nb::handle x, int64_t batch, nb::handle rows, float scale) {
     const Array in = Array::Written(x, "x"), r(rows, "rows");
     const auto values = in.List<float>();
@@ -476,7 +392,6 @@ void RegisterAbsolute(nb::module_& m) {
   BindSinusoidal(m);
   BindTables(m);
   BindDigits(m);
-  BindComplexOrder(m);
   BindPaths(m);
   BindConvolution(m);
 }

@@ -18,7 +18,7 @@ namespace ropewalk::python {
 namespace {
 
 // What forward and backward take alike: one sequence, and its options by name.
-struct Call {
+struct AttentionCall {
   Array q, k, v, sinks, temperatures, query_positions, key_positions, document_starts,
       query_document_starts;
   TensorView q_view, k_view, v_view;
@@ -30,7 +30,8 @@ struct Call {
   std::optional<LoadRotation> rotation;
   AttentionArgs args;
 
-  Call(nb::handle q_given, nb::handle k_given, nb::handle v_given, const nb::dict& options);
+  AttentionCall(nb::handle q_given, nb::handle k_given, nb::handle v_given,
+                const nb::dict& options);
   void Prepare();  // what takes time
 };
 
@@ -43,7 +44,8 @@ Array ListOf(const nb::dict& options, const char* name) {
   return options.contains(name) ? Array(options[name], name) : Array();
 }
 
-Call::Call(nb::handle q_given, nb::handle k_given, nb::handle v_given, const nb::dict& options)
+AttentionCall::AttentionCall(nb::handle q_given, nb::handle k_given, nb::handle v_given,
+                             const nb::dict& options)
     : q(q_given, "q"),
       k(k_given, "k"),
       v(v_given, "v"),
@@ -81,7 +83,7 @@ Call::Call(nb::handle q_given, nb::handle k_given, nb::handle v_given, const nb:
   args.query_document_starts = query_document_starts.List<const int64_t>();
 }
 
-void Call::Prepare() {
+void AttentionCall::Prepare() {
   const int64_t tokens = k_view.shape[0];
   cache = KvCache(k_view.shape[1], k_view.shape[2], tokens);
   cache.Append(k_view, v_view);
@@ -101,7 +103,7 @@ std::span<float> Room(const Array& array, const TensorView& q) {
 
 void Forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle log_sum_exp,
              nb::handle entropy, const nb::dict& options) {
-  Call call(q, k, v, options);
+  AttentionCall call(q, k, v, options);
   const Array out_array = Array::Written(out, "out"),
               lse_array = Array::Written(log_sum_exp, "log_sum_exp"),
               entropy_array = Array::Written(entropy, "entropy");
@@ -123,7 +125,7 @@ nb::dict AttentionGradients(nb::handle q, nb::handle k, nb::handle v, nb::handle
                             nb::handle log_sum_exp, nb::handle d_out, nb::handle d_q,
                             nb::handle d_k, nb::handle d_v, nb::handle d_sinks,
                             const nb::dict& options) {
-  Call call(q, k, v, options);
+  AttentionCall call(q, k, v, options);
   const Array out_array(out, "out"),
       lse_array = Array::Written(log_sum_exp, "log_sum_exp"), d_out_array(d_out, "d_out"),
       d_q_array = Array::Written(d_q, "d_q"), d_k_array = Array::Written(d_k, "d_k"),

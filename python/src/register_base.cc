@@ -54,9 +54,13 @@ void RegisterBase(nb::module_& m) {
   nb::handle(error).attr("code") = "invalid_argument";  // where Python raises it
   m.attr("Error") = nb::borrow(error);
   nb::register_exception_translator(Translate, error);  // which keeps the reference
-  m.def("set_num_threads", &SetNumThreads, nb::arg("threads"));
-  m.def("num_threads", &NumThreads);
-  m.def("num_cores", &NumCores);
+  m.def("set_num_threads", &SetNumThreads, nb::arg("threads"),
+        "Sets the largest number of threads of a call, 1 to 4096, for the whole library; PyTorch "
+        "keeps "
+        "its own number. Results\nare bit-identical for equal numbers.");
+  m.def("num_threads", &NumThreads,
+        "The number set by `set_num_threads`; before that, OpenMP's, at most `num_cores`.");
+  m.def("num_cores", &NumCores, "The cores available to the process.");
 }
 
 }  // namespace ropewalk::python

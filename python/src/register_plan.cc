@@ -38,7 +38,7 @@ PyPlan OpenPlan(const std::string& path, bool allow_unknown) {
 
 PyPlan Parse(const std::string& json, const std::string& name, bool allow_unknown) {
   nb::gil_scoped_release release;
-  return Make(ParseHfConfig(json, name, allow_unknown));
+  return Make(ParseConfig(json, name, allow_unknown));
 }
 
 // The length that a plan extends to: at least its own, and the trained one times the largest factor

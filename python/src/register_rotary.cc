@@ -1,4 +1,4 @@
-// ropewalk/rotary: rotations, tables of cos and sin, and Rotate.
+// ropewalk/rotary: rotations and tables of cos and sin.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -13,8 +13,7 @@
 #include "python/src/rotary.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/rotary/gradient.h"
-#include "ropewalk/rotary/rerotate.h"
-#include "ropewalk/rotary/rotate.h"
+#include "ropewalk/rotary/positions.h"
 
 namespace ropewalk::python {
 namespace {
@@ -22,14 +21,7 @@ namespace {
 // For properties that are arrays: they have an owner of their own.
 constexpr auto kArray = nb::rv_policy::automatic;
 
-constexpr std::array kLayouts = {"half", "interleaved"};
-constexpr std::array kPrecisions = {"exact", "float32"};
-constexpr std::array kDirections = {"forward", "adjoint", "inverse"};
 constexpr std::array kOrders = {"chunked", "interleaved", "ernie"};
-
-PairLayout LayoutOf(const std::string& name) {
-  return Choice<PairLayout>("layout", name, kLayouts);
-}
 
 // A setting of a method: a number, a flag or a list of numbers.
 void Set(const std::string& name, nb::handle given, double& out) {
@@ -88,7 +80,7 @@ ResolvedRotation MakeRotation(const std::string& layout, int64_t head_dim, int64
                               const std::string& dialect, const std::vector<int64_t>& sections,
                               const std::string& axis_order, bool own_ladders,
                               std::optional<double> xpos_scale_base, double xpos_centre,
-                              int64_t rotated_heads) {
+                              double xpos_gamma, int64_t rotated_heads) {
   RotarySpec spec(LayoutOf(layout));
   spec.head_dim = head_dim;
   spec.rotary_dim = rotary_dim;
@@ -100,7 +92,10 @@ ResolvedRotation MakeRotation(const std::string& layout, int64_t head_dim, int64
   spec.axes.sections = sections;
   spec.axes.order = Choice<AxisOrder>("axis_order", axis_order, kOrders);
   spec.axes.own_ladders = own_ladders;
-  if (xpos_scale_base) spec.xpos = XposDecay{.scale_base = *xpos_scale_base, .centre = xpos_centre};
+  if (xpos_scale_base) {
+    spec.xpos =
+        XposDecay{.scale_base = *xpos_scale_base, .gamma = xpos_gamma, .centre = xpos_centre};
+  }
   spec.rotated_heads = rotated_heads;
   return {spec, Unlocked([&] { return Resolve(spec, length); })};
 }
@@ -147,9 +142,18 @@ void BindRotation(nb::module_& m) {
       .def_prop_ro("method", [](const ResolvedRotation& r) { return Describe(r.spec.scaling); });
   m.def("make_rotation", &MakeRotation);
   m.def("scaling_methods", [] {
-    std::vector<std::string> names;
-    for (const MethodInfo& info : ScalingMethods()) names.emplace_back(info.name);
-    return names;
+    nb::list methods;
+    for (const MethodInfo& info : ScalingMethods()) {
+      nb::dict d;
+      d["name"] = info.name;
+      d["title"] = info.title;
+      d["source"] = info.source;
+      d["length_dependent"] = info.length_dependent;
+      d["needs_trained_length"] = info.needs_trained_length;
+      d["by_factor"] = info.by_factor;
+      methods.append(d);
+    }
+    return methods;
   });
 }
 
@@ -221,97 +225,16 @@ void BindTable(nb::module_& m) {
         });
 }
 
-Positions PositionsOf(const Array& list, int64_t start, int axes) {
-  if (!list.given()) return Positions::From(start);
-  if (list.HoldsInt32()) return Positions::Each(list.List<const int32_t>(), axes);
-  return Positions::Each(list.List<const int64_t>(), axes);
-}
-
-// Angles are those of the table, or without one of the rotation.
-void CallRotate(nb::handle q, nb::handle k, nb::handle q_out, nb::handle k_out,
-                const PyTable* table, const ResolvedRotation* rotation, int64_t start,
-                nb::handle positions, int axes, const std::string& layout, int64_t first_dim,
-                int64_t rotated_heads, const std::string& direction, const std::string& precision) {
-  const bool to_q = !q_out.is_none(), to_k = !k_out.is_none();
-  const Array q_in = to_q ? Array(q, "q") : Array::Written(q, "q");
-  const Array k_in = to_k ? Array(k, "k") : Array::Written(k, "k");
-  const Array q_to = Array::Written(q_out, "out of q"), k_to = Array::Written(k_out, "out of k");
-  const Array list(positions, "positions");
-  // Held, because another thread may grow the table in the meantime.
-  const std::shared_ptr<const CosSinTable> kept = table != nullptr ? table->table : nullptr;
-  RotateArgs args{.table = kept.get(),
-                  .layout = LayoutOf(layout),
-                  .positions = PositionsOf(list, start, axes),
-                  .q = q_in.View(),
-                  .k = k_in.View(),
-                  .q_out = q_to.View(),
-                  .k_out = k_to.View(),
-                  .first_dim = first_dim,
-                  .direction = Choice<Direction>("direction", direction, kDirections),
-                  .precision = Choice<AnglePrecision>("precision", precision, kPrecisions),
-                  .rotated_heads = rotated_heads};
-  if (rotation != nullptr) args.frequencies = &rotation->frequencies;
-  nb::gil_scoped_release release;
-  Rotate(args);
-}
-
-// Keys are moved in place by a difference for all, or from old to new positions.
-void CallRerotate(nb::handle keys, const ResolvedRotation& rotation, int64_t delta,
-                  nb::handle old_positions, nb::handle new_positions,
-                  const ResolvedRotation* old_rotation) {
-  const Array k = Array::Written(keys, "keys");
-  const Array from(old_positions, "old_positions"), to(new_positions, "new_positions");
-  RerotateArgs args{
-      .frequencies = &rotation.frequencies,
-      .layout = rotation.spec.layout,
-      .moves = to.given() ? Moves::FromTo(from.List<const int64_t>(), to.List<const int64_t>())
-                          : Moves::All(delta),
-      .keys = k.View(),
-      .first_dim = rotation.spec.first_dim};
-  if (old_rotation != nullptr) {
-    args.from = &old_rotation->frequencies;
-    args.amplitude = AmplitudeChange::kRatio;
-  }
-  nb::gil_scoped_release release;
-  Rerotate(args);
-}
-
-// d(loss) / d(inv_freq), and d(loss) / d(amplitude), from rotated values and their gradient.
-nb::tuple CallFrequencyGradient(const ResolvedRotation& rotation, nb::handle value,
-                                nb::handle gradient, int64_t start, nb::handle positions,
-                                int axes) {
-  const Array v(value, "value"), g(gradient, "gradient"), list(positions, "positions");
-  const RotaryGradientArgs args{.frequencies = &rotation.frequencies,
-                                .layout = rotation.spec.layout,
-                                .positions = PositionsOf(list, start, axes),
-                                .value = v.View(),
-                                .gradient = g.View(),
-                                .first_dim = rotation.spec.first_dim};
-  RotaryGradient out;
-  {
-    nb::gil_scoped_release release;
-    out = FrequencyGradient(args);
-  }
-  return nb::make_tuple(Owned(std::move(out.inv_freq)), out.amplitude);
-}
-
 }  // namespace
 
 void RegisterRotary(nb::module_& m) {
   BindRotation(m);
   BindTable(m);
-  const auto rotation = nb::arg("rotation").none();
-  m.def("rotate", &CallRotate, nb::arg("q").none(), nb::arg("k").none(), nb::arg("q_out").none(),
-        nb::arg("k_out").none(), nb::arg("table").none(), rotation, nb::arg("start"),
-        nb::arg("positions").none(), nb::arg("axes"), nb::arg("layout"), nb::arg("first_dim"),
-        nb::arg("rotated_heads"), nb::arg("direction"), nb::arg("precision"));
-  m.def("rerotate", &CallRerotate, nb::arg("keys"), nb::arg("rotation"), nb::arg("delta"),
-        nb::arg("old_positions").none(), nb::arg("new_positions").none(),
-        nb::arg("old_rotation").none());
-  m.def("frequency_gradient", &CallFrequencyGradient, nb::arg("rotation"), nb::arg("value"),
-        nb::arg("gradient"), nb::arg("start"), nb::arg("positions").none(), nb::arg("axes"));
   m.def("base_derivative", [](const ResolvedRotation& r, int64_t length) {
     return Owned(BaseDerivative(r.spec, length));
+  });
+  m.def("per_unit", [](const ResolvedRotation& r, int64_t denominator) {
+    return ResolvedRotation{r.spec, PerUnit(r.frequencies, denominator)};
   });
 }
 

@@ -232,6 +232,51 @@ def test_complex_attention(hermitian):
     np.testing.assert_allclose(out, np.einsum("hqk,khd->qhd", w, v), atol=1e-6)
 
 
+def complex_normal(*shape, seed=0):
+    return (uniform(*shape, seed=seed) + 1j * uniform(*shape, seed=seed + 50)).astype(np.complex64)
+
+
+def check_complex_gradient(function, gradients, parameters, d):
+    """loss = sum of re d.re + im d.im; a gradient is d(loss) / d(re) + i d(loss) / d(im)."""
+
+    def loss(**parts):
+        out = function(**{n: parts[n + ".re"] + 1j * parts[n + ".im"] for n in parameters})
+        return float((out.real * d.real + out.imag * d.imag).sum())
+
+    parts = {f"{n}.{p}": getattr(z, part) for n, z in parameters.items() for p, part in (("re", "real"), ("im", "imag"))}
+    got = {f"{n}.{p}": getattr(z, part) for n, z in gradients.items() for p, part in (("re", "real"), ("im", "imag"))}
+    check_gradient(loss, got, parts, step=1e-6)
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_gradient_of_complex_attention(hermitian):
+    held = {"q": complex_normal(5, 2, 4), "k": complex_normal(7, 2, 4, seed=1), "v": complex_normal(7, 2, 4, seed=2)}
+    d = complex_normal(5, 2, 4, seed=3)
+
+    def formula(q, k, v):
+        score = np.abs(np.einsum("qhd,khd->hqk", q, k.conj() if hermitian else k)) / 2
+        score = np.where(np.arange(2, 7)[:, None] >= np.arange(7), score, -np.inf)
+        w = np.exp(score - score.max(-1, keepdims=True))
+        return np.einsum("hqk,khd->qhd", w / w.sum(-1, keepdims=True), v)
+
+    got = rw.complex_attention_backward(d, **held, causal=True, hermitian=hermitian)
+    assert all(got[n].dtype == np.complex128 for n in held)
+    check_complex_gradient(formula, got, held, d)
+
+
+def test_complex_linear():
+    held = {"x": complex_normal(2, 3, 5), "weight": complex_normal(4, 5, seed=1), "bias": complex_normal(4, seed=2)}
+    out = rw.complex_linear(**held)
+    assert out.dtype == np.complex64 and out.shape == (2, 3, 4)
+    np.testing.assert_allclose(out, held["x"] @ held["weight"].T + held["bias"], atol=1e-6)
+    np.testing.assert_allclose(rw.complex_linear(held["x"], held["weight"]), held["x"] @ held["weight"].T, atol=1e-6)
+    d = complex_normal(2, 3, 4, seed=3)
+    got = rw.complex_linear_backward(d, **held)
+    check_complex_gradient(lambda x, weight, bias: x @ weight.T + bias, got, held, d)
+    assert "bias" not in rw.complex_linear_backward(d, held["x"], held["weight"])
+    assert rw.complex_linear(np.zeros((0, 5)), held["weight"]).shape == (0, 4)
+
+
 # ---- paths ----
 
 
@@ -363,6 +408,17 @@ def test_weight_norm():
     np.testing.assert_array_equal(rw.merge_weight_norm(v, g[None, None]), rw.merge_weight_norm(v, g))
 
 
+def test_gradient_of_weight_norm():
+    v, g = uniform(4, 2, 3), uniform(3, low=0.5, high=2, seed=1)
+    d = np.random.default_rng(2).standard_normal((4, 2, 3))
+
+    def loss(v, g):
+        return float((g * v / np.sqrt((v * v).sum((0, 1))) * d).sum())
+
+    check_gradient(loss, rw.merge_weight_norm_backward(d, v, g), {"v": v, "g": g}, step=1e-6)
+    assert rw.merge_weight_norm_backward(d, v, g.reshape(1, 1, 3))["g"].shape == (1, 1, 3)
+
+
 def test_combining():
     x, rows, d = uniform(3, 5, 4), uniform(5, 4, seed=1), uniform(3, 5, 4, seed=2)
     np.testing.assert_allclose(rw.add_rows(x, rows, 0.5), x + np.float32(0.5) * rows, atol=1e-7)
@@ -420,6 +476,21 @@ BAD = {
     "tokens that do not fit": (lambda: rw.position_convolution(Z((5, 4)), Z((4, 1, 3)), sizes=(6,)), "x|sizes|tokens"),
     "an unknown border": (lambda: rw.position_convolution(Z((5, 4)), Z((4, 1, 3)), border="reflect"), "border"),
     "rows of other tokens": (lambda: rw.add_rows(Z((5, 4)), Z((4, 4))), r"rows: expected shape \[5, 4\]"),
+    "a complex weight of other inputs": (lambda: rw.complex_linear(Z((5, 4)), Z((3, 2))), r"x: expected \[..., 2\]"),
+    "a bias of other outputs": (lambda: rw.complex_linear(Z((5, 2)), Z((3, 2)), Z(4)), r"bias: expected shape \[3\]"),
+    "a gradient of another shape": (
+        lambda: rw.complex_linear_backward(Z((5, 2)), Z((5, 2)), Z((3, 2))),
+        r"d_out: expected shape \[5, 3\]",
+    ),
+    "values of other keys": (
+        lambda: rw.complex_attention_backward(Z((2, 1, 4)), Z((2, 1, 4)), Z((3, 1, 4)), Z((2, 1, 4))),
+        "v: expected the shape of k",
+    ),
+    "more queries than keys": (
+        lambda: rw.complex_attention(Z((4, 1, 4)), Z((3, 1, 4)), Z((3, 1, 4)), causal=True),
+        "at most as many queries as keys",
+    ),
+    "a gradient of other taps": (lambda: rw.merge_weight_norm_backward(Z((4, 3)), Z((4, 2)), Z(2)), "d_weight: expected shape"),
     "text": (lambda: rw.multiply_rows("x", Z((4, 4))), "x: expected numbers"),
 }
 

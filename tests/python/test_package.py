@@ -61,6 +61,48 @@ def test_type_checkers_find_types():
     assert [name for name in public if not re.search(rf"\b{name}\b", stub)] == []
 
 
+PROGRAM = """
+import numpy as np
+import ropewalk as rw
+
+plan = rw.plan("config.json", "yarn", factor=4)
+frequencies: list[float] = plan.rotations[0].inv_freq.tolist()
+table: rw.Table = plan.rotations[0].table(plan.length)
+q, k = rw.rotate(np.ones((4, 2, 64), np.float32), None, table, 7)
+bias: rw.Bias = rw.Alibi(heads=8)
+out = rw.attention(q, q, q, bias=bias, remap=rw.ReRoPE(window=512), causal=True)
+sweep = rw.sweep("model", text="text", methods=["none", {"rope_type": "yarn", "factor": 2.0}], lengths=["8k", 32768])
+method: str | None = sweep.recommendation("32k").method
+rw.set_num_threads(rw.num_cores())
+try:
+    rw.rotation(64, layout="half", base=1e4)
+except rw.Error as error:
+    print(error)
+"""
+WRONG = {
+    "layout": "rw.rotation(64)",
+    "Table": "rw.rotation(64, layout='half').table('8')",
+    "int": "rw.plan('config.json').length.upper()",
+    "lenght": "rw.sweep('model', text='text', lenghts=[1])",
+}
+
+
+def checked(path):
+    environment = {**os.environ, "MYPYPATH": str(pathlib.Path(ropewalk.__file__).parents[1])}
+    return run([sys.executable, "-m", "mypy"], "--strict", "--follow-imports=silent", "--cache-dir", path.parent / "cache", path,
+               env=environment)
+
+
+def test_a_strict_type_checker_accepts_a_program_and_finds_its_mistakes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    result = checked(path)
+    assert result.returncode == 0, result.stdout.decode()
+    path.write_text(PROGRAM + "\n".join(WRONG.values()) + "\n")
+    lines = checked(path).stdout.decode().splitlines()
+    assert len({line.split(":")[1] for line in lines if ": error:" in line}) == len(WRONG), lines
+
+
 COMMAND_LINES = {
     "help": ["--help"],
     "help of a command": ["sweep", "--help"],

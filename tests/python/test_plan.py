@@ -168,6 +168,43 @@ def test_rope_dictionaries_as_the_program_reads_them(rope, tmp_path):
     assert rw.plan(PLAIN).with_rope(rope).hash == plan.hash
 
 
+MISTRAL = {
+    "dim": 4096,
+    "n_layers": 2,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-05,
+    "rope_theta": 1e6,
+    "vocab_size": 32000,
+    "yarn": {"original_max_position_embeddings": 16384, "factor": 16, "apply_scale": False, "beta": 32, "alpha": 1},
+}
+MEGATRON = {
+    "num_layers": 4,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "position_embedding_type": "rope",
+    "rotary_base": 500000,
+    "rotary_percent": 0.5,
+    "max_position_embeddings": 8192,
+    "rotary_seq_len_interpolation_factor": 4,
+}
+
+
+def test_params_and_megatron_arguments_as_a_dict(tmp_path):
+    mistral = rw.plan(MISTRAL)
+    (r,) = mistral.rotations
+    assert (r.layout, r.base, mistral.trained_length, r.amplitude) == ("interleaved", 1e6, 16384, 1)
+    assert "yarn(factor 16" in r.method
+    megatron = rw.plan(MEGATRON)
+    (r,) = megatron.rotations
+    assert (r.layout, r.rotary_dim, r.head_dim, r.method) == ("half", 64, 128, "linear(factor 4)")
+    for name, content in (("params.json", MISTRAL), ("args.json", MEGATRON)):
+        (tmp_path / name).write_text(json.dumps(content))
+        assert rw.plan(content) == rw.plan(tmp_path / name)
+
+
 @needs_program
 def test_the_models_of_this_repository():
     assert rw.plan(ROOT / "models").hash == inspected(ROOT / "models")["plan_hash"]

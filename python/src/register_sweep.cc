@@ -1,0 +1,190 @@
+// ropewalk/eval: the sweep, its results and its report.
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/report.h"
+#include "python/src/eval.h"
+#include "python/src/register.h"
+#include "ropewalk/eval/prepare.h"
+#include "ropewalk/eval/results.h"
+#include "ropewalk/tokenizer/utf8_text.h"
+
+namespace ropewalk::python {
+namespace {
+
+struct PySweep {
+  PositionPlan plan;
+  TokenText text;
+  const Tokenizer* tokenizer = nullptr;
+  PreparedSweep prepared;
+  SweepHeader header;
+
+  void Run(const ScoringEngine& engine, const std::string& model_hash, const std::string& folder,
+           const nb::callable& message, const nb::callable& progress, const nb::callable& finished);
+};
+
+void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tokenizer,
+               const std::optional<nb::bytes>& text, const std::optional<nb::object>& ids,
+               const std::vector<std::string>& methods,
+               const std::vector<std::string>& dictionaries, std::vector<int64_t> lengths,
+               std::vector<double> factors, int64_t trained_length, const std::string& protocol,
+               std::optional<int64_t> anchors, uint64_t seed, std::optional<bool> bos, bool passkey,
+               int64_t passkey_trials, const std::string& angles, bool allow_unknown) {
+  const PyPlan& plan = PlanOf(given_plan);
+  SweepSpec spec;
+  spec.methods = ParseMethods(methods, plan.plan);
+  std::vector<std::string> notes;
+  for (const std::string& dictionary : dictionaries) {
+    for (std::string& note :
+         AddDictionary(dictionary, "methods", plan.plan, allow_unknown, spec.methods)) {
+      notes.push_back(std::move(note));
+    }
+  }
+  spec.lengths = std::move(lengths);
+  spec.factors = std::move(factors);
+  spec.trained_length = trained_length > 0 ? trained_length : plan.plan.trained_length;
+  spec.protocol = Protocol::Parse(protocol);
+  if (anchors) {
+    if (*anchors < (spec.protocol.kind == Protocol::Kind::kAligned ? 1 : 0)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "anchors: expected at least 1, got " + std::to_string(*anchors));
+    }
+    spec.protocol.anchors = *anchors;
+  }
+  spec.protocol.seed = seed;
+  spec.protocol.bos = bos.value_or(tokenizer != nullptr && tokenizer->adds_bos());
+  if (spec.protocol.bos && (tokenizer == nullptr || !tokenizer->bos_id())) {
+    throw Error(ErrorCode::kUnsupported, "bos=True: the tokenizer names no BOS token");
+  }
+  if (tokenizer != nullptr) spec.bos_id = tokenizer->bos_id();
+  spec.passkey = passkey && tokenizer != nullptr && text;
+  if (passkey_trials < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "passkey_trials: expected at least 1, got " + std::to_string(passkey_trials));
+  }
+  spec.passkey_options.trials = passkey_trials;
+  spec.passkey_options.seed = seed;
+  spec.passkey_options.bos = spec.protocol.bos;
+  spec.angles = AnglesOf(angles);
+
+  PySweep sweep;
+  sweep.plan = plan.plan;
+  sweep.tokenizer = tokenizer;
+  std::optional<std::vector<int32_t>> given;
+  if (ids) given = VectorOf(AsArray<int32_t>(*ids, "int32"));
+  const std::string_view bytes = text ? std::string_view(text->c_str(), text->size()) : "";
+  {
+    const nb::gil_scoped_release no_gil;
+    if (given) {
+      sweep.text = TextOfIds(std::move(*given));
+    } else {
+      const Utf8Text taken = TakeUtf8(bytes, "text");
+      notes.insert(notes.end(), taken.notes.begin(), taken.notes.end());
+      sweep.text = TokenizeText(*tokenizer, taken.text);
+    }
+    if (sweep.text.ids.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "text: expected at least one token, got none");
+    }
+    sweep.prepared =
+        PrepareSweep(std::move(spec), protocol == "aligned", plan.plan, sweep.text, tokenizer);
+  }
+  if (passkey && tokenizer != nullptr && !text) {
+    sweep.prepared.notes.emplace_back("passkey is left out: it needs a text, not token ids");
+  }
+  sweep.header.notes = sweep.prepared.notes;
+  sweep.prepared.notes.insert(sweep.prepared.notes.begin(), notes.begin(), notes.end());
+  sweep.header.text_tokens = static_cast<int64_t>(sweep.text.ids.size());
+  new (self) PySweep(std::move(sweep));
+}
+
+void PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
+                  const std::string& folder, const nb::callable& message,
+                  const nb::callable& progress, const nb::callable& finished) {
+  const SweepInputs inputs{&engine, tokenizer, &text, model_hash};
+  Signals signals;
+  SweepEvents events;
+  events.message = [&](const std::string& line) {
+    const nb::gil_scoped_acquire gil;
+    message(line);
+  };
+  auto last = std::chrono::steady_clock::time_point();
+  events.progress = [&](size_t index, int64_t done, int64_t all) {
+    signals.Check();
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::milliseconds(100)) return true;
+    last = now;
+    const nb::gil_scoped_acquire gil;
+    progress(index, done, all);
+    return true;
+  };
+  size_t first = 0;
+  events.finished = [&](size_t index, const Cell& cell, bool resumed) {
+    if (index < first) return;
+    const nb::gil_scoped_acquire gil;
+    finished(index, ToJson(cell), resumed);
+  };
+  const nb::gil_scoped_release no_gil;
+  header.common = CommonFields(prepared.spec, inputs, prepared.longest);
+  RunSweep(prepared.tasks, prepared.spec, inputs, header, folder, events);
+  first = prepared.tasks.size();
+  prepared.tasks =
+      AddCosts(std::move(prepared.tasks), prepared.spec, plan, ReadResults(folder).cells);
+  if (prepared.tasks.size() > first) {
+    RunSweep(prepared.tasks, prepared.spec, inputs, header, folder, events);
+  }
+}
+
+}  // namespace
+
+void RegisterSweep(nb::module_& m) {
+  nb::class_<PySweep>(m, "Sweep")
+      .def("__init__", &MakeSweep, nb::arg("plan"), nb::arg("tokenizer").none(),
+           nb::arg("text").none(), nb::arg("ids").none(), nb::arg("methods"),
+           nb::arg("dictionaries"), nb::arg("lengths"), nb::arg("factors"),
+           nb::arg("trained_length"), nb::arg("protocol"), nb::arg("anchors").none(),
+           nb::arg("seed"), nb::arg("bos").none(), nb::arg("passkey"), nb::arg("passkey_trials"),
+           nb::arg("angles"), nb::arg("allow_unknown"), nb::keep_alive<1, 3>())
+      .def_prop_ro("notes", [](const PySweep& s) { return s.prepared.notes; })
+      .def_prop_ro("protocol", [](const PySweep& s) { return s.prepared.spec.protocol.Name(); })
+      .def_prop_ro("longest", [](const PySweep& s) { return s.prepared.longest; })
+      .def_prop_ro("tasks",
+                   [](const PySweep& s) {
+                     nb::list tasks;
+                     for (const SweepTask& t : s.prepared.tasks) {
+                       tasks.append(nb::make_tuple(t.method, t.factor, t.length, t.shares >= 0));
+                     }
+                     return tasks;
+                   })
+      .def("describe",
+           [](PySweep& s, std::string model_path, std::string model_name, std::string text_path,
+              std::string command) {
+             s.header.model_path = std::move(model_path);
+             s.header.model_name = std::move(model_name);
+             s.header.text_path = std::move(text_path);
+             s.header.command = std::move(command);
+           })
+      .def("run", &PySweep::Run, nb::arg("engine"), nb::arg("model_hash"), nb::arg("folder"),
+           nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
+
+  m.def("report_json", [](const std::vector<std::string>& folders) {
+    const nlohmann::ordered_json json = cli::ReportJson(cli::LoadSweeps(folders));
+    return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  });
+  m.def("report_text", [](const std::string& folder) {
+    return cli::SummaryText(cli::LoadSweeps({folder}).front());
+  });
+  m.def("write_report", [](const std::vector<std::string>& folders, const std::string& path) {
+    return cli::WriteReport(folders, path);
+  });
+}
+
+}  // namespace ropewalk::python
