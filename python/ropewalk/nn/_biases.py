@@ -1,18 +1,4 @@
-"""Position encodings as torch.nn.Modules: rotary embeddings, and score biases with learned parameters.
-
-A rotary embedding rotates queries and keys:
-
-    rotary = ropewalk.nn.RotaryEmbedding(ropewalk.plan("config.json"))
-    q, k = rotary(q, k, positions)
-
-A bias is an attention layer without projections; its `form` goes to `ropewalk.torch.attention`:
-
-    bias = ropewalk.nn.T5Bias(heads=8)
-    out = bias(q, k, v)            # ropewalk.torch.attention(q, k, v, bias=bias, scale=1.0)
-
-Queries, keys and values are [batch, tokens, heads, head_dim]. d is the position of the query minus that of the key.
-Parameters have the shapes and names that the biases of ropewalk have for arrays.
-"""
+"""Score biases with learned parameters."""
 
 from __future__ import annotations
 
@@ -24,166 +10,7 @@ from torch import Tensor, nn
 
 import ropewalk as rw
 from ropewalk import torch as ops
-from ropewalk._core import pointers
-
-__all__ = [
-    "Alibi",
-    "Bias",
-    "CoPE",
-    "DebertaBias",
-    "Fire",
-    "ForgettingGate",
-    "Kerple",
-    "LearnedRotaryEmbedding",
-    "RotaryEmbedding",
-    "Sandwich",
-    "Shaw",
-    "SwinBias",
-    "T5Bias",
-    "TransformerXL",
-    "Tupe",
-]
-
-
-class RotaryEmbedding(nn.Module):
-    """Rotates queries and keys with exact tables. No parameters and no buffers: `.half()`, `.to(torch.bfloat16)`, FSDP and
-    `to_empty` cannot touch its frequencies.
-
-    rotation: a `ropewalk.Rotation`, or a Plan whose layers rotate in one way.
-    length: positions of the first table; it grows when a call needs more.
-    precision: "exact", or "float32" for the bits of transformers.
-    """
-
-    def __init__(self, rotation: Any, length: int = 4096, *, precision: str = "exact"):
-        super().__init__()
-        rotations = getattr(rotation, "rotations", None)
-        if rotations is not None:
-            if len(rotations) != 1:
-                raise rw.Error(f"rotation: the plan has {len(rotations)} rotations; give one of plan.rotations")
-            rotation = rotations[0]
-        ops._refuse_decay(rotation)
-        self.layout, self.amplitude = rotation.layout, rotation.amplitude
-        self.first_dim, self.rotated_heads = rotation.first_dim, rotation.rotated_heads
-        self.precision = precision
-        self._code = ops._LAYOUTS[self.layout]
-        # Kept as plain attributes, which nothing converts.
-        self._inv_freq = torch.tensor(pointers.frequencies(rotation._core), dtype=torch.float64).reshape(2, -1)
-        self._factor = torch.tensor(self.amplitude, dtype=torch.float64)
-        self._axis = ops._axis_of(rotation)
-        self._rows = ops.table(self._inv_freq, length, amplitude=self.amplitude, precision=precision)
-        self._elsewhere: Tensor | None = None  # the rows on another device
-
-    @property
-    def inv_freq(self) -> Tensor:
-        """float64 [pairs], radians per position."""
-        return self._inv_freq[0]
-
-    def grow(self, length: int) -> None:
-        """Extends the table to `length` positions; rows that exist keep their bits."""
-        if length > self._rows.shape[0]:
-            count = self._rows.shape[0]
-            more = ops.table(
-                self._inv_freq,
-                max(length, 2 * count) - count,
-                count,
-                amplitude=self.amplitude,
-                precision=self.precision,
-            )
-            self._rows, self._elsewhere = torch.cat((self._rows, more)), None
-
-    def forward(
-        self, q: Tensor, k: Tensor | None = None, positions: int | Tensor = 0, *, direction: str = "forward"
-    ) -> tuple[Tensor, Tensor | None]:
-        """q, k: [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]. positions: of the first token, or int64
-        [tokens], [batch, tokens], [axes, batch, tokens].
-
-        Where positions are a tensor on another device, `grow` has to cover them: the host does not read them, and a token
-        outside becomes NaN. Compiled on the CPU, angles are computed in the call and no position is outside.
-        Compiled for another device, `grow` comes before the first call.
-        """
-        way = 0 if direction == "forward" else ops._choice("direction", direction, ops._DIRECTIONS)
-        if q.is_cpu and torch.compiler.is_compiling() and self.precision == "exact":
-            start, positions = (0, positions) if isinstance(positions, Tensor) else (positions, None)
-            q, out = ops._rotate_frequencies_op(
-                q,
-                k,
-                self._inv_freq,
-                self._factor,
-                positions,
-                start,
-                self._code,
-                self.first_dim,
-                way,
-                self.rotated_heads,
-                self._axis,
-            )
-            return q, None if k is None else out
-        if isinstance(positions, Tensor):
-            start = 0
-            if q.is_cpu and positions.numel() and not torch.compiler.is_compiling():
-                self.grow(int(positions.max()) + 1)
-        else:
-            start, positions = positions, None
-            if start + q.shape[-3] > self._rows.shape[0]:
-                self.grow(start + q.shape[-3])
-        rows, axis = self._rows, self._axis
-        if not q.is_cpu:
-            if self._elsewhere is None or self._elsewhere.device != q.device:
-                self._elsewhere = rows.to(q.device)
-            rows, axis = self._elsewhere, None if axis is None else axis.to(q.device)
-        return ops._rotate(
-            q, k, rows, positions, start, 0, self._code, self.first_dim, way, self.rotated_heads, self.amplitude, axis
-        )
-
-    def extra_repr(self) -> str:
-        return f"pairs={self._inv_freq.shape[1]}, layout={self.layout!r}, length={self._rows.shape[0]}"
-
-
-class LearnedRotaryEmbedding(nn.Module):
-    """A rotary embedding whose frequencies or base are learned. The parameter is float64 and stays it under `.half()`.
-
-    learn: "frequencies": inv_freq [pairs]; "base": base, of which the frequencies are base^(-2 i / rotary_dim).
-    """
-
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        layout: str,
-        base: float = 10000.0,
-        rotary_dim: int | None = None,
-        first_dim: int = 0,
-        learn: str = "frequencies",
-    ):
-        super().__init__()
-        ops._choice("layout", layout, ops._LAYOUTS)
-        ops._choice("learn", learn, {"frequencies": 0, "base": 1})
-        self.layout, self.first_dim, self.rotary_dim = layout, first_dim, rotary_dim or head_dim
-        if learn == "base":
-            self.base = nn.Parameter(torch.tensor(base, dtype=torch.float64))
-        else:
-            self.learned_inv_freq = nn.Parameter(self._frequencies(torch.tensor(base, dtype=torch.float64)))
-
-    def _frequencies(self, base: Tensor) -> Tensor:
-        i = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device=base.device)
-        return base ** (-i / self.rotary_dim)
-
-    @property
-    def inv_freq(self) -> Tensor:
-        """float64 [pairs], radians per position."""
-        return self._frequencies(self.base) if hasattr(self, "base") else self.learned_inv_freq
-
-    def _apply(self, fn, recurse=True):
-        kept = {name: p.data for name, p in self.named_parameters()}
-        super()._apply(fn, recurse)
-        for name, p in self.named_parameters():
-            if p.dtype != torch.float64:
-                p.data = kept[name].to(p.device)
-        return self
-
-    def forward(self, q: Tensor, k: Tensor | None = None, positions: int | Tensor = 0) -> tuple[Tensor, Tensor | None]:
-        """As RotaryEmbedding.forward."""
-        return ops.rotate_frequencies(q, k, self.inv_freq, positions, layout=self.layout, first_dim=self.first_dim)
+from ropewalk.torch._shared import choice
 
 
 class Bias(nn.Module):
@@ -266,7 +93,7 @@ class Kerple(Bias):
 
     def __init__(self, heads: int, *, kernel: str = "log", causal: bool = True):
         super().__init__()
-        self.power, self.causal = ops._choice("kernel", kernel, {"log": 0, "power": 1}) == 1, causal
+        self.power, self.causal = choice("kernel", kernel, {"log": 0, "power": 1}) == 1, causal
         self.r1, self.r2 = nn.Parameter(torch.rand(heads) * 2), nn.Parameter(torch.rand(heads))
 
     def form(self, queries: int, keys: int) -> ops.Distances:
@@ -503,6 +330,7 @@ class ForgettingGate(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads))
 
     def forward(self, x: Tensor) -> ops.Gates:
+        """x: [batch, tokens, model_dim], the inputs of the layer."""
         return ops.Gates(nn.functional.logsigmoid(nn.functional.linear(x, self.weight, self.bias).float()))
 
 

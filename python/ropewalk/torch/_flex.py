@@ -1,0 +1,303 @@
+"""Attention of devices without kernels: FlexAttention, one call for each view of a position map, merged by log-sum-exp.
+
+Differentiable wherever FlexAttention is: on a GPU, not on a CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk._bias import T5Bias
+from ropewalk._core import pointers
+from ropewalk.torch._attention_op import Settings, check_lists
+from ropewalk.torch._bias import check_bias
+from ropewalk.torch._frequencies import rotate_frequencies_formula
+from ropewalk.torch._rotation import rows_or_nan
+from ropewalk.torch._shared import refuse
+
+# What has no formula here, and what has instead.
+_CPU_ALONE = {
+    "value_rows": "Content with value_rows is computed on the CPU alone: FlexAttention has no weights by distance; use Shaw with "
+    "values=False, or rows for queries and keys",
+    5: "Contextual (CoPE) is computed on the CPU alone, because its positions are sums over scores; use Gates (ForgettingGate)",
+    6: "Fire is computed on the CPU alone, because each pair has a network; use a table of distances (Kerple, T5Bias)",
+}
+
+
+@functools.cache
+def _function(compiled: bool):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
+
+
+def _known_distances(first: int, count: int, ahead: bool, behind: bool, tokens: int, keys: int, causal: bool) -> None:
+    last = first + count - 1
+    far, near = keys - 1, 0 if causal else -(tokens - 1)
+    if (far > last and not behind) or (near < first and not ahead):
+        raise refuse(f"bias: knows distances {first} to {last}, and queries see keys at {near} to {far}")
+
+
+def _distances(values: Tensor, first: int, ahead: bool, behind: bool):
+    last = values.shape[1] - 1
+
+    def add(b, h, i, j, d):
+        c = d - first
+        known = ((c >= 0) | ahead) & ((c <= last) | behind)
+        return torch.where(known, values[h, c.clamp(0, last)], float("nan"))
+
+    return add
+
+
+def _content(bias: list[Tensor], first: int, q: Tensor, k: Tensor, scale: float):
+    heads, group = q.shape[2], q.shape[2] // k.shape[2]
+    row_of, count = bias[0].long(), bias[0].shape[0]
+    query_rows, key_rows, value_rows, query_bias, key_bias = bias[1:]
+    if value_rows.numel():
+        raise refuse(f"bias: {_CPU_ALONE['value_rows']}", "unsupported")
+
+    def product(x, rows):  # [B, H, tokens, rows]
+        return torch.einsum("bthd,hrd->bhtr", x, rows.expand(heads, -1, -1).to(x.dtype)) * scale
+
+    by_query = by_key = by_bias = None
+    if query_rows.numel():
+        by_query = product(q + query_bias.to(q.dtype) if query_bias.numel() else q, query_rows)
+    keys = k.repeat_interleave(group, 2)
+    if key_rows.numel():
+        by_key = product(keys, key_rows)
+    if key_bias.numel():
+        by_bias = torch.einsum("bthd,hd->bht", keys, key_bias.to(k.dtype)) * scale
+
+    def add(b, h, i, j, d):
+        r = row_of[(d - first).clamp(0, count - 1)]
+        score = 0.0
+        if by_query is not None:
+            score = score + by_query[b, h, i, r]
+        if by_key is not None:
+            score = score + by_key[b, h, j, r]
+        if by_bias is not None:
+            score = score + by_bias[b, h, j]
+        return score
+
+    return add
+
+
+def _swin(bias: list[Tensor], numbers: list[int], q_at: Tensor, k_at: Tensor):
+    """The values of all offsets of the window, [heads, (2 height - 1) (2 width - 1)], and which a pair has."""
+    w1, b1, w2 = bias
+    height, width, *trained = numbers
+
+    def spaced(size, trained):
+        n = torch.arange(1 - size, size, device=w1.device, dtype=torch.float32)
+        return torch.sign(n) * torch.log2(1 + 8 * n.abs() / max((trained or size) - 1, 1)) / 3
+
+    y, x = spaced(height, trained[0]), spaced(width, trained[1])
+    offsets = torch.stack(torch.meshgrid(y, x, indexing="ij"), -1).flatten(0, 1)
+    values = (16 * torch.sigmoid(torch.relu(offsets @ w1.t() + b1) @ w2.t())).t().contiguous()
+    across = 2 * width - 1
+
+    def place(p):
+        return torch.where((p >= 0) & (p < height * width), p // width * across + p % width, values.shape[1] * 2)
+
+    of_query, of_key = place(q_at) + (height - 1) * across + width - 1, place(k_at)
+
+    def add(b, h, i, j, d):
+        at = of_query[b, i] - of_key[b, j]
+        known = (at >= 0) & (at < values.shape[1])
+        return torch.where(known, values[h, at.clamp(0, values.shape[1] - 1)], float("nan"))
+
+    return add
+
+
+def _tupe(bias: list[Tensor], numbers: list[int], q_at: Tensor, k_at: Tensor):
+    """The projected positions, [B, tokens, H, D] each, whose products are scaled by (2 D)^-0.5, and what else is added."""
+    embedding, query, query_bias, key, key_bias, relative, from_cls, to_cls = bias
+    reset = from_cls.numel() > 0
+
+    def projected(weight, added, at):
+        rows = torch.einsum("pm,hdm->phd", embedding, weight) + (added if added.numel() else 0.0)
+        rows = rows_or_nan(rows, at)
+        return torch.where((at == 0)[..., None, None], 0.0, rows) if reset else rows
+
+    bucket = None
+    if relative.numel():
+        indices = np.arange(relative.shape[0], dtype=np.float32)[:, None]
+        settings = {"buckets": relative.shape[0], "last_distance": numbers[0], "bidirectional": bool(numbers[1])}
+        fields = T5Bias(1, **settings, embedding=indices).lower(numbers[0]).fields
+        bucket, first = torch.from_numpy(fields["values"][0]).to(relative.device).long(), int(fields["first"])
+
+    def add(b, h, i, j, d):
+        score = 0.0 if bucket is None else relative[bucket[(d - first).clamp(0, bucket.shape[0] - 1)], h]
+        if not reset:
+            return score
+        score = torch.where(k_at[b, j] == 0, to_cls[h], score)
+        return torch.where(q_at[b, i] == 0, from_cls[h], score)
+
+    return projected(query, query_bias, q_at), projected(key, key_bias, k_at), add
+
+
+def _score_mod(s: Settings, q: Tensor, k: Tensor, scale: float, q_at: Tensor, k_at: Tensor) -> Any:
+    """What a bias adds to a scaled score: a function (b, h, i, j, distance) -> number. q and k [B, tokens, H, D]."""
+    bias, numbers = s.bias, s.numbers
+    if s.kind == 1:
+        behind, ahead = bias[0], bias[1] if bias[1].numel() else bias[0]
+        return lambda b, h, i, j, d: torch.where(d >= 0, -behind[h] * d, ahead[h] * d)
+    if s.kind == 2:
+        return _distances(bias[0], numbers[0], bool(numbers[1]), bool(numbers[2]))
+    if s.kind == 3:
+        return _content(bias, numbers[0], q, k, scale)
+    if s.kind == 4:
+        sums, offset = bias[0].double().cumsum(1).float(), k.shape[1] - q.shape[1]
+        return lambda b, h, i, j, d: sums[b, i + offset, h] - sums[b, j, h]
+    if s.kind == 8:
+        return _swin(bias, numbers, q_at, k_at)
+    raise refuse(f"bias: {_CPU_ALONE[s.kind]}", "unsupported")
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> None:
+    """What the library checks on the CPU."""
+    batch, tokens, heads, dim = q.shape
+    keys = k.shape[1]
+    if k.shape[0] != batch or k.shape[3] != dim or k.shape[2] < 1:
+        raise refuse(f"attention: k: expected [{batch}, keys, kv_heads, {dim}], got {list(k.shape)}")
+    if v.shape != k.shape:
+        raise refuse(f"attention: v: expected k's shape, got {list(v.shape)}")
+    if heads % k.shape[2] != 0:
+        raise refuse(f"attention: q: expected a multiple of the {k.shape[2]} key heads, got {heads} heads")
+    if tokens > keys and s.query_positions is None and s.query_document_starts is None:
+        raise refuse(f"attention: q: has {tokens} tokens but there are {keys} keys; give query_positions")
+    for name, value, least in (("window", s.window, 0), ("soft_cap", s.soft_cap, 0)):
+        if value < least:
+            raise refuse(f"attention: {name}: expected {least} or more, got {value}")
+    if s.scale is not None and not s.scale > 0:
+        raise refuse(f"attention: scale: expected a number above 0, got {s.scale}")
+    if s.query_document_starts is not None and (
+        s.document_starts is None or s.document_starts.shape != s.query_document_starts.shape
+    ):
+        raise refuse("attention: query_document_starts: expected as many as document_starts")
+    check_bias(s.kind, s.bias, q, k)
+    if s.kind == 2 and s.query_positions is None and s.key_positions is None:
+        first, ahead, behind = s.numbers
+        near = min(keys, s.window) if s.window else keys
+        _known_distances(first, s.bias[0].shape[1], bool(ahead), bool(behind), tokens, near, s.causal)
+    if s.kind in (4, 5) and not s.causal:
+        raise refuse("attention: expected a causal one with a bias that sums over the tokens between")
+    if s.kind == 8 and s.query_positions is None and s.key_positions is None and keys > s.numbers[0] * s.numbers[1]:
+        raise refuse(f"bias: the window has {s.numbers[0] * s.numbers[1]} positions, and there are {keys} keys")
+
+
+def _documents(s: Settings, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """The document of each query and of each key."""
+    if s.document_starts is None:
+        return None
+    of_key = torch.searchsorted(s.document_starts, torch.arange(keys, device=device), right=True)
+    if s.query_document_starts is None:
+        return of_key[keys - tokens :], of_key
+    return torch.searchsorted(s.query_document_starts, torch.arange(tokens, device=device), right=True), of_key
+
+
+def _views(q: Tensor, k: Tensor, s: Settings, q_at: Tensor, k_at: Tensor) -> Any:
+    """For each view of the map the rotated queries and keys, and the keys [begin, end) that it scores for each query."""
+    if s.inv_freq is None:
+        yield q, k, None, None
+        return
+    tokens, keys = q.shape[1], k.shape[1]
+    factor = torch.full((), s.amplitude, dtype=torch.float64, device=q.device)
+    for view in range(pointers.map_views(list(s.remap))) if s.remap[0] >= 0 else (None,):
+        begins = ends = None
+        f, qp, kp = s.inv_freq, q_at[:1], k_at[:1]
+        if view is not None:
+            filled = torch.empty(3 * tokens + keys, dtype=torch.int64)
+            divisor = pointers.fill_map_view(list(s.remap), view, keys - tokens, tokens, keys, filled.data_ptr())
+            qp, begins, ends, kp = filled.to(q.device).split((tokens, tokens, tokens, keys))
+            f = s.inv_freq / divisor
+        rotated = [rotate_frequencies_formula(x, None, f, factor, p, 0, s.layout, s.first_dim)[0] for x, p in ((q, qp), (k, kp))]
+        yield *rotated, begins, ends
+
+
+def _merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    if len(parts) == 1:
+        return parts[0]
+    each = torch.stack([lse for _, lse in parts])
+    lse = torch.logsumexp(each, 0)
+    weights = torch.where(lse.isneginf(), 0.0, torch.exp(each - torch.where(lse.isneginf(), 0.0, lse)))
+    return sum(w[..., None].to(o.dtype) * o for w, (o, _) in zip(weights, parts)), lse
+
+
+def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """`attention_op` in plain PyTorch."""
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
+
+    s = Settings(*rest)
+    batch, tokens, heads, dim = q.shape
+    keys, device = k.shape[1], q.device
+    _check(q, k, v, s)
+    s, _ = check_lists(s, q, k)
+    if tokens == 0 or keys == 0 or batch == 0:
+        empty = torch.full((batch, tokens, heads), -torch.inf, device=device)
+        return torch.zeros_like(q), empty if s.sinks is None else s.sinks.float().expand_as(empty)
+    scale = dim**-0.5 if s.scale is None else s.scale
+    i_of = torch.arange(tokens, device=device) + (keys - tokens)
+    q_at = (i_of if s.query_positions is None else s.query_positions).expand(batch, tokens)
+    k_at = (torch.arange(keys, device=device) if s.key_positions is None else s.key_positions).expand(batch, keys)
+    documents = _documents(s, tokens, keys, device)
+    add = None if s.kind in (0, 7) else _score_mod(s, q, k, scale, q_at, k_at)
+    content, temperatures, cap = s.kind == 3, s.temperatures, s.soft_cap
+    places = None
+    if s.kind == 7:  # products of positions are more elements of q and k
+        of_query, of_key, add = _tupe(s.bias, s.numbers, q_at, k_at)
+        places = of_query * ((2 * dim) ** -0.5 / scale), of_key
+
+    def widened(q, k, v):
+        if places is None:
+            return q, k, v
+        if temperatures is not None:  # of the content alone
+            q = q * temperatures[..., None, None]
+        k, v = (x.repeat_interleave(heads // x.shape[2], 2) for x in (k, v))
+        return torch.cat((q.to(k.dtype), places[0].to(k.dtype)), -1), torch.cat((k, places[1].to(k.dtype)), -1), v
+
+    def score_mod(score, b, h, i, j):
+        if add is not None and content:
+            score = score + add(b, h, i, j, q_at[b, i] - k_at[b, j])
+        if temperatures is not None and places is None:
+            score = score * (temperatures[i] if temperatures.dim() == 1 else temperatures[b, i])
+        if add is not None and not content:
+            score = score + add(b, h, i, j, q_at[b, i] - k_at[b, j])
+        return cap * torch.tanh(score / cap) if cap else score
+
+    def seen(b, i, j):
+        d = q_at[b, i] - k_at[b, j]
+        ok = d >= 0 if s.causal else d == d
+        if s.window:
+            ok = ok & (d < s.window) & (d > -s.window)
+        if documents is not None:
+            ok = ok & (documents[0][i] == documents[1][j])
+        return ok
+
+    call = _function(device.type == "cuda" and not torch.compiler.is_compiling())
+    parts = []
+    for vq, vk, begins, ends in _views(q, k, s, q_at, k_at):
+
+        def mask_mod(b, h, i, j, begins=begins, ends=ends):
+            ok = seen(b, i, j)
+            return ok if begins is None else ok & (j >= begins[i]) & (j < ends[i])
+
+        out, aux = call(
+            *(x.transpose(1, 2) for x in widened(vq, vk, v)),
+            score_mod=score_mod,
+            block_mask=create_block_mask(mask_mod, batch, None, tokens, keys, device=device),
+            scale=scale,
+            enable_gqa=True,
+            return_aux=AuxRequest(lse=True),
+        )
+        parts.append((out.transpose(1, 2), aux.lse.transpose(1, 2)))
+    out, lse = _merged(parts)
+    if s.sinks is not None:
+        out = out * torch.sigmoid(lse - s.sinks)[..., None].to(out.dtype)
+        lse = torch.logaddexp(lse, s.sinks.expand_as(lse))
+    return out, lse
