@@ -1,0 +1,346 @@
+"""The registered attention function: rotates queries and keys when it reads them, once per view of a position map."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+import ropewalk.torch as ops
+from ropewalk.transformers._mask import Visible, mask, positions, slots, visible
+from ropewalk.transformers._probe import Layout, turn
+from ropewalk.transformers._state import ATTENTION, STATE
+
+_SCORES = 1 << 25  # elements of a block of scores: 128 MiB
+_KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclasses.dataclass(eq=False)
+class Shared:
+    """What the layers of a model have in common during a forward pass."""
+
+    positions: torch.Tensor | None = None  # [batch or 1, tokens]: what the rotary modules were called with
+    tables: dict[tuple, torch.Tensor] = dataclasses.field(default_factory=dict)
+    follower: Any = None
+
+
+@dataclasses.dataclass(eq=False)
+class Attention:
+    """What a layer's attention does, kept on its module."""
+
+    shared: Shared
+    layout: Layout | None
+    rotation: Any  # ropewalk.Rotation
+    map: Any  # ropewalk.PositionMap or None
+    temperature: Any  # ropewalk.Temperature, where the model's own code does not apply it; or None
+    multiplier: float  # of the scores
+
+    def __post_init__(self):
+        self.rotate_by(self.rotation)
+        self.settings = None if self.map is None else self.map.settings
+
+    def rotate_by(self, rotation: Any) -> None:
+        """Also as plain data, which torch.compile takes."""
+        self.rotation = rotation
+        self.inv_freq = None if rotation is None else torch.tensor(rotation.inv_freq)
+        self.amplitude = 1.0 if rotation is None else rotation.amplitude
+
+    def __deepcopy__(self, memo: dict) -> Attention:
+        return dataclasses.replace(self, shared=copy.deepcopy(self.shared, memo))  # the rest does not change
+
+
+class Hook:
+    """Before a rotary module runs: remembers the positions that it is called with."""
+
+    def __init__(self, shared: Shared):
+        self.shared = shared
+
+    def __call__(self, module, args, kwargs):
+        positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
+        if isinstance(positions, torch.Tensor) and not positions.is_floating_point():
+            if positions.ndim == 3:  # axes of M-RoPE, equal for text
+                positions = positions[0]
+            self.shared.positions = positions if positions.ndim == 2 else positions.reshape(1, -1)
+            if self.shared.follower is not None:
+                self.shared.follower.see(int(positions.max()) + 1)
+
+
+def attention(
+    module,
+    query,
+    key,
+    value,
+    attention_mask=None,
+    scaling=None,
+    dropout=0.0,
+    softcap=None,
+    s_aux=None,
+    sliding_window=None,
+    **kwargs,
+):
+    """query [batch, heads, tokens, dim], key and value [batch, kv_heads, keys, dim], unrotated. Returns [batch, tokens,
+    heads, dim] and the weights where they are asked for."""
+    info = module.__dict__.get(STATE)
+    if info is None:  # of another part of the model, which keeps its rotation
+        info = Attention(Shared(), None, None, None, None, 1.0)
+    tokens, dim = query.shape[2:]
+    keys = key.shape[2]
+    scaling = (dim**-0.5 if scaling is None else scaling) * info.multiplier
+    at, to = positions(attention_mask, tokens, keys, query.device, kwargs.get("position_ids"), info.shared.positions)
+    temperature = None if info.temperature is None else _temperature(info.temperature, at)
+    causal = getattr(module, "is_causal", True) or (tokens == 1 and sliding_window is None)
+    wants_weights = bool(kwargs.get("output_attentions"))
+    if _fits_kernel(info, query, key, value, causal or attention_mask is not None, wants_weights) and not (
+        dropout and module.training
+    ):
+        rows = visible(attention_mask, tokens, keys, sliding_window)
+        if rows is not None and _counts_up(info, rows, at, to):
+            return _kernel(info, query, key, value, rows, at, to, scaling, temperature, softcap, s_aux), None
+    if attention_mask is None and causal and (tokens > 1 or sliding_window is not None):
+        query_slots, key_slots = slots(None, tokens, keys, query.device)
+        attention_mask = key_slots <= query_slots[:, None]
+        if sliding_window is not None:
+            attention_mask &= key_slots > query_slots[:, None] - sliding_window
+        attention_mask = attention_mask[None, None]
+    dropout = dropout if module.training else 0.0
+    return _dense(
+        info, query, key, value, attention_mask, at, to, scaling, temperature, softcap, s_aux, dropout, wants_weights
+    )
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, mask)
+
+
+def _temperature(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
+    """Float32 [batch or 1, tokens]: the formulas of ropewalk.Temperature, on the positions' device."""
+    n = positions.double()
+    if temperature.kind == "log-n":
+        values = (torch.log(n + 1) / np.log(temperature.period)).clamp_min(1)
+    else:
+        values = 1 + temperature.beta * torch.log1p(((n + temperature.offset) / temperature.period).floor())
+    return values.float()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On a CPU: the library's own kernel
+
+
+def _fits_kernel(info: Attention, query, key, value, causal: bool, wants_weights: bool) -> bool:
+    """Whether ropewalk.torch.attention computes what is asked, apart from what the mask says."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
+        return False
+    if not query.is_cpu or query.dtype not in _KERNEL_TYPES or wants_weights or not causal:
+        return False
+    if info.map is not None and info.layout is None:
+        return False
+    return key.shape[3] == query.shape[3] >= value.shape[3]
+
+
+def _counts_up(info: Attention, rows: list[Visible], queries: torch.Tensor, keys: torch.Tensor) -> bool:
+    """Whether positions say the same as the slots that `rows` are made of. The kernel masks and windows by positions;
+    maps take key j of a document at position j (from any first one on, where only distances count)."""
+    anywhere = info.map is None or info.map.name in ("rerope", "leaky-rerope")
+    for row in range(max(len(rows), queries.shape[0])):
+        one = rows[row if len(rows) > 1 else 0]
+        q, k = (x[row if x.shape[0] > 1 else 0] for x in (queries, keys))
+        k, q = k[slice(*one.keys)], q[slice(*one.queries)]
+        if not torch.equal(q, k[k.shape[0] - q.shape[0] :]):
+            return False
+        steps = k.diff()
+        if one.starts:
+            steps[torch.tensor(one.starts[1:]) - 1] = 1
+        if not bool((steps == 1).all() if one.window or info.map is not None else (steps > 0).all()):
+            return False
+        if not anywhere and bool(k[list(one.starts or (0,))].any()):
+            return False
+    return True
+
+
+def _frequencies(info: Attention) -> ops.Frequencies | None:
+    if info.layout is None:
+        return None
+    key = ("kernel", info.inv_freq.numpy().tobytes(), info.layout.direction)
+    inv_freq = info.shared.tables.get(key)
+    if inv_freq is None:
+        # Axes of M-RoPE are equal for text.
+        exact = ops.frequencies(info.rotation).inv_freq if info.rotation.axes == 1 else info.inv_freq
+        inv_freq = info.layout.direction * exact
+        info.shared.tables[key] = inv_freq
+    layout = "interleaved" if info.layout.interleaved else "half"
+    return ops.Frequencies(inv_freq, layout, info.layout.first_dim, info.amplitude)
+
+
+def _documents(one: Visible) -> list[Visible]:
+    """Each document by itself: maps count from its first token."""
+    if not one.starts:
+        return [one]
+    calls = []
+    first, last = one.keys
+    shift = one.queries[1] - last  # the last token's own key is the last key
+    for begin, end in zip(one.starts, (*one.starts[1:], last - first)):
+        begin, end = first + begin, first + end
+        calls.append(Visible((begin, end), (max(one.queries[0], begin + shift), end + shift), one.window))
+    return calls
+
+
+def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperature, softcap, s_aux):
+    """The result [batch, tokens, heads, dim]; tokens of padding get zeros."""
+    batch, heads, tokens, dim = query.shape
+    width = value.shape[3]
+    alike = len(rows) == 1 and at.shape[0] == 1 and to.shape[0] == 1
+    positions = info.map is None  # with a map, key j is at position j
+    outputs = []
+    for row in range(1 if alike else batch):
+        some = slice(None) if alike else slice(row, row + 1)
+        parts, done = [], 0
+        for one in _documents(rows[row if len(rows) > 1 else 0]):
+            (q0, q1), (k0, k1) = one.queries, one.keys
+            if q0 == q1:
+                continue
+            if q0 > done:
+                parts.append(query.new_zeros(query[some].shape[0], q0 - done, heads, width))
+            done = q1
+            mine = [x[some if x.shape[0] > 1 else slice(None)].long() for x in (at, to)]
+            v = value[some, :, k0:k1].transpose(1, 2)
+            out = ops.attention(
+                query[some, :, q0:q1].transpose(1, 2),
+                key[some, :, k0:k1].transpose(1, 2),
+                v if width == dim else pad(v, (0, dim - width)),
+                rotation=_frequencies(info),
+                remap=info.map,
+                scale=scaling,
+                window=one.window,
+                soft_cap=softcap or 0.0,
+                sinks=None if s_aux is None else s_aux.float(),
+                temperatures=None
+                if temperature is None
+                else temperature[some if len(temperature) > 1 else slice(None), q0:q1],
+                query_positions=mine[0][:, q0:q1] if positions else None,
+                key_positions=mine[1][:, k0:k1] if positions else None,
+            )
+            parts.append(out[..., :width])
+        if done < tokens:
+            parts.append(query.new_zeros(query[some].shape[0], tokens - done, heads, width))
+        outputs.append(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).contiguous()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Everywhere else: the formula, scores in blocks of queries
+
+
+def _mapped(formula: dict, positions: torch.Tensor) -> torch.Tensor:
+    if formula["modulus"] is not None:
+        positions = positions % formula["modulus"]
+    positions = formula["slope"] * (positions // formula["divisor"]) + formula["offset"]
+    return positions if formula["limit"] is None else positions.clamp_max(formula["limit"])
+
+
+def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin, float32 [batch or 1, 1, tokens, pairs], times the amplitude."""
+    if torch.compiler.is_compiling():  # how many rows a table needs is in the positions, which are not known yet
+        angles = positions.clamp_min(0)[:, None, :, None] * (info.inv_freq.to(positions.device) / divisor)
+        return (angles.cos() * info.amplitude).float(), (angles.sin() * info.amplitude).float()
+    rows = int(positions.max()) + 1
+    key = (info.inv_freq.numpy().tobytes(), info.amplitude, divisor, positions.device)
+    table = info.shared.tables.get(key)
+    if table is None or table.shape[0] < rows:
+        count = max(256, 1 << (rows - 1).bit_length())
+        if divisor == 1:
+            values = np.array(info.rotation.table(count).rows, dtype=np.float32)
+        else:
+            angles = np.arange(count, dtype=np.float64)[:, None] * info.inv_freq.numpy() / divisor
+            values = np.stack((np.cos(angles), np.sin(angles)), axis=1) * info.amplitude
+        table = torch.from_numpy(values.astype(np.float32)).to(positions.device)
+        info.shared.tables[key] = table
+    chosen = table[positions.clamp_min(0)]
+    return chosen[:, None, :, 0], chosen[:, None, :, 1]
+
+
+def _views_of(position_map: Any, s: dict[str, int], queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """The view that scores each pair, [batch or 1, tokens, keys]; -1: masked. Keys ahead of their query, which the
+    causal mask hides, get the first."""
+    q, k = queries[:, :, None], keys[:, None, :]
+    if position_map.name == "dual-chunk":
+        return (q // s["chunk"] - k // s["chunk"]).clamp(0, 2)
+    far = (q - k >= s["window"]).long()
+    if position_map.name == "sinks":
+        return torch.where(k < s["sinks"], 1, -far)
+    return far
+
+
+def _rotated(info: Attention, query, key, queries, keys) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Queries [batch, kv_heads, group, tokens, dim] and keys [batch, kv_heads, 1, dim, keys] of every view."""
+    batch, heads, tokens, dim = query.shape
+    kv_heads = key.shape[1]
+    pairs = []
+    for view in info.map.views if info.map is not None else (None,):
+        q, k = query, key
+        if info.layout is not None:
+            at, to, divisor = queries, keys, 1
+            if view is not None:
+                at, to, divisor = _mapped(view.query, queries), _mapped(view.key, keys), view.frequency_divisor
+            q = turn(query, *_cos_sin(info, at, divisor), info.layout)
+            k = turn(key, *_cos_sin(info, to, divisor), info.layout)
+        pairs.append((q.reshape(batch, kv_heads, heads // kv_heads, tokens, dim), k[:, :, None].transpose(-1, -2)))
+    return pairs
+
+
+def _scores(info: Attention, rotated, rows: slice, queries, keys, scaling):
+    """Scores of some queries, float32 [batch, kv_heads, group, tokens, keys], and the pairs that the map masks, or
+    None."""
+    if info.map is None:
+        ((q, k),) = rotated
+        return torch.matmul(q[..., rows, :], k).float() * scaling, None
+    chosen = _views_of(info.map, info.settings, queries[:, rows], keys)[:, None, None]
+    scores = None
+    for view, (q, k) in enumerate(rotated):
+        mine = chosen == view
+        if view > 0 and mine.device.type == "cpu" and not torch.compiler.is_compiling() and not mine.any():
+            continue
+        these = torch.matmul(q[..., rows, :], k).float() * scaling
+        scores = these if scores is None else torch.where(mine, these, scores)
+    return scores, chosen < 0 if info.map.name == "sinks" else None
+
+
+def _dense(info, query, key, value, mask, at, to, scaling, temperature, softcap, s_aux, dropout, wants_weights):
+    batch, heads, tokens, _ = query.shape
+    keys, kv_heads = key.shape[2], key.shape[1]
+    group = heads // kv_heads
+    weighted, outputs = [], []
+    lowest = torch.finfo(torch.float32).min
+    step = max(1, tokens if torch.compiler.is_compiling() else _SCORES // max(1, batch * heads * keys))
+    rotated = _rotated(info, query, key, at, to)
+    for first in range(0, tokens, step):
+        rows = slice(first, first + step)
+        scores, hidden = _scores(info, rotated, rows, at, to, scaling)
+        if temperature is not None:
+            scores = scores * temperature[:, None, None, rows, None]
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if mask is not None:
+            part = mask[:, :, rows, :keys] if mask.shape[2] > 1 else mask[..., :keys]
+            if part.shape[1] == 1:  # of all heads
+                part = part[:, :, None]
+            else:
+                part = part.reshape(part.shape[0], kv_heads, group, *part.shape[2:])
+            scores = scores.masked_fill(~part, lowest) if part.dtype == torch.bool else scores + part.float()
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, lowest)
+        if s_aux is not None:
+            sinks = s_aux.float().reshape(1, kv_heads, group, 1, 1).expand(batch, -1, -1, scores.shape[3], 1)
+            scores = torch.cat((scores, sinks), dim=-1)
+        weights = torch.softmax(scores, dim=-1)[..., :keys].to(value.dtype)
+        weights = torch.nn.functional.dropout(weights, p=dropout, training=dropout > 0)
+        outputs.append(torch.matmul(weights, value[:, :, None]).reshape(batch, heads, -1, value.shape[-1]))
+        if wants_weights:
+            weighted.append(weights.reshape(batch, heads, -1, keys))
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+    return output.transpose(1, 2).contiguous(), torch.cat(weighted, dim=2) if weighted else None
