@@ -19,17 +19,20 @@ alone.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ropewalk import _core
 from ropewalk._core import EngineCall, EngineFacts, Error, GenerateRequest, ScoreRequest, Scores, ScoringEngine
+from ropewalk._engine_load import check_device, dtype_named, dtype_of, load, out_of_memory
+
+if TYPE_CHECKING:
+    from ropewalk._engine_feeder import Feeder
 
 __all__ = [
     "EngineCall",
@@ -51,30 +54,31 @@ def native_engine(path: str | os.PathLike[str], dtype: str = "float32") -> Scori
     return _native_engine(_core.ModelFiles(os.fspath(path)), None, dtype)
 
 
-_FAST = 1 << 16  # tokens of a chunk on an accelerator where attention needs no mask
-_REMAPPED = 1024  # tokens of a chunk there under a position map, whose attention has more intermediate results
-_CPU = 512  # tokens of a chunk on a CPU
 _LEAST = 64  # tokens of a chunk below which no memory is enough
+# Position times frequency in float32, as the modules of transformers compute them; where the attention of
+# ropewalk.transformers rotates, its tables are exact. Rows say both.
+_ANGLES = "float32; under position maps and log-n exact"
 
 
 class TorchEngine(ScoringEngine):
     """A causal model of transformers as an engine, on its device.
 
     model: a loaded model, or the path of one (a Hugging Face folder or a GGUF file).
-    device: "cuda", "cpu", ...; "auto" spreads a model over all devices (``device_map="auto"``). By default that of a
-        loaded model; for a path the CPU.
-    dtype: "float32", "bfloat16", "float16"; by default that of a loaded model; for a path float32 on a CPU, else the
-        files' own.
+    device: "cuda", "cpu", ...; for a path also "auto", which spreads the model over all devices
+        (``device_map="auto"`` of transformers, with accelerate). By default that of a loaded model; for a path the CPU.
+    dtype: "float32", "bfloat16", "float16" or "float64"; by default that of a loaded model; for a path float32 on a
+        CPU, else the files' own.
 
     A plan is put on the model for the time of a call (``ropewalk.transformers.applied``), with the frequencies of the
     declared final length before the first token. Sequences are fed in chunks with a key-value cache, logits are
     computed only where tokens are scored, and what neighbouring requests share is computed once, so that results
     differ by rounding from those of separate calls. Sequences of one length run together, as many as memory holds;
-    when it runs out, fewer at a time, then smaller chunks. Angles are those of transformers, ``angles="float32"``; under
-    a position map or log-n, exact ones. Entropy of attention is not measured.
+    when it runs out, fewer at a time, then smaller chunks. Angles are those of transformers, ``angles="float32"``;
+    under a position map or log-n, exact ones. Entropy of attention is not measured. Models without a cache of keys and
+    values that can be cut (Mamba, RWKV, hybrids) are fed whole sequences.
     """
 
-    angles = "float32"  # position times frequency in float32, as the modules of transformers compute them
+    angles = "float32"  # that a call may ask for
 
     def __init__(self, model: Any, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -82,25 +86,22 @@ class TorchEngine(ScoringEngine):
 
         self._torch = torch
         if isinstance(model, (str, os.PathLike)):
-            model = _load(os.fspath(model), device, dtype)
+            model = load(os.fspath(model), device, dtype)
         else:
-            if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-                raise Error(f"model: expected a causal model of transformers or a path, got {type(model).__name__}")
-            wanted = None if dtype is None else _dtype(dtype)
-            if wanted not in (None, _dtype_of(model)):
-                raise Error(f"dtype: the model was loaded as {_dtype_of(model)}; load it with dtype={wanted}")
-            if device is not None and str(device) != "auto":
-                model = model.to(device)
+            model = _given(model, device, dtype)
         if any(p.is_meta for p in model.parameters()):
             raise Error("model: it is on the meta device, which has no weights; load it first")
         self.model = model.eval()
         self.device = model.get_input_embeddings().weight.device
         self._config = model.config.get_text_config(decoder=True)
-        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        takes = inspect.signature(model.forward).parameters
+        self._keeps_logits = "logits_to_keep" in takes
+        # States of recurrent layers cannot be cut, and their caches are of other kinds: whole sequences then.
+        self._takes_cache = "past_key_values" in takes and not getattr(model, "_is_stateful", False)
         # Over several devices an index has to be on the CPU, where it fits each of them.
         spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
         self._index_device = torch.device("cpu") if spread else self.device
-        self._most_sequences = 1 << 20
+        self._most_together = 1 << 40  # tokens of sequences that run together
         self._most_tokens = 1 << 30  # of a chunk
         self._lock = threading.Lock()
         self._hash: str | None = None
@@ -111,11 +112,8 @@ class TorchEngine(ScoringEngine):
         import transformers
 
         torch, on_cpu = self._torch, self.device.type == "cpu"
-        place = "cpu" if on_cpu else str(self.device.type)
-        if self.device.type == "cuda":
-            place += f" ({torch.cuda.get_device_name(self.device)})"
-        dtype = str(_dtype_of(self.model)).removeprefix("torch.")
-        compute = f"PyTorch {torch.__version__}, transformers {transformers.__version__}, {place}, {dtype}"
+        dtype = str(dtype_of(self.model)).removeprefix("torch.")
+        compute = f"PyTorch {torch.__version__}, transformers {transformers.__version__}, {self._place()}, {dtype}"
         vocab = self._config.vocab_size
         heads = getattr(self._config, "num_attention_heads", 0)
         head_dim = getattr(self._config, "head_dim", None) or self._config.hidden_size // max(1, heads)
@@ -128,7 +126,18 @@ class TorchEngine(ScoringEngine):
             token_flops=2.0 * max(0, sum(p.numel() for p in self.model.parameters()) - embedded),
             pair_flops=4.0 * heads * head_dim,
             head_flops=2.0 * self._config.hidden_size * vocab,
+            angles=_ANGLES,
         )
+
+    def _place(self) -> str:
+        """The devices of the weights: "cpu", "2 cuda (NVIDIA H100)"."""
+        names: dict[str, int] = {}
+        for device in sorted({p.device for p in self.model.parameters()}, key=str):
+            name = device.type
+            if name == "cuda":
+                name += f" ({self._torch.cuda.get_device_name(device)})"
+            names[name] = names.get(name, 0) + 1
+        return " and ".join(name if count == 1 else f"{count} {name}" for name, count in names.items())
 
     def memory_bytes(self, plan: Any, length: int) -> int:
         weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
@@ -140,7 +149,7 @@ class TorchEngine(ScoringEngine):
         heads = getattr(config, "num_attention_heads", 1)
         kv_heads = getattr(config, "num_key_value_heads", None) or heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return 2 * config.num_hidden_layers * kv_heads * head_dim * _dtype_of(self.model).itemsize
+        return 2 * config.num_hidden_layers * kv_heads * head_dim * dtype_of(self.model).itemsize
 
     def model_hash(self) -> str:
         """Of the configuration and all weights, for the rows of a sweep."""
@@ -164,27 +173,38 @@ class TorchEngine(ScoringEngine):
         return super().generate(plan, requests, **{"angles": self.angles, **options})
 
     def do_score(self, call: EngineCall, requests: list[ScoreRequest]) -> Scores:
+        from ropewalk._engine_feeder import Feeder, groups
+
         tokens: list[Any] = [None] * len(requests)
         with self._ready(call):
-            feeder = _Feeder(self, call)
-            for group in _groups(requests):
-                for i, row in zip(group, self._with_room(call, feeder, [requests[i] for i in group])):
-                    tokens[i] = row
+            feeder = Feeder(self, call)
+            for group in groups(requests):
+                done = 0
+                while done < len(group):
+                    here = [requests[i] for i in group[done:]]
+                    scores = self._with_room(
+                        call, feeder, here[0], lambda some, here=here: feeder.score(here[:some]), len(here)
+                    )
+                    for i, row in zip(group[done:], scores):
+                        tokens[i] = row
+                    done += len(scores)
         return Scores(tokens)
 
     def do_generate(self, call: EngineCall, requests: list[GenerateRequest]) -> list[tuple[np.ndarray, bool]]:
-        made = []
+        from ropewalk._engine_feeder import Feeder
+
         with self._ready(call):
-            feeder = _Feeder(self, call)
-            for request in requests:
-                made.append(feeder.continue_greedily(request))
-        return made
+            feeder = Feeder(self, call)
+            return [
+                self._with_room(call, feeder, request, lambda _, request=request: feeder.continue_greedily(request))
+                for request in requests
+            ]
 
     @contextlib.contextmanager
     def _ready(self, call: EngineCall) -> Iterator[None]:
         """The model with the call's plan, for this thread alone."""
         if call.angles != self.angles:
-            raise Error("angles: transformers computes angles in float32, so this engine has angles=\"float32\" alone")
+            raise Error('angles: transformers computes angles in float32, so this engine has angles="float32" alone')
         plan = call.plan
         with self._lock, contextlib.ExitStack() as stack:
             if any(layer.rotation is not None or layer.map is not None for layer in plan.layers):
@@ -196,338 +216,69 @@ class TorchEngine(ScoringEngine):
 
     # -- memory
 
-    def _with_room(self, call: EngineCall, feeder: _Feeder, group: list[ScoreRequest]) -> list[Any]:
-        """Scores of a group; with fewer sequences at a time, then smaller chunks, where memory runs out."""
-        rows: list[Any] = []
-        while len(rows) < len(group):
-            sequences = min(len(group) - len(rows), self._sequences(feeder, group[0]))
-            some = group[len(rows) : len(rows) + sequences]
+    def _with_room(
+        self, call: EngineCall, feeder: Feeder, request: Any, work: Callable[[int], Any], sequences: int = 1
+    ) -> Any:
+        """What `work(n)` returns, n sequences like `request` at a time: where memory runs out fewer, then in smaller
+        chunks."""
+        length = len(request.prefix) + len(request.ids)
+        while True:
+            some = min(sequences, self._sequences(feeder, length))
             try:
-                rows += feeder.score(some)
-                continue
+                return work(some)
             except (RuntimeError, MemoryError) as error:
-                if not _out_of_memory(self._torch, error):
+                if not out_of_memory(error):
                     raise
-                ticked = feeder.ticked
-                chunk, reason = feeder.chunk, str(error).split("\n")[0]
+                reason = str(error).split("\n")[0]
             # Outside of the handler, whose traceback holds the tensors that are in the way.
-            call.tick(-ticked)
+            chunk = feeder.chunk if feeder.cached else length
+            call.tick(-feeder.ticked)
             feeder.forget()
             if self.device.type == "cuda":
                 self._torch.cuda.empty_cache()
-            if sequences > 1:
-                self._most_sequences = sequences // 2
-            elif chunk > _LEAST:
+            if some > 1:
+                self._most_together = some // 2 * length
+            elif feeder.cached and chunk > _LEAST:
                 self._most_tokens = max(_LEAST, min(chunk, feeder.longest_chunk) // 2)
             else:
                 raise Error(
-                    f"not enough memory on {self.device} for one sequence of {len(some[0].prefix) + len(some[0].ids)} "
-                    f"tokens in chunks of {chunk}: {reason}"
+                    f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: "
+                    f"{reason}"
                 )
-        return rows
 
-    def _sequences(self, feeder: _Feeder, request: ScoreRequest) -> int:
-        """How many sequences like this one run together."""
-        length = len(request.prefix) + len(request.ids)
+    def _sequences(self, feeder: Feeder, length: int) -> int:
+        """How many sequences of this length run together."""
         if not feeder.cached:
             return 1
-        if self.device.type == "cuda":
-            free, _ = self._torch.cuda.mem_get_info(self.device)
-            free += self._torch.cuda.memory_reserved(self.device) - self._torch.cuda.memory_allocated(self.device)
-            fit = free // 4 // max(1, length * self._cache_bytes())
-        else:
-            fit = 4096 // length
-        return int(max(1, min(fit, 64, self._most_sequences)))
+        free = self._free_bytes()
+        fit = 4096 // length if free is None else free // 4 // max(1, length * self._cache_bytes())
+        return int(max(1, min(fit, 64, self._most_together // length)))
+
+    def _free_bytes(self) -> int | None:
+        """Of the GPU, what PyTorch keeps for itself with it; None: not known."""
+        if self.device.type != "cuda":
+            return None
+        cuda = self._torch.cuda
+        free, _ = cuda.mem_get_info(self.device)
+        return free + cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
 
 
-def _groups(requests: list[ScoreRequest]) -> list[list[int]]:
-    """Neighbours with the same prefix, length and positions, which can run together."""
-    groups: list[list[int]] = []
-    last = None
-    for i, request in enumerate(requests):
-        key = (request.prefix.tobytes(), len(request.ids), request.positions.tobytes())
-        if key != last:
-            groups.append([])
-        groups[-1].append(i)
-        last = key
-    return groups
-
-
-class _Feeder:
-    """Feeds sequences to the model, and keeps the cache of the prefix that the next ones may begin with."""
-
-    def __init__(self, engine: TorchEngine, call: EngineCall) -> None:
-        layers = call.plan.layers
-        self._engine, self._call, self._torch = engine, call, engine._torch
-        # States of recurrent layers cannot be cut, and their caches are of other kinds: whole sequences then.
-        self.cached = not any(layer.recurrent for layer in layers)
-        self._remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
-        self.ticked = self.longest_chunk = 0
-        self.forget()
-
-    def forget(self) -> None:
-        self._kept = np.zeros(0, np.int32)  # the tokens in the cache
-        self._cache: Any = None
-
-    @property
-    def chunk(self) -> int:
-        """Tokens of one sequence at a time."""
-        if self._engine.device.type == "cpu":
-            tokens = _CPU
-        else:
-            tokens = _REMAPPED if self._remapped else _FAST
-        return min(tokens, self._engine._most_tokens)
-
-    def _tick(self, tokens: int) -> None:
-        self.ticked += tokens
-        self._call.tick(tokens)
-
-    def score(self, requests: list[ScoreRequest]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of requests of one group: (log_probs, top) for each."""
-        self.ticked = self.longest_chunk = 0
-        positions = requests[0].positions
-        if len(positions) == 0:
-            return [(np.zeros(0, np.float32), np.zeros(0, np.int32)) for _ in requests]
-        ids = np.stack([np.concatenate([r.prefix, r.ids]) for r in requests])
-        rows = positions - 1  # whose states predict them
-        shared = self._feed_prefix(requests[0].prefix[: rows[0]]) if self.cached else 0
-        if shared == 0:
-            cache = self._new_cache()
-        elif len(requests) == 1:
-            cache = self._cache
-        else:
-            cache = _fork(self._cache, len(requests), self._call.final_length)
-        self._tick(shared * len(requests))
-        scores = list(self._forward(ids, cache, shared, int(positions[-1]), rows))
-        if shared > 0 and cache is self._cache:
-            _cut(cache, shared)
-        log_probs = np.concatenate([s[0] for s in scores], axis=1)
-        top = np.concatenate([s[1] for s in scores], axis=1)
-        return list(zip(log_probs, top))
-
-    def _new_cache(self) -> Any:
-        return _new_cache(self._call.final_length) if self.cached else None
-
-    def _feed_prefix(self, prefix: np.ndarray) -> int:
-        """Makes the cache that of `prefix`; what it begins with is there already."""
-        if len(prefix) == 0:
-            return 0
-        n = min(len(prefix), len(self._kept))
-        differ = np.nonzero(prefix[:n] != self._kept[:n])[0]
-        begin = int(differ[0]) if len(differ) else n
-        cache = self._cache if begin > 0 else self._new_cache()
-        self.forget()  # until it is whole
-        if begin > 0:
-            _cut(cache, begin)
-        for _ in self._forward(prefix[None], cache, begin, len(prefix), np.zeros(0, np.int64), quiet=True):
-            pass
-        self._kept, self._cache = prefix, cache
-        return len(prefix)
-
-    def _forward(
-        self, ids: np.ndarray, cache: Any, begin: int, end: int, rows: np.ndarray, quiet: bool = False
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Feeds ids[:, begin:end] in chunks. Yields (log_probs, top), [sequences, rows], for the tokens behind `rows`."""
-        torch, engine = self._torch, self._engine
-        sequences = len(ids)
-        on_cpu = engine.device.type == "cpu"
-        vocab = engine._config.vocab_size
-        most_rows = max(1, ((64 if on_cpu else 256) << 20) // (vocab * sequences))  # logits of a chunk
-        chunk = self.chunk if self.cached else end
-        if begin > 0 and not on_cpu:
-            chunk = min(chunk, max(_LEAST, (1 << 31) // end))  # behind a cache there is a mask, tokens x keys
-        if sequences > 1:
-            chunk = max(_LEAST, min(chunk, (_CPU * 8 if on_cpu else _FAST) // sequences))
-        at = begin
-        while at < end:
-            until = min(end, at + chunk)
-            wanted = rows[(rows >= at) & (rows < until)]
-            if len(wanted) > most_rows and self.cached:
-                wanted = wanted[:most_rows]
-                until = int(wanted[-1]) + 1
-            self.longest_chunk = max(self.longest_chunk, until - at)
-            fed = torch.from_numpy(ids[:, at:until].astype(np.int64)).to(engine.device)
-            logits = self._logits(fed, cache, wanted - at)
-            if len(wanted):
-                targets = torch.from_numpy(ids[:, wanted + 1].astype(np.int64)).to(logits.device)
-                yield self._scores(logits, targets)
-            del logits
-            if not quiet:
-                self._tick((until - at) * sequences)
-            at = until
-
-    def _logits(self, fed: Any, cache: Any, rows: np.ndarray) -> Any:
-        """[sequences, rows, vocab] of the tokens fed."""
-        torch, engine = self._torch, self._engine
-        keep = torch.from_numpy(np.ascontiguousarray(rows)).to(engine._index_device)
-        options: dict[str, Any] = {}
-        if engine._keeps_logits:
-            options["logits_to_keep"] = keep if len(rows) else 1
-        out = engine.model(input_ids=fed, past_key_values=cache, use_cache=cache is not None, **options)
-        return out.logits if engine._keeps_logits else out.logits[:, keep.to(out.logits.device)]
-
-    def _scores(self, logits: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
-        torch = self._torch
-        vocab = self._engine._config.vocab_size
-        log_probs, top = [], []
-        step = max(1, (64 << 20) // (vocab * len(logits)))
-        ids = torch.arange(vocab, device=logits.device)
-        for first in range(0, logits.shape[1], step):
-            x = logits[:, first : first + step, :vocab].float()
-            chosen = x.gather(-1, targets[:, first : first + step, None])[..., 0]
-            log_probs.append((chosen - x.logsumexp(-1)).cpu())
-            # Of equal ones the lowest id, which argmax does not promise; bf16 has many that are equal.
-            most = x.amax(-1, keepdim=True)
-            top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
-        return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
-
-    def continue_greedily(self, request: GenerateRequest) -> tuple[np.ndarray, bool]:
-        prompt = np.concatenate([request.prefix, request.ids])
-        cache, made, begin = self._new_cache(), [], 0
-        while len(made) < request.max_tokens:
-            ids = np.concatenate([prompt, np.asarray(made, np.int32)])
-            padded = np.append(ids, ids[-1])[None]  # with any target: only the most probable token is asked for
-            (_, top), = self._forward(padded, cache, begin, len(ids), np.asarray([len(ids) - 1]))
-            best = int(top[0, 0])
-            if best in request.stop:
-                return np.asarray(made, np.int32), True
-            made.append(best)
-            begin = len(ids) if self.cached else 0
-        return np.asarray(made, np.int32), False
-
-
-# ---- The cache: keys and values in buffers that grow by doubling. transformers' own copies itself with each chunk.
-
-
-@functools.cache
-def _layer_type() -> Any:
-    import torch
-    from transformers.cache_utils import DynamicLayer
-
-    class _Layer(DynamicLayer):
-        def __init__(self, most: int) -> None:
-            super().__init__()
-            self.most = most  # tokens
-            self.tokens = 0
-            self.buffers: list[Any] = []
-
-        def lazy_initialization(self, key_states: Any, *_: Any) -> None:
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.is_initialized = True
-
-        def _reserve(self, like: tuple[Any, ...], tokens: int) -> None:
-            if self.buffers and tokens <= self.buffers[0].shape[2]:
-                return
-            room = max(tokens, min(2 * tokens, self.most))
-            grown = [torch.empty((*x.shape[:2], room, x.shape[3]), dtype=x.dtype, device=x.device) for x in like]
-            for new, old in zip(grown, self.buffers):
-                new[:, :, : self.tokens] = old[:, :, : self.tokens]
-            self.buffers = grown
-
-        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-            if not self.is_initialized:
-                self.lazy_initialization(key_states)
-            tokens = self.tokens + key_states.shape[2]
-            self._reserve((key_states, value_states), tokens)
-            for buffer, new in zip(self.buffers, (key_states, value_states)):
-                buffer[:, :, self.tokens : tokens] = new
-            self.cut(tokens)
-            return self.keys, self.values
-
-        def cut(self, tokens: int) -> None:
-            self.tokens = tokens
-            if self.buffers:
-                self.keys, self.values = (b[:, :, :tokens] for b in self.buffers)
-
-        def get_seq_length(self, *_: Any) -> int:
-            return self.tokens
-
-        def fork(self, sequences: int, most: int) -> Any:
-            """A copy for several sequences."""
-            new = _Layer(most)
-            if self.buffers:
-                like = tuple(b[:1].expand(sequences, -1, -1, -1) for b in self.buffers)
-                new.lazy_initialization(self.keys)
-                new._reserve(like, min(most, self.tokens + 1))
-                for ours, theirs in zip(new.buffers, like):
-                    ours[:, :, : self.tokens] = theirs[:, :, : self.tokens]
-                new.cut(self.tokens)
-            return new
-
-    return _Layer
-
-
-def _new_cache(most: int) -> Any:
-    from transformers.cache_utils import DynamicCache
-
-    cache = DynamicCache()
-    cache.layer_class_to_replicate = functools.partial(_layer_type(), most)
-    return cache
-
-
-def _fork(cache: Any, sequences: int, most: int) -> Any:
-    new = _new_cache(most)
-    new.layers = [layer.fork(sequences, most) for layer in cache.layers]
-    return new
-
-
-def _cut(cache: Any, tokens: int) -> None:
-    for layer in cache.layers:
-        layer.cut(min(tokens, layer.tokens))
-
-
-# ---- Loading
-
-
-def _dtype(given: Any) -> Any:
+def _given(model: Any, device: Any, dtype: Any) -> Any:
+    """A loaded model, on `device`."""
     import torch
 
-    name = {"bf16": "bfloat16", "f32": "float32", "f16": "float16", "fp16": "float16"}.get(str(given), str(given))
-    dtype = getattr(torch, name.removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise Error(f"dtype: expected \"float32\", \"bfloat16\" or \"float16\", got {given!r}")
-    return dtype
-
-
-def _dtype_of(model: Any) -> Any:
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-
-
-def _load(path: str, device: Any, dtype: Any) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    place = "cpu" if device is None else str(device)
-    options: dict[str, Any] = {}
-    if dtype is not None:
-        options["dtype"] = _dtype(dtype)
-    else:
-        options["dtype"] = torch.float32 if place == "cpu" else "auto"
-    if place == "auto":
-        options["device_map"] = "auto"
-    elif place.startswith("cuda") and not torch.cuda.is_available():
-        raise Error(f"device: PyTorch sees no GPU here, got {device!r}")
-    folder = path
-    if path.endswith(".gguf"):
-        folder, options["gguf_file"] = os.path.split(path)
-    if not os.path.isdir(folder or "."):
-        raise Error(f"{path}: expected a folder with config.json and weights, or a GGUF file")
-    model = AutoModelForCausalLM.from_pretrained(folder or ".", local_files_only=True, **options)
-    return model if place == "auto" else model.to(place)
-
-
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of transformers for a model's path."""
-    from transformers import AutoTokenizer
-
-    if path.endswith(".gguf"):
-        return AutoTokenizer.from_pretrained(os.path.dirname(path) or ".", gguf_file=os.path.basename(path))
-    return AutoTokenizer.from_pretrained(path, local_files_only=True)
-
-
-def _out_of_memory(torch: Any, error: BaseException) -> bool:
-    if isinstance(error, Error):
-        return False
-    known = getattr(torch, "OutOfMemoryError", MemoryError)
-    said = any(text in str(error) for text in ("can't allocate memory", "backend out of memory"))  # of the CPU, of MPS
-    return isinstance(error, (known, MemoryError)) or said
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise Error(f"model: expected a causal model of transformers or a path, got {type(model).__name__}")
+    wanted = None if dtype is None else dtype_named(dtype)
+    if wanted not in (None, dtype_of(model)):
+        raise Error(f"dtype: the model was loaded as {dtype_of(model)}; load it with dtype={wanted}")
+    if device is None:
+        return model
+    if str(device) == "auto":
+        raise Error(
+            'device: "auto" is for paths; this model is loaded already, from_pretrained takes device_map="auto"'
+        )
+    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+        raise Error(f"device: this model is spread over several by its device_map, got {str(device)!r}")
+    check_device(device)
+    return model.to(device)

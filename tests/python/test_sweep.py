@@ -288,9 +288,9 @@ def test_it_draws_itself(small):
 def test_names_in_a_page_are_escaped(small):
     report = json.loads(json.dumps(small._report))
     report["grid"]["methods"][0] = "<script>"
-    from ropewalk._sweep import _charts, _table
+    from ropewalk._pictures import charts, table
 
-    assert "<script>" not in _charts(report) + _table(report)
+    assert "<script>" not in charts(report) + table(report)
 
 
 def test_pandas(small):
@@ -350,6 +350,52 @@ def test_lines_where_tqdm_is_not_installed(capsys, monkeypatch):
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert len(lines) == len(sweep.rows)
     assert lines[0].startswith("[1/5] none at 128: perplexity 1024")
+
+
+class Bar:
+    """What the sweep asks of tqdm."""
+
+    made = []
+
+    def __init__(self, total, **more):
+        self.total, self.n, self.closed, self.said, self.shown = total, 0, False, [], []
+        Bar.made.append(self)
+
+    def write(self, line, file=None):
+        self.said.append(line)
+
+    def set_description(self, text, refresh=True):
+        self.text = text
+
+    def set_postfix_str(self, text, refresh=True):
+        self.result = text
+
+    def refresh(self):
+        self.shown.append((self.n, self.text))
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("fails", [None, KeyboardInterrupt()])
+def test_a_bar_where_tqdm_is_installed(capsys, monkeypatch, fails):
+    """The one that tqdm.auto has: in a notebook one of its own. It is closed when a sweep is ended, too."""
+    import types
+
+    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    Bar.made.clear()
+    raised = None
+    try:
+        rw.sweep(MODEL, text=TEXT, engine=Uniform(fails), **SMALL)
+    except KeyboardInterrupt as error:
+        raised = error
+    (bar,) = Bar.made
+    assert bar.closed and raised is fails and capsys.readouterr().err == ""
+    if fails is None:
+        assert bar.n == bar.total == 5 and bar.result.startswith("perplexity 1024")
+        assert bar.shown[-1][1].startswith("[5/5] ") and [n for n, _ in bar.shown] == sorted(n for n, _ in bar.shown)
+    else:
+        assert any("finished rows are kept" in line for line in bar.said)
 
 
 def test_two_threads_sweep_at_once(small):

@@ -1,0 +1,182 @@
+"""Feeds sequences to a model of transformers in chunks, and reads log-probabilities where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ropewalk import _engine_cache as caches
+from ropewalk._core import EngineCall, Error, GenerateRequest, ScoreRequest
+
+if TYPE_CHECKING:
+    from ropewalk.engine import TorchEngine
+
+_FAST = 1 << 16  # tokens of a chunk on an accelerator where attention needs no mask
+_REMAPPED = 1024  # tokens of a chunk there under a position map, whose attention has more intermediate results
+_LEAST = 64  # tokens of a chunk behind a cache
+_CPU = 512  # tokens of a chunk on a CPU
+
+
+def groups(requests: list[ScoreRequest]) -> list[list[int]]:
+    """Neighbours with the same prefix, length and positions, which can run together."""
+    found: list[list[int]] = []
+    last = None
+    for i, request in enumerate(requests):
+        key = (request.prefix.tobytes(), len(request.ids), request.positions.tobytes())
+        if key != last:
+            found.append([])
+        found[-1].append(i)
+        last = key
+    return found
+
+
+class Feeder:
+    """Feeds sequences to the model, and keeps the cache of the prefix that the next ones may begin with."""
+
+    def __init__(self, engine: TorchEngine, call: EngineCall) -> None:
+        layers = call.plan.layers
+        self._engine, self._call = engine, call
+        self.cached = engine._takes_cache and not any(layer.recurrent for layer in layers)
+        self._remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
+        self.ticked = self.longest_chunk = 0
+        self.forget()
+
+    def forget(self) -> None:
+        self._kept = np.zeros(0, np.int32)  # the tokens in the cache
+        self._cache: Any = None
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of one sequence at a time."""
+        if self._engine.device.type == "cpu":
+            tokens = _CPU
+        else:
+            tokens = _REMAPPED if self._remapped else _FAST
+        return min(tokens, self._engine._most_tokens)
+
+    def _tick(self, tokens: int) -> None:
+        self.ticked += tokens
+        self._call.tick(tokens)
+
+    def score(self, requests: list[ScoreRequest]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of requests of one group: (log_probs, top) for each."""
+        self.ticked = self.longest_chunk = 0
+        positions = requests[0].positions
+        if len(positions) == 0:
+            return [(np.zeros(0, np.float32), np.zeros(0, np.int32)) for _ in requests]
+        ids = np.stack([np.concatenate([r.prefix, r.ids]) for r in requests])
+        rows = positions - 1  # whose states predict them
+        shared = self._feed_prefix(requests[0].prefix[: rows[0]]) if self.cached else 0
+        if shared == 0:
+            cache = self._new_cache()
+        elif len(requests) == 1:
+            cache = self._cache
+        else:
+            cache = caches.fork(self._cache, len(requests), self._call.final_length)
+        self._tick(shared * len(requests))
+        scores = list(self._forward(ids, cache, shared, int(positions[-1]), rows))
+        if shared > 0 and cache is self._cache:
+            caches.cut(cache, shared)
+        log_probs = np.concatenate([s[0] for s in scores], axis=1)
+        top = np.concatenate([s[1] for s in scores], axis=1)
+        return list(zip(log_probs, top))
+
+    def _new_cache(self) -> Any:
+        return caches.new_cache(self._call.final_length) if self.cached else None
+
+    def _feed_prefix(self, prefix: np.ndarray) -> int:
+        """Makes the cache that of `prefix`; what it begins with is there already."""
+        if len(prefix) == 0:
+            return 0
+        n = min(len(prefix), len(self._kept))
+        differ = np.nonzero(prefix[:n] != self._kept[:n])[0]
+        begin = int(differ[0]) if len(differ) else n
+        cache = self._cache if begin > 0 else self._new_cache()
+        self.forget()  # until it is whole
+        if begin > 0:
+            caches.cut(cache, begin)
+        for _ in self._forward(prefix[None], cache, begin, len(prefix), np.zeros(0, np.int64), quiet=True):
+            pass
+        self._kept, self._cache = prefix, cache
+        return len(prefix)
+
+    def _forward(
+        self, ids: np.ndarray, cache: Any, begin: int, end: int, rows: np.ndarray, quiet: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Feeds ids[:, begin:end] in chunks. Yields (log_probs, top), [sequences, rows], of tokens behind `rows`."""
+        engine = self._engine
+        sequences = len(ids)
+        on_cpu = engine.device.type == "cpu"
+        vocab = engine._config.vocab_size
+        most_rows = max(1, ((64 if on_cpu else 256) << 20) // (vocab * sequences))  # logits of a chunk
+        chunk = self.chunk if self.cached else end
+        if begin > 0 and not on_cpu:
+            chunk = min(chunk, max(_LEAST, (1 << 31) // end))  # behind a cache there is a mask, tokens x keys
+        if sequences > 1:
+            chunk = max(_LEAST, min(chunk, (_CPU * 8 if on_cpu else _FAST) // sequences))
+        at = begin
+        while at < end:
+            until = min(end, at + chunk)
+            wanted = rows[(rows >= at) & (rows < until)]
+            if len(wanted) > most_rows and self.cached:
+                wanted = wanted[:most_rows]
+                until = int(wanted[-1]) + 1
+            self.longest_chunk = max(self.longest_chunk, until - at)
+            fed = torch.from_numpy(ids[:, at:until].astype(np.int64)).to(engine.device)
+            logits = self._logits(fed, cache, wanted - at)
+            if cache is not None and caches.holds(cache) != until:
+                raise Error(
+                    f"{type(engine.model).__name__} does not keep its keys and values in the cache that it is given, "
+                    "so that it cannot be fed in chunks"
+                )
+            if len(wanted):
+                targets = torch.from_numpy(ids[:, wanted + 1].astype(np.int64)).to(logits.device)
+                yield self._scores(logits, targets)
+            del logits
+            if not quiet:
+                self._tick((until - at) * sequences)
+            at = until
+
+    def _logits(self, fed: Any, cache: Any, rows: np.ndarray) -> Any:
+        """[sequences, rows, vocab] of the tokens fed."""
+        engine = self._engine
+        keep = torch.from_numpy(np.ascontiguousarray(rows)).to(engine._index_device)
+        options: dict[str, Any] = {}
+        if engine._keeps_logits:
+            options["logits_to_keep"] = keep if len(rows) else 1
+        if cache is not None:
+            options["past_key_values"] = cache
+        out = engine.model(input_ids=fed, use_cache=cache is not None, **options)
+        return out.logits if engine._keeps_logits else out.logits[:, keep.to(out.logits.device)]
+
+    def _scores(self, logits: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+        vocab = self._engine._config.vocab_size
+        log_probs, top = [], []
+        step = max(1, (64 << 20) // (vocab * len(logits)))
+        ids = torch.arange(vocab, device=logits.device)
+        for first in range(0, logits.shape[1], step):
+            x = logits[:, first : first + step, :vocab].float()
+            chosen = x.gather(-1, targets[:, first : first + step, None])[..., 0]
+            log_probs.append((chosen - x.logsumexp(-1)).cpu())
+            # Of equal ones the lowest id, which argmax does not promise; bf16 has many that are equal.
+            most = x.amax(-1, keepdim=True)
+            top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
+        return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
+
+    def continue_greedily(self, request: GenerateRequest) -> tuple[np.ndarray, bool]:
+        self.ticked = self.longest_chunk = 0
+        prompt = np.concatenate([request.prefix, request.ids])
+        cache, made, begin = self._new_cache(), [], 0
+        while len(made) < request.max_tokens:
+            ids = np.concatenate([prompt, np.asarray(made, np.int32)])
+            padded = np.append(ids, ids[-1])[None]  # with any target: only the most probable token is asked for
+            ((_, top),) = self._forward(padded, cache, begin, len(ids), np.asarray([len(ids) - 1]))
+            best = int(top[0, 0])
+            if best in request.stop:
+                return np.asarray(made, np.int32), True
+            made.append(best)
+            begin = len(ids) if self.cached else 0
+        return np.asarray(made, np.int32), False

@@ -1,0 +1,129 @@
+"""How a sweep draws itself in a notebook: charts and a table of its report (docs/results-format.md)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_COLOURS = (
+    "#6b7280",
+    "#2563eb",
+    "#dc2626",
+    "#059669",
+    "#d97706",
+    "#7c3aed",
+    "#0891b2",
+    "#be185d",
+    "#65a30d",
+    "#9333ea",
+)
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 260, 52, 96, 30, 36
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def _tokens(n: float) -> str:
+    return f"{n / 1024:g}k" if n >= 1024 and n % 1024 == 0 else f"{n:g}"
+
+
+def _lines_of(report: dict[str, Any], key: str) -> list[tuple[int, str, list[tuple[int, float]]]]:
+    """[(number, method, [(length, value)])] of the report's grid."""
+    grid, cells, lines = report["grid"], report["cells"], []
+    for number, (method, row) in enumerate(zip(grid["methods"], grid["cells"])):
+        values = [(cells[i]["length"], cells[i][key]) for i in row if i >= 0 and cells[i][key] is not None]
+        if values:
+            lines.append((number, method, values))
+    return lines
+
+
+def _chart(report: dict[str, Any], key: str, title: str, logarithmic: bool, left: int) -> str:
+    lines = _lines_of(report, key)
+    if not lines:
+        return ""
+    lengths = sorted({length for _, _, values in lines for length, _ in values})
+    scale = math.log10 if logarithmic else float
+    every = [scale(v) for _, _, values in lines for _, v in values]
+    low, high = (min(every), max(every)) if logarithmic else (0.0, 1.0)
+    high = high if high > low else low + 1
+    first, last = math.log2(lengths[0]), math.log2(lengths[-1])
+    span = (last - first) or 1.0
+
+    def x(length: float) -> float:
+        return left + _LEFT + (math.log2(length) - first) / span * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - (scale(value) - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    out = [f'<text x="{left + _LEFT}" y="18" font-weight="bold">{title}</text>']
+    bottom = _HEIGHT - _BOTTOM
+    for length in lengths:
+        out.append(f'<text x="{x(length):.1f}" y="{bottom + 16}" text-anchor="middle">{_tokens(length)}</text>')
+    out.append(f'<text x="{x(2 ** ((first + last) / 2)):.1f}" y="{bottom + 31}" text-anchor="middle">tokens</text>')
+    for i in range(5):
+        at = low + (high - low) * i / 4
+        value = 10**at if logarithmic else at
+        label = f"{value:.3g}" if logarithmic else f"{100 * value:.0f}%"
+        out.append(
+            f'<line x1="{left + _LEFT}" x2="{left + _WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" '
+            f'stroke="currentColor" stroke-opacity="0.15"/>'
+        )
+        out.append(f'<text x="{left + _LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>')
+    trained = report["header"]["trained_length"]
+    if lengths[0] <= trained <= lengths[-1]:
+        out.append(
+            f'<line x1="{x(trained):.1f}" x2="{x(trained):.1f}" y1="{_TOP}" y2="{bottom}" '
+            f'stroke="currentColor" stroke-dasharray="3 3"/>'
+        )
+    ranked = sorted(lines, key=lambda line: y(line[2][-1][1]))
+    heights: list[float] = []  # of names: beside the last point, a line apart, none below the axis
+    for _, _, values in ranked:
+        heights.append(max(y(values[-1][1]) + 4, heights[-1] + 12 if heights else 0))
+    for i, height in enumerate(heights):
+        heights[i] = min(height, bottom + 4 - 12 * (len(heights) - 1 - i))
+    for (number, method, values), at in zip(ranked, heights):
+        colour = _COLOURS[number % len(_COLOURS)]
+        points = " ".join(f"{x(length):.1f},{y(value):.1f}" for length, value in values)
+        out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        for length, value in values:
+            out.append(f'<circle cx="{x(length):.1f}" cy="{y(value):.1f}" r="2.2" fill="{colour}"/>')
+        out.append(f'<text x="{left + _WIDTH - _RIGHT + 6}" y="{at:.1f}" fill="{colour}">{_escaped(method)}</text>')
+    return "".join(out)
+
+
+def charts(report: dict[str, Any]) -> str:
+    charts = _chart(report, "perplexity", "perplexity", True, 0)
+    passkey = _chart(report, "passkey_accuracy", "passkey accuracy", False, _WIDTH)
+    width = 2 * _WIDTH if passkey else _WIDTH
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}" '
+        f'font-family="sans-serif" font-size="11" fill="currentColor">{charts}{passkey}</svg>'
+    )
+
+
+def table(report: dict[str, Any]) -> str:
+    grid, cells, header = report["grid"], report["cells"], report["header"]
+    best = {r["length"]: r["method"] for r in report["recommendations"]}
+    lengths = [column["length"] for column in grid["columns"]]
+    title = f"{header['model_name']}, {header['compute']}: perplexity (passkey), recommended in bold"
+    head = "".join(f"<th>{_tokens(n)}</th>" for n in lengths)
+    body = []
+    for method, row in zip(grid["methods"], grid["cells"]):
+        entries = []
+        for length, index in zip(lengths, row):
+            text = "-"
+            if index >= 0 and cells[index]["perplexity"] is not None:
+                text = f"{cells[index]['perplexity']:.4g}"
+                if cells[index]["has_passkey"]:
+                    text += f" ({100 * cells[index]['passkey_accuracy']:.0f}%)"
+            entries.append(f"<td><b>{text}</b></td>" if best.get(length) == method else f"<td>{text}</td>")
+        body.append(f"<tr><th>{_escaped(method)}</th>{''.join(entries)}</tr>")
+    return (
+        f"<table><caption>{_escaped(title)}</caption><thead><tr><th></th>{head}</tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+def paragraphs(report: dict[str, Any]) -> str:
+    return "".join(f"<p>{_escaped(r['text'])}</p>" for r in report["recommendations"])

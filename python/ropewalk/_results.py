@@ -1,0 +1,135 @@
+"""What a sweep measured: rows, recommendations, report."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk import _core
+from ropewalk._core import Error
+from ropewalk._pictures import charts, paragraphs, table
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The setting recommended for a target length, by the rule in docs/recommendation.md."""
+
+    length: int
+    """Tokens."""
+    judged: bool
+    """False where the model without scaling was not measured at the trained length."""
+    method: str | None
+    """None: no method is usable at this length, or nothing could be judged."""
+    factor: float
+    perplexity: float
+    passkey_accuracy: float | None
+    """0 to 1; None where it was not measured."""
+    lead_outside_noise: bool
+    runner_up: str
+    trained_length_cost: float | None
+    """Loss at the trained length minus that without scaling, nats per token; None where it was not measured."""
+    longest_usable: int
+    """Tokens, of this method."""
+    text: str
+    """One paragraph."""
+    settings: list[dict[str, Any]]
+    """What to write into the configuration of each engine: engine, versions, expressible, setting, note."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Sweep:
+    """What a sweep measured: rows in a folder's results.jsonl, and what follows from them.
+
+    In a notebook it draws itself; ``print`` shows the table and the recommendations. ``Sweep(folder)`` reads the
+    results of the program or of an earlier sweep.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._report = json.loads(_core.report_json([str(self._folder)]))["sweeps"][0]
+
+    @property
+    def folder(self) -> Path:
+        """Where results.jsonl lies; gone with this object where no ``output`` was given."""
+        return self._folder
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What all rows share: model, text, protocol, engine (``compute``), and the notes for the reader."""
+        return self._report["header"]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the sweep has to say about its settings, as sentences."""
+        return self.header["notes"]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict for each method, factor and length, with the keys of docs/results-format.md; None where a number
+        was not measured."""
+        return self._report["cells"]
+
+    @property
+    def recommendations(self) -> list[Recommendation]:
+        """One for each measured length beyond the trained one."""
+        return [Recommendation(**r) for r in self._report["recommendations"]]
+
+    def recommendation(self, length: int | str) -> Recommendation:
+        """The recommendation for a measured length beyond the trained one: tokens, or "32k"."""
+        tokens = length_of(length)
+        there = self.recommendations
+        for recommendation in there:
+            if recommendation.length == tokens:
+                return recommendation
+        known = ", ".join(str(r.length) for r in there) or "none, as no length beyond the trained one was measured"
+        raise Error(f"length: expected one that was measured beyond the trained length ({known}), got {length}")
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas.DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the report: one HTML file with charts that needs no network. An older report is replaced, any other
+        file is not."""
+        return Path(_core.write_report([str(self._folder)], os.fspath(path)))
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Copies results.jsonl into a folder, which ``sweep(output=folder)`` continues and the program reports.
+        Results that are there already are not replaced."""
+        import shutil
+
+        target = Path(folder) / "results.jsonl"
+        if target.exists():
+            raise Error(f"{target}: exists already; choose another folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self._folder / "results.jsonl", target)
+        return target
+
+    def __str__(self) -> str:
+        return _core.report_text(str(self._folder))
+
+    def __repr__(self) -> str:
+        header = self.header
+        return f"<ropewalk.Sweep of {header['model_name']}: {len(self.rows)} rows, {header['compute']}>"
+
+    def _repr_svg_(self) -> str:
+        return charts(self._report)
+
+    def _repr_html_(self) -> str:
+        return table(self._report) + charts(self._report) + paragraphs(self._report)
+
+
+def length_of(length: int | str) -> int:
+    text = str(length)
+    unit = {"k": 1024, "m": 1024 * 1024}.get(text[-1:].lower(), 1)
+    digits = text[:-1] if unit > 1 else text
+    if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+        raise Error(f'length: expected a number of tokens such as 8192, or "8k" (8 x 1024), got {length!r}')
+    return int(digits) * unit

@@ -1,0 +1,178 @@
+"""Devices, types and kinds of models of the torch engine."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ropewalk as rw
+from engine_cases import MODEL, TEXT, difference, embedded_ids, loaded, plan_of, requests_of
+from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return embedded_ids()
+
+
+def test_the_hash_is_that_of_the_weights():
+    model = loaded()
+    first, same = TorchEngine(model).model_hash(), TorchEngine(loaded()).model_hash()
+    assert first == same
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] += 1
+    assert TorchEngine(model).model_hash() != first
+
+
+def test_what_it_refuses():
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(MODEL))
+    spread = loaded()
+    spread.hf_device_map = {"model.embed_tokens": 0, "model.layers": 1}
+    for given, more, says in [
+        (model, {}, "meta device"),
+        (3, {}, "expected a causal model"),
+        ("no-such-folder", {}, "no-such-folder"),
+        (MODEL, {"dtype": "int8"}, "int8"),
+        (MODEL, {"dtype": "float8_e4m3fn"}, "expected float32, bfloat16"),
+        (MODEL, {"device": "gpu0"}, "cannot use 'gpu0'"),
+        (MODEL, {"device": "meta"}, "meta"),
+        (loaded(), {"dtype": "bfloat16"}, "load it with dtype"),
+        (loaded(), {"device": "auto"}, "for paths"),
+        (loaded(), {"device": "gpu0"}, "cannot use 'gpu0'"),
+        (spread, {"device": "cpu"}, "spread over several"),
+    ]:
+        with pytest.raises(rw.Error, match=says):
+            TorchEngine(given, **more)
+    if not torch.cuda.is_available():
+        with pytest.raises(rw.Error, match="no GPU"):
+            TorchEngine(MODEL, device="cuda")
+    if not transformers.utils.is_accelerate_available():
+        with pytest.raises(rw.Error, match="transformers does not load it: .*ccelerate"):
+            TorchEngine(MODEL, device="auto")
+
+
+def test_bfloat16_is_bfloat16(ids):
+    engine = TorchEngine(MODEL, dtype="bfloat16")
+    assert engine.facts().compute.endswith("cpu, bfloat16")
+    scores = engine.score(plan_of("yarn", 512), requests_of(ids, 512))
+    exact = TorchEngine(MODEL).score(plan_of("yarn", 512), requests_of(ids, 512))
+    mean = [np.mean(np.concatenate([row[0] for row in s.tokens])) for s in (scores, exact)]
+    assert 1e-5 < difference(scores, exact) and abs(mean[0] - mean[1]) < 0.02
+
+
+@pytest.mark.skipif(not transformers.utils.is_accelerate_available(), reason="accelerate is not installed")
+def test_a_device_map(ids):
+    plan, requests = plan_of("rerope+log-n", 512), requests_of(ids, 512)
+    engine = TorchEngine(MODEL, device="auto", dtype="float32")
+    assert difference(engine.score(plan, requests), TorchEngine(MODEL).score(plan, requests)) < 3e-5
+
+
+# ---- Models without a cache that can be cut
+
+
+def mamba():
+    config = transformers.MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=64, state_size=4)
+    return transformers.MambaForCausalLM(config)
+
+
+def mamba2():
+    config = transformers.Mamba2Config(
+        hidden_size=32, num_hidden_layers=2, vocab_size=64, state_size=4, head_dim=16, num_heads=4, n_groups=1
+    )
+    return transformers.Mamba2ForCausalLM(config)
+
+
+def jamba():
+    config = transformers.JambaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=4, attn_layer_period=2, attn_layer_offset=1,
+        num_attention_heads=4, num_key_value_heads=2, vocab_size=64, num_experts=2, expert_layer_period=2,
+        expert_layer_offset=1, mamba_d_state=4, use_mamba_kernels=False,
+    )  # fmt: skip
+    return transformers.JambaForCausalLM(config)
+
+
+def bamba():
+    config = transformers.BambaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, attn_layer_indices=[1], num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=16,
+    )  # fmt: skip
+    return transformers.BambaForCausalLM(config)
+
+
+@pytest.mark.parametrize("make", [mamba, mamba2, jamba, bamba])
+def test_recurrent_models_are_fed_whole(make):
+    torch.manual_seed(5)
+    model = make().eval()
+    tokens = torch.randint(3, 64, (90,))
+    with torch.no_grad():
+        expected = model(input_ids=tokens[None], use_cache=False).logits[0].log_softmax(-1)
+    engine = TorchEngine(model)
+    engine._most_tokens = 64
+    plan, at = rw._sweep._plan_of(model, allow_unknown=True), np.arange(40, 90)
+    requests = [
+        ScoreRequest(ids=tokens, positions=at),
+        ScoreRequest(prefix=tokens[:30], ids=tokens[30:], positions=at),
+    ]
+    for log_probs, _ in engine.score(plan, requests, final_length=128).tokens:
+        np.testing.assert_allclose(log_probs, expected[at - 1, tokens[40:]].numpy(), atol=2e-5)
+    ((made, _),) = engine.generate(plan, [GenerateRequest(ids=tokens, max_tokens=1)], final_length=128)
+    assert int(made[0]) == int(expected[-1].argmax())
+
+
+def test_sweeps_of_recurrent_models():
+    """Of a hybrid, whose attention rotates; where nothing does, there is nothing to compare."""
+    torch.manual_seed(5)
+    text, settings = np.arange(900) % 61 + 3, {"lengths": [64], "trained_length": 32, "anchors": 2, "progress": False}
+    rows = rw.sweep(bamba(), text=text, methods="none,yarn", protocol="aligned:8", **settings).rows
+    assert {row["method"] for row in rows} == {"none", "yarn"} and all(row["perplexity"] > 1 for row in rows)
+    for make in (mamba, jamba):
+        with pytest.raises(rw.Error, match="no rotary layer"):
+            rw.sweep(make(), text=text, methods="none", **settings)
+
+
+def test_a_model_that_keeps_nothing_in_the_cache_is_refused_by_name(ids):
+    model = loaded()
+    forward = model.forward
+
+    def forgets(input_ids=None, past_key_values=None, use_cache=None, **more):
+        return forward(input_ids=input_ids, use_cache=False, **more)
+
+    model.forward = forgets
+    with pytest.raises(rw.Error, match="LlamaForCausalLM does not keep its keys"):
+        TorchEngine(model).score(plan_of("none", 600), [ScoreRequest(ids=ids[:600], positions=[599])])
+
+
+# ---- GGUF
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    run = subprocess.run([*PROGRAM, "convert", MODEL, "-o", path], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return path
+
+
+PROGRAM = [sys.executable, "-m", "ropewalk"]
+with_gguf = transformers.utils.is_gguf_available() and transformers.utils.is_accelerate_available()
+
+
+@pytest.mark.skipif(with_gguf, reason="gguf is installed")
+def test_a_gguf_file_without_the_package_that_reads_it(gguf):
+    with pytest.raises(rw.Error, match="model.gguf: transformers does not load it: .*(accelerate|gguf)"):
+        TorchEngine(gguf)
+
+
+@pytest.mark.skipif(not with_gguf, reason="gguf and accelerate are not installed")
+def test_a_gguf_file(gguf, ids):
+    plan, requests = plan_of("yarn", 512), requests_of(ids, 512)
+    assert rw.plan(gguf).with_method("yarn", 2.0, length=512).hash == plan.hash
+    assert difference(TorchEngine(gguf).score(plan, requests), TorchEngine(MODEL).score(plan, requests)) < 1e-4
+    small = {"methods": "none", "lengths": [128], "anchors": 2, "passkey": False, "progress": False}
+    sweep = rw.sweep(gguf, text=TEXT, engine="torch", **small)
+    native = rw.sweep(gguf, text=TEXT, angles="float32", **small)
+    assert sweep.rows[0]["mean_nll"] == pytest.approx(native.rows[0]["mean_nll"], abs=2e-5)
