@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the API reference of the public headers, in Markdown, a page for each folder of them: each comment, and the
-declaration below it without bodies. `make docs` puts it into the site.
+"""Makes the API reference in Markdown. Of the public headers a page for each folder: each comment, and the declaration below
+it without bodies; of the Python package a page for each module (python_api_docs.py). `make docs` puts it into the site.
 
 usage: api_docs.py FOLDER | --check     --check writes nothing and fails where a header belongs to no page
 """
@@ -9,13 +9,16 @@ import pathlib
 import re
 import sys
 
+import python_api_docs
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 C_HEADERS = {"ropewalk.h": "capi", "ropewalk_attention.h": "capi_attention"}  # shown as they are, and their targets
 FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "attention", "linear", "io", "tokenizer", "config", "engines",
            "analysis", "model", "convert", "eval")  # from the left to the right of ARCHITECTURE.md
 INTRO = """# API reference
 
-Made from the headers; everything is in namespace `ropewalk`. Link `ropewalk::<folder>` of the folder whose header you include.
+Made from the headers and from the Python package. In C++ everything is in namespace `ropewalk`. Link `ropewalk::<folder>` of the
+folder whose header you include.
 [ARCHITECTURE.md](../../ARCHITECTURE.md) says what belongs where.
 
 """
@@ -82,41 +85,6 @@ def prose(comments):
     return "\n".join(out)
 
 
-def namespace_body(text):
-    """What stands in namespace ropewalk, without namespace internal."""
-    body = text[text.index("namespace ropewalk {") + len("namespace ropewalk {"):text.rindex("}  // namespace ropewalk")]
-    return re.sub(r"namespace internal \{.*?\}  // namespace internal\n", "", body, flags=re.S)
-
-
-def chunks(body):
-    """Declarations that belong together: separated by empty lines outside of braces."""
-    chunk, depth = [], 0
-    for line in body.splitlines() + [""]:
-        if not line.strip() and depth == 0:
-            if chunk:
-                yield chunk
-            chunk = []
-            continue
-        chunk.append(line)
-        code = line.split("//")[0]
-        depth += code.count("{") - code.count("}")
-
-
-def prose(comments):
-    """Comment lines as Markdown; what is indented stays as it is, as code."""
-    lines = [re.sub(r"^// ?", "", line) for line in comments]
-    out, code = [], False
-    for line in lines:
-        indented = line.startswith("  ")
-        if indented != code:
-            out.append("")
-        code = indented
-        out.append(("    " + line) if indented else line)
-    text = "\n".join(out)
-    # Outside of code, Markdown would take these for tags and emphasis.
-    return re.sub(r"(`[^`]*`)|([<*])", lambda m: m[1] or "\\" + m[2], text)
-
-
 def names(code):
     """What the declarations of a chunk are called."""
     plain = re.sub(r"//.*", "", code)
@@ -169,7 +137,10 @@ def pages():
         sys.exit(f"scripts/api_docs.py: add the folder of {', '.join(map(str, sorted(unknown)))} to FOLDERS")
     rows = ["| page | headers |", "|---|---|"]
     rows += [f"| [{folder}]({folder}.md) | {', '.join(path.stem for path in of)} |" for folder, of in headers.items()]
-    yield "index", INTRO + "\n".join([*rows, "| [C](c.md) | the C interface |", ""])
+    python = list(python_api_docs.pages())
+    rows += ["| [C](c.md) | the C interface |", *(f"| [{module}]({name}.md) | of Python |" for name, module, _ in python), ""]
+    yield "index", INTRO + "\n".join(rows)
+    yield from ((name, text) for name, _, text in python)
     for folder, of in headers.items():
         yield folder, f"# ropewalk::{folder}\n\n" + "\n".join(section(path) for path in of)
     text = "# The C interface\n"

@@ -115,7 +115,9 @@ def navigation(pages):
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md",
                                "docs/results/embedded-maps/README.md", "models/README.md", "docs/performance.md",
                                "docs/encodings.md"])
-    nav += section("Library", ["docs/python.md", "docs/python-sweep.md", "docs/python-transformers.md", "docs/attention.md", "docs/cuda.md", "docs/scoring-engine.md",
+    nav += section("Library", ["docs/python.md", "docs/python-torch.md", "docs/python-sweep.md",
+                                "docs/python-transformers.md", "docs/python-vllm.md", "docs/attention.md", "docs/cuda.md",
+                                "docs/scoring-engine.md",
                                 "docs/conformance/README.md",
                                 reference("index")]
                    + [reference(p.stem) for p in sorted((pages / "docs" / "api").glob("*.md")) if p.stem != "index"])
