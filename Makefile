@@ -33,15 +33,16 @@ test: build
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
 
-# The Python package with PyTorch, under transformers 4.57 and 5.
+# The Python package with PyTorch, and the examples in Python, under transformers 4.57 and 5.
 test-torch: build
-	scripts/deps.sh python
+	scripts/deps.sh python sweep
 	scripts/venv.sh python tests/python/requirements.txt
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
 	cmake --build $(BUILD)
 	scripts/test_torch.sh $(BUILD)
 
 # $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
+# CUDA=1: with the kernels for GPUs.
 wheel:
 	scripts/deps.sh build python
 	scripts/wheel.sh $(BUILD)

@@ -3,8 +3,8 @@
 
 Each call takes a millisecond or so and uses all threads. One round times calls of PyTorch alone, of Ropewalk alone, and both
 by turns, one call each, in a few milliseconds; `lost` is the median over the rounds of turns / (alone + alone) - 1. It needs a
-quiet machine: where other programs want the cores, a call takes a time slice of the scheduler. With two OpenMP runtimes in the process it was 4
-to 47 times (docs/python.md). Prints JSON and fails where more than 10 % is lost.
+quiet machine: where other programs want the cores, a call takes a time slice of the scheduler. With two OpenMP runtimes in the
+process it was 4 to 47 times (docs/python.md). Prints JSON and fails where more than 10 % is lost.
 
 usage: openmp_alternation.py [--threads N] [--rounds N] [--calls N]      with ropewalk, torch and numpy importable
 """

@@ -38,7 +38,8 @@ grep -nE '^#include "(ropewalk|src)/(model|convert)/' src/eval/* include/ropewal
 
 # nanobind for the sources of the Python package, and a linter for those in Python.
 venv=$(scripts/venv.sh python tests/python/requirements.txt)
-"$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py bench/openmp_alternation.py
+"$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py \
+  scripts/python_api_docs.py examples bench/openmp_alternation.py
 
 # Highway files compile once a target; the linter would report each line several times over.
 mapfile -t files < <(git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' 'python/*.cc' | xargs grep -L foreach_target)

@@ -9,8 +9,21 @@ shift
 venv=$("$root/scripts/parity_env.sh")
 export OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1 ROPEWALK_PROGRAM="$build/ropewalk"
 [ $# -gt 0 ] || set -- "$root/tests/python/torch"
-for transformers in "" ":$venv/transformers5"; do
-  PYTHONPATH=$build/python$transformers "$venv/bin/python" -c \
+run() {
+  PYTHONPATH=$build/python$1
+  export PYTHONPATH
+  shift
+  "$venv/bin/python" -c \
     'import torch, transformers; print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}")'
-  PYTHONPATH=$build/python$transformers "$venv/bin/python" -m pytest -q --rootdir "$root" "$@"
-done
+  "$venv/bin/python" -m pytest -q --rootdir "$root" "$@"
+}
+# Side by side, since most of a test is one thread's work.
+(run ":$venv/transformers5" "$@") >"$build/test-torch-5.log" 2>&1 &
+five=$!
+status=0
+(run "" "$@") || status=$?
+wait "$five" || status=$?
+cat "$build/test-torch-5.log"
+[ "$status" -eq 0 ] || exit "$status"
+echo "the benchmark beside PyTorch, tiny"
+PYTHONPATH=$build/python "$venv/bin/python" "$root/bench/python_peers.py" --smoke
