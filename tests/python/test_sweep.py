@@ -433,7 +433,14 @@ def test_ctrl_c_keeps_finished_rows(tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_text(make_text(60000))
     code = LONG.format(model=str(MODEL), text=str(text), out=str(out))
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell starts what it puts in the background with SIGINT ignored, which children inherit.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     results, deadline = out / "results.jsonl", time.monotonic() + 120
     while not (results.exists() and results.read_text().count("\n") >= 2):
         assert time.monotonic() < deadline and process.poll() is None

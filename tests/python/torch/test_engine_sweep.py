@@ -153,9 +153,14 @@ except KeyboardInterrupt:
 """
 
 
+def take_sigint():
+    """A shell starts what it puts in the background with SIGINT ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted(command, results):
     """(exit code, stderr) of a sweep that gets Ctrl-C when its first row is there."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=take_sigint)
     deadline = time.monotonic() + 400
     while not (results.exists() and results.read_text().count("\n") >= 2):
         assert time.monotonic() < deadline and process.poll() is None
