@@ -107,49 +107,26 @@ def _call(
     )
 
 
+_DEFAULTS = (None, 0, 0, 0, 0, 0, 0, 1.0, None)  # from positions to axis; the dispatcher leaves out those at the end
+
+
 def _functions(formula: _Op, formula_in_place: _Op) -> tuple[_Op, _Op]:
-    def rotate(
-        q,
-        k,
-        rows,
-        positions=None,
-        start=0,
-        layout=0,
-        first=0,
-        first_dim=0,
-        direction=0,
-        rotated_heads=0,
-        amplitude=1.0,
-        axis=None,
-    ):
-        rest = (start, layout, first, first_dim, direction, rotated_heads, amplitude, axis)
-        if not _takes(q, k, rows, positions, axis):
-            return formula(q, k, rows, positions, *rest)
+    def rotate(q, k, rows, *rest):
+        rest += _DEFAULTS[len(rest) :]
+        if not _takes(q, k, rows, rest[0], rest[-1]):
+            return formula(q, k, rows, *rest)
         q, k = ready(q), None if k is None else ready(k)
         q_out, k_out = empty_like(q), None if k is None else empty_like(k)
-        _call(q, k, q_out, k_out, rows, positions, *rest)
+        _call(q, k, q_out, k_out, rows, *rest)
         return q_out, q.new_empty(0) if k_out is None else k_out
 
-    def rotate_in_place(
-        q,
-        k,
-        rows,
-        positions=None,
-        start=0,
-        layout=0,
-        first=0,
-        first_dim=0,
-        direction=0,
-        rotated_heads=0,
-        amplitude=1.0,
-        axis=None,
-    ):
-        rest = (start, layout, first, first_dim, direction, rotated_heads, amplitude, axis)
+    def rotate_in_place(q, k, rows, *rest):
+        rest += _DEFAULTS[len(rest) :]
         dense = all(x is None or x.stride(-1) == 1 or x.shape[-1] <= 1 for x in (q, k))
-        if dense and _takes(q, k, rows, positions, axis):
-            _call(q, k, None, None, rows, positions, *rest)
+        if dense and _takes(q, k, rows, rest[0], rest[-1]):
+            _call(q, k, None, None, rows, *rest)
         else:
-            formula_in_place(q, k, rows, positions, *rest)
+            formula_in_place(q, k, rows, *rest)
 
     return rotate, rotate_in_place
 
