@@ -18,7 +18,7 @@ def shown():
     spec.loader.exec_module(markdown)
     for path in markdown.files():
         for line, language, code, output in markdown.snippets(path):
-            if language == "python" and output is not None and re.search(r"\btorch\b", code):
+            if language == "python" and output is not None and re.search(r"\btorch\b|transformers", code):
                 yield pytest.param(code, output, id=f"{path.relative_to(ROOT)}:{line}")
 
 
