@@ -75,6 +75,24 @@ InspectRotation RotationOf(const InspectPage& page, std::size_t index, bool boun
   return out;
 }
 
+// Of a query and a key that a view scores. Where shares of the pairs have positions of their own,
+// each pair is one position away at the angle that it comes to.
+DecayPoint DecayAt(const Frequencies& frequencies, const DistanceView& view, int64_t query,
+                   int64_t key) {
+  Frequencies slower = frequencies;
+  const auto divisor = static_cast<double>(view.frequency_divisor);
+  for (std::size_t p = 0; p < slower.inv_freq.size(); ++p) {
+    DoubleDouble& f = slower.inv_freq[p];
+    f = {f.hi / divisor, f.lo / divisor};
+    if (view.shares.empty()) continue;
+    const PairShare& share = view.shares[view.shares.size() * p / slower.inv_freq.size()];
+    const auto relative = static_cast<double>(share.query(query) - share.key(key));
+    f = {std::fmod(f.hi * relative, 2 * std::acos(-1.0)), 0};
+  }
+  const int64_t relative = view.shares.empty() ? view.query(query) - view.key(key) : 1;
+  return Decay(slower, {relative}).front();
+}
+
 // Expected scores of the last token by distance, with the first rotation and the distance map of
 // its layer. NaN where the map masks a key.
 std::vector<DecayPoint> DecayOf(const ResolvedPlan& plan) {
@@ -91,11 +109,7 @@ std::vector<DecayPoint> DecayOf(const ResolvedPlan& plan) {
     const int view = ViewOf(*layer->map, query, key);
     DecayPoint point{distance, std::nan(""), std::nan("")};
     if (view >= 0) {
-      const DistanceView& v = views[static_cast<std::size_t>(view)];
-      Frequencies slower = frequencies;
-      const auto divisor = static_cast<double>(v.frequency_divisor);
-      for (DoubleDouble& f : slower.inv_freq) f = {f.hi / divisor, f.lo / divisor};
-      point = Decay(slower, {v.query(query) - v.key(key)}).front();
+      point = DecayAt(frequencies, views[static_cast<std::size_t>(view)], query, key);
       point.distance = distance;
     }
     points.push_back(point);

@@ -29,6 +29,8 @@ struct AttentionCase {
   // What rotation on load does: the products of q and R(-relative(i, j)) k, where i and j count
   // from the first key; NaN: not seen. The pair p of a head is (pairs[2p], pairs[2p + 1]).
   std::function<double(int64_t, int64_t)> relative;
+  // In its place for the pair p, where pairs have relative positions of their own.
+  std::function<double(int64_t, int64_t, int64_t)> relative_of_pair;
   std::vector<int64_t> pairs;
   std::vector<double> frequencies;  // radians
   double amplitude = 1;
@@ -87,7 +89,10 @@ struct Pair {
     const double distance = c.relative(c.keys - c.queries + i, j);
     double sum = Dot(q(), k(j), c.head_dim);
     for (size_t p = 0; p < c.frequencies.size(); ++p) {
-      const double angle = -distance * c.frequencies[p], a2 = c.amplitude * c.amplitude;
+      const double own = c.relative_of_pair ? c.relative_of_pair(c.keys - c.queries + i, j,
+                                                                 static_cast<int64_t>(p))
+                                            : distance;
+      const double angle = -own * c.frequencies[p], a2 = c.amplitude * c.amplitude;
       const int64_t first = c.pairs[2 * p], second = c.pairs[2 * p + 1];
       const double x = k(j)[first], y = k(j)[second];
       // Queries and keys have the amplitude once each.

@@ -248,4 +248,25 @@ inline int64_t DualChunk(int64_t i, int64_t j, int64_t chunk, int64_t limit) {
   return (successive < limit ? successive : limit) - key;
 }
 
+// An et al. 2024 (STRING, arXiv 2410.18745), section 4: the diagonals from `shift` on move down the
+// matrix by `shift`, and start at `window`.
+inline int64_t String(int64_t d, int64_t shift, int64_t window) {
+  return d < shift ? d : d - shift + window;
+}
+
+// LaMPE (scar-on/LaMPE@4e3c91f), by its three calls of attention: near keys, squeezed ones, and the
+// first ones for the last queries, whose positions are moved back as a whole.
+inline int64_t Lampe(int64_t i, int64_t j, int64_t head, int64_t mapped, int64_t tail,
+                     int64_t length) {
+  const auto squeezed = [&](int64_t p) { return p * mapped / (length - 1); };
+  if (length < 2 * head || i - j < head) return i - j;
+  const int64_t first = head - (squeezed(head) + 1);
+  const int64_t last = length - 1 - tail;  // of the squeezed distances
+  if (last < head || i - j > last) {
+    const int64_t from = last < head ? head - 1 : last;
+    return (i - (from - squeezed(from) - first)) - j;
+  }
+  return (squeezed(i) + first) - squeezed(j);
+}
+
 }  // namespace ropewalk::reference

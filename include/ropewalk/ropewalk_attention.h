@@ -112,17 +112,24 @@ enum {
   ROPEWALK_LEAKY_REROPE = 2,
   ROPEWALK_SELF_EXTEND = 3,
   ROPEWALK_DUAL_CHUNK = 4,
-  ROPEWALK_SINKS = 5
+  ROPEWALK_SINKS = 5,
+  ROPEWALK_STRING = 6,
+  ROPEWALK_LAMPE = 7,
+  ROPEWALK_DPE = 8
 };
 typedef struct ropewalk_distance_map {
   size_t size;
   int32_t kind;
-  int64_t window; /* all but DUAL_CHUNK */
-  int64_t factor; /* LEAKY_REROPE */
-  int64_t group;  /* SELF_EXTEND */
-  int64_t chunk;  /* DUAL_CHUNK */
-  int64_t limit;  /* DUAL_CHUNK */
-  int64_t sinks;  /* SINKS */
+  int64_t window;                     /* all but DUAL_CHUNK and LAMPE */
+  int64_t factor;                     /* LEAKY_REROPE */
+  int64_t group;                      /* SELF_EXTEND */
+  int64_t chunk;                      /* DUAL_CHUNK */
+  int64_t limit;                      /* DUAL_CHUNK */
+  int64_t sinks;                      /* SINKS */
+  int64_t shift;                      /* STRING */
+  int64_t head, mapped, tail, length; /* LAMPE */
+  /* DPE: of the eight shares of the pairs */
+  int64_t group1, group2, group3, group4, group5, group6, group7, group8;
 } ropewalk_distance_map;
 
 /* attention/load_rotation.h: fused RoPE, which rotates queries and cached keys as attention loads

@@ -62,8 +62,11 @@ from ropewalk._encodings import (
     PoPE,
 )
 from ropewalk._maps import (
+    DPE,
+    STRING,
     AttentionSinks,
     DualChunk,
+    LaMPE,
     LeakyReRoPE,
     PositionFormula,
     PositionMap,
@@ -114,6 +117,8 @@ from ropewalk._sweep import (
 )
 
 __all__ = [
+    "DPE",
+    "STRING",
     "Alibi",
     "AttentionGradient",
     "AttentionSinks",
@@ -129,6 +134,7 @@ __all__ = [
     "Form",
     "Generators",
     "Kerple",
+    "LaMPE",
     "Layer",
     "LeakyReRoPE",
     "Plan",

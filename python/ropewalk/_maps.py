@@ -13,8 +13,11 @@ from ropewalk import _core
 from ropewalk._arrays import int64, whole
 
 __all__ = [
+    "DPE",
+    "STRING",
     "AttentionSinks",
     "DualChunk",
+    "LaMPE",
     "LeakyReRoPE",
     "PositionFormula",
     "PositionMap",
@@ -25,9 +28,11 @@ __all__ = [
 
 
 class PositionFormula(dict):
-    """The position that a token is rotated by: ``min(slope * ((p % modulus) // divisor) + offset, limit)``.
+    """The position that a token is rotated by: ``max(0, min(slope * (multiplier * (p % modulus) // divisor) + offset,
+    limit))``.
 
-    A dict with the keys ``modulus``, ``divisor``, ``slope``, ``offset`` and ``limit``; a modulus or limit of None is absent.
+    A dict with the keys ``modulus``, ``multiplier``, ``divisor``, ``slope``, ``offset`` and ``limit``; a modulus or limit of
+    None is absent.
     Call it with positions (any integer array) to get the mapped ones (int64).
     """
 
@@ -35,8 +40,8 @@ class PositionFormula(dict):
         p = np.asarray(positions, np.int64)
         if self["modulus"] is not None:
             p = p % self["modulus"]
-        p = self["slope"] * (p // self["divisor"]) + self["offset"]
-        return p if self["limit"] is None else np.minimum(p, self["limit"])
+        p = self["slope"] * (self["multiplier"] * p // self["divisor"]) + self["offset"]
+        return np.maximum(0, p if self["limit"] is None else np.minimum(p, self["limit"]))
 
 
 class View:
@@ -45,15 +50,19 @@ class View:
     Attributes:
         query, key: PositionFormula of the queries and of the keys.
         frequency_divisor: mapped positions are in units of 1 / frequency_divisor: rotate by ``position * inv_freq / divisor``.
+        shares: where pairs of frequencies have positions of their own, (query, key) of equal shares of them; pair p of n is in
+            share ``len(shares) * p // n``, and query and key are those of the first. Empty: all pairs have query and key.
     """
 
-    __slots__ = ("frequency_divisor", "key", "query")
+    __slots__ = ("frequency_divisor", "key", "query", "shares")
 
-    def __init__(self, query: dict, key: dict, frequency_divisor: int):
+    def __init__(self, query: dict, key: dict, frequency_divisor: int, shares: Any = ()):
         self.query, self.key, self.frequency_divisor = PositionFormula(query), PositionFormula(key), frequency_divisor
+        self.shares = [(PositionFormula(q), PositionFormula(k)) for q, k in shares]
 
     def __repr__(self) -> str:
-        return f"View(query={dict(self.query)}, key={dict(self.key)}, frequency_divisor={self.frequency_divisor})"
+        shares = f", shares={[(dict(q), dict(k)) for q, k in self.shares]}" if self.shares else ""
+        return f"View(query={dict(self.query)}, key={dict(self.key)}, frequency_divisor={self.frequency_divisor}{shares})"
 
 
 class PositionMap:
@@ -87,9 +96,10 @@ class PositionMap:
             return self._core.fields[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
-    def relative_position(self, query: int, key: int) -> float:
-        """The relative position by which a query and a key are rotated, in tokens. Error where the key is masked."""
-        return self._core.relative_position(whole("query", query), whole("key", key))
+    def relative_position(self, query: int, key: int, share: int = 0) -> float:
+        """The relative position by which a query and a key are rotated, in tokens. Error where the key is masked. share: of the
+        pairs of frequencies, 0 to 7, which only DPE tells apart."""
+        return self._core.relative_position(whole("query", query), whole("key", key), whole("share", share))
 
     def view_of(self, query_positions: Any, key_positions: Any) -> np.ndarray:
         """The index of the view that scores each query and key, int64 [queries, keys]; -1: masked."""
@@ -161,7 +171,48 @@ class AttentionSinks(PositionMap):
         super().__init__(sinks=sinks, window=window)
 
 
-_MAPS = {m._kind: m for m in (ReRoPE, LeakyReRoPE, SelfExtend, DualChunk, AttentionSinks)}
+class STRING(PositionMap):
+    """d below the shift, else d - shift + window: positions of which training saw few are replaced by those of which it saw
+    many (An et al. 2024, arXiv 2410.18745, section 4)."""
+
+    _kind, _fields, __slots__ = "string", ("shift", "window"), ()
+
+    def __init__(self, shift: int = 1365, window: int = 128):
+        super().__init__(shift=shift, window=window)
+
+
+class LaMPE(PositionMap):
+    """Near tokens and the farthest `tail` keep true steps, positions between are squeezed linearly into `mapped` (ACL 2026,
+    scar-on/LaMPE), for sequences of `length` tokens: docs/relative/methods/lampe.md."""
+
+    _kind, _fields, __slots__ = "lampe", ("head", "mapped", "tail", "length"), ()
+
+    def __init__(self, head: int = 1024, mapped: int = 4914, tail: int = 200, length: int = 32768):
+        super().__init__(head=head, mapped=mapped, tail=tail, length=length)
+
+
+class DPE(PositionMap):
+    """Self-Extend with a group for each eighth of the pairs of frequencies, fastest first (Lu et al. 2025, arXiv 2504.18857)."""
+
+    _kind, _fields, __slots__ = "dpe", ("window", *(f"group{i}" for i in range(1, 9))), ()
+
+    def __init__(
+        self,
+        window: int = 1024,
+        group1: int = 2,
+        group2: int = 8,
+        group3: int = 2,
+        group4: int = 8,
+        group5: int = 32,
+        group6: int = 32,
+        group7: int = 32,
+        group8: int = 4,
+    ):
+        groups = (group1, group2, group3, group4, group5, group6, group7, group8)
+        super().__init__(window=window, **{f"group{i}": g for i, g in enumerate(groups, 1)})
+
+
+_MAPS = {m._kind: m for m in (ReRoPE, LeakyReRoPE, SelfExtend, DualChunk, AttentionSinks, STRING, LaMPE, DPE)}
 
 
 def _from_settings(kind: str, settings: dict[str, int]) -> PositionMap:

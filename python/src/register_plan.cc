@@ -137,7 +137,8 @@ struct BiasFields {
 
 nb::object TemperatureOf(const std::optional<QueryTemperature>& t) {
   if (!t) return nb::none();
-  const char* kind = t->kind == QueryTemperature::Kind::kLogN ? "log-n" : "step-log";
+  constexpr std::array kKinds = {"step-log", "log-n", "mscale"};
+  const char* kind = kKinds[static_cast<std::size_t>(t->kind)];
   return nb::make_tuple(kind, t->beta, t->period, t->offset);
 }
 
@@ -167,7 +168,7 @@ nb::list BiasesOf(const PyPlan& p) {
 
 nb::ndarray<nb::numpy, double> Temperatures(const std::string& kind, double beta, int64_t period,
                                             int64_t offset, nb::handle given) {
-  constexpr std::array kKinds = {"step-log", "log-n"};
+  constexpr std::array kKinds = {"step-log", "log-n", "mscale"};
   const QueryTemperature t{Choice<QueryTemperature::Kind>("kind", kind, kKinds), beta, period,
                            offset};
   if (period < 1) Bad("period: expected 1 token or more, got " + std::to_string(period));

@@ -44,6 +44,7 @@ nb::dict FieldsOf(const DistanceMap& map) {
 nb::dict FormulaOf(const PositionMap& map) {
   nb::dict d;
   d["modulus"] = map.modulus > 0 ? nb::object(nb::int_(map.modulus)) : nb::none();
+  d["multiplier"] = map.multiplier;
   d["divisor"] = map.divisor;
   d["slope"] = map.slope;
   d["offset"] = map.offset;
@@ -54,8 +55,12 @@ nb::dict FormulaOf(const PositionMap& map) {
 nb::list ViewsList(const DistanceMap& map) {
   nb::list views;
   for (const DistanceView& view : Views(map)) {
+    nb::list shares;
+    for (const PairShare& share : view.shares) {
+      shares.append(nb::make_tuple(FormulaOf(share.query), FormulaOf(share.key)));
+    }
     views.append(
-        nb::make_tuple(FormulaOf(view.query), FormulaOf(view.key), view.frequency_divisor));
+        nb::make_tuple(FormulaOf(view.query), FormulaOf(view.key), view.frequency_divisor, shares));
   }
   return views;
 }
@@ -85,8 +90,8 @@ void BindMap(nb::module_& m) {
       .def_prop_ro("fields", FieldsOf)
       .def_prop_ro("views", ViewsList)
       .def("view_of", ViewsOfPairs)
-      .def("relative_position", [](const DistanceMap& map, int64_t query,
-                                   int64_t key) { return RelativePosition(map, query, key); })
+      .def("relative_position", [](const DistanceMap& map, int64_t query, int64_t key,
+                                   int share) { return RelativePosition(map, query, key, share); })
       .def("largest_relative_position", [](const DistanceMap& map, int64_t length) {
         return LargestRelativePosition(map, length);
       });

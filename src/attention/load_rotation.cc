@@ -24,9 +24,20 @@ constexpr int64_t kMostTokens = int64_t{1} << 30;
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-bool Same(const PositionMap& a, const PositionMap& b) {
-  return a.modulus == b.modulus && a.divisor == b.divisor && a.slope == b.slope &&
-         a.offset == b.offset && a.limit == b.limit;
+// The maps of positions of queries or keys, one or one per share of the pairs.
+std::vector<PositionMap> MapsOf(const DistanceView& view, PositionMap PairShare::*side) {
+  if (view.shares.empty()) return {PairShare{view.query, view.key}.*side};
+  std::vector<PositionMap> maps;
+  for (const PairShare& share : view.shares) maps.push_back(share.*side);
+  return maps;
+}
+
+// Pairs first .. end - 1 alone.
+Frequencies Slice(Frequencies f, int64_t first, int64_t end) {
+  f.inv_freq = {f.inv_freq.begin() + first, f.inv_freq.begin() + end};
+  f.inv_freq_f32 = {f.inv_freq_f32.begin() + first, f.inv_freq_f32.begin() + end};
+  if (!f.axis.empty()) f.axis = {f.axis.begin() + first, f.axis.begin() + end};
+  return f;
 }
 
 Frequencies Divided(Frequencies f, int64_t divisor) {
@@ -71,16 +82,47 @@ LoadRotation::LoadRotation(const RotarySpec& spec, const Frequencies& frequencie
     if (v.key.slope == 0 && v.key.offset == 0) {
       // Keys at position 0 would only grow by the amplitude; the queries take it.
       own.amplitude *= frequencies.amplitude;
-      views_.push_back({v.query, Angles(own, precision), -1});
+      views_.push_back({Rows(MapsOf(v, &PairShare::query), own, precision), -1});
       continue;
     }
+    const std::vector<PositionMap> keys = MapsOf(v, &PairShare::key);
     const auto known = std::find_if(tables_.begin(), tables_.end(), [&](const KeyTable& t) {
-      return Same(t.map, v.key) && t.divisor == v.frequency_divisor;
+      return t.rows.maps == keys && t.divisor == v.frequency_divisor;
     });
     const auto table = static_cast<int>(known - tables_.begin());
-    const Angles angles(own, precision);
-    if (known == tables_.end()) tables_.push_back({v.key, v.frequency_divisor, angles, {}});
-    views_.push_back({v.query, angles, table});
+    if (known == tables_.end()) {
+      tables_.push_back({v.frequency_divisor, Rows(keys, own, precision), {}});
+    }
+    views_.push_back({Rows(MapsOf(v, &PairShare::query), own, precision), table});
+  }
+}
+
+LoadRotation::Rows::Rows(const std::vector<PositionMap>& given, const Frequencies& f,
+                         AnglePrecision precision)
+    : maps(given), pairs(static_cast<int64_t>(f.inv_freq.size())) {
+  const auto shares = static_cast<int64_t>(maps.size());
+  // Pair p is in share floor(shares p / pairs), which begins at ceil(pairs share / shares).
+  const auto begin = [&](int64_t share) { return (pairs * share + shares - 1) / shares; };
+  for (int64_t s = 0; s < shares; ++s) {
+    angles.emplace_back(shares == 1 ? f : Slice(f, begin(s), begin(s + 1)), precision);
+  }
+}
+
+void LoadRotation::Rows::Fill(int64_t first, int64_t count, float* out) const {
+  std::vector<int64_t> positions(static_cast<size_t>(count));
+  std::vector<float> part;
+  int64_t done = 0;
+  for (size_t s = 0; s < maps.size(); ++s) {
+    for (int64_t t = 0; t < count; ++t) positions[t] = maps[s](first + t);
+    if (maps.size() == 1) return angles[s].Fill(positions, out);
+    const auto own = static_cast<int64_t>(angles[s].frequencies.inv_freq.size());
+    if (own == 0) continue;
+    part.resize(static_cast<size_t>(count * 2 * own));
+    angles[s].Fill(positions, part.data());
+    for (int64_t row = 0; row < 2 * count; ++row) {
+      std::copy_n(part.data() + row * own, own, out + row * pairs + done);
+    }
+    done += own;
   }
 }
 
@@ -99,15 +141,13 @@ void LoadRotation::Grow(int64_t tokens) {
   }
   constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kBlock;
   const int64_t pairs = LoadRotationAccess::Pairs(*this);
-  std::vector<int64_t> positions(kBlock);
   AlignedBuffer<float> rows(static_cast<size_t>(kBlock * 2 * pairs));
   for (; tokens_ < tokens; tokens_ += kBlock) {
     for (KeyTable& table : tables_) {
       if (tokens_ / kPart == static_cast<int64_t>(table.parts.size())) {
         table.parts.emplace_back(static_cast<size_t>(kPart * 2 * pairs));
       }
-      for (int64_t t = 0; t < kBlock; ++t) positions[t] = table.map(tokens_ + t);
-      table.angles.Fill(positions, rows.data());
+      table.rows.Fill(tokens_, kBlock, rows.data());
       PackBlock(rows.data(), pairs, table.parts.back().data() + tokens_ % kPart * 2 * pairs);
     }
   }
@@ -122,10 +162,7 @@ int64_t LoadRotation::BytesFor(int64_t tokens) const {
 
 void LoadRotationAccess::FillQueries(const LoadRotation& r, int view, int64_t first, int64_t count,
                                      float* out) {
-  const LoadRotation::View& v = r.views_[static_cast<size_t>(view)];
-  std::vector<int64_t> positions(static_cast<size_t>(count));
-  for (int64_t t = 0; t < count; ++t) positions[t] = v.query(first + t);
-  v.angles.Fill(positions, out);
+  r.views_[static_cast<size_t>(view)].queries.Fill(first, count, out);
 }
 
 namespace internal {

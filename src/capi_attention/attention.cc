@@ -13,12 +13,15 @@ static_assert(ROPEWALK_BIDIRECTIONAL == static_cast<int>(AttentionMask::kBidirec
 std::optional<DistanceMap> MapOf(const ropewalk_distance_map* given) {
   if (given == nullptr) return std::nullopt;
   const ropewalk_distance_map m = Read(given, "map");
-  if (m.kind < ROPEWALK_REROPE || m.kind > ROPEWALK_SINKS) {
-    Bad("map.kind: expected 1 to 5, got " + std::to_string(m.kind));
+  if (m.kind < ROPEWALK_REROPE || m.kind > ROPEWALK_DPE) {
+    Bad("map.kind: expected 1 to 8, got " + std::to_string(m.kind));
   }
   const std::pair<const char*, int64_t> given_fields[] = {
-      {"window", m.window}, {"factor", m.factor}, {"group", m.group},
-      {"chunk", m.chunk},   {"limit", m.limit},   {"sinks", m.sinks}};
+      {"window", m.window}, {"factor", m.factor}, {"group", m.group},   {"chunk", m.chunk},
+      {"limit", m.limit},   {"sinks", m.sinks},   {"shift", m.shift},   {"head", m.head},
+      {"mapped", m.mapped}, {"tail", m.tail},     {"length", m.length}, {"group1", m.group1},
+      {"group2", m.group2}, {"group3", m.group3}, {"group4", m.group4}, {"group5", m.group5},
+      {"group6", m.group6}, {"group7", m.group7}, {"group8", m.group8}};
   const MapInfo& info = DistanceMaps()[static_cast<std::size_t>(m.kind - 1)];
   DistanceMap map = info.make({}, 2, 2);  // of that kind; every field is set below
   for (const auto& [name, value] : given_fields) {

@@ -65,8 +65,8 @@ struct Block {
   void (*rest)(const HfSource& source, ModelConfig& c) = nullptr;  // what no row above can say
 };
 
-extern const Block kLlamaBlock, kSmolLm3Block, kMistralBlock, kQwen2Block, kQwen3Block, kGemmaBlock,
-    kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock, kGptjBlock, kFalconBlock, kPhiBlock,
-    kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock;
+extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,
+    kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
+    kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock;
 
 }  // namespace ropewalk::internal

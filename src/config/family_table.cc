@@ -70,6 +70,17 @@ constexpr Family kFamilies[] = {
      .gguf_rope = GgufRope::kNorm,
      .rules = kGgufPermuted,
      .block = &kSmolLm3Block},
+    // DroPE's (arXiv 2512.12167): no layer rotates.
+    {.name = "llama_drope",
+     .sizes = {32, 4096, 32, 0, 0, 2048},
+     .keys = "attention_type softmax_scale",
+     .other = Other::kNoPositions,
+     .block = &kDropeLlamaBlock},
+    {.name = "qwen2_drope",
+     .sizes = {32, 4096, 32, 32, 0, 32768},
+     .keys = "attention_type softmax_scale use_sliding_window",
+     .other = Other::kNoPositions,
+     .block = &kDropeQwen2Block},
 
     // Halves, nothing special.
     {.name = "gemma",

@@ -21,7 +21,7 @@ std::string Missing(const PositionMethod& method, double factor, const SettingsT
   std::vector<std::string> words;
   if (const auto map = method.MapFor(factor, t.trained_length)) words.push_back(Describe(*map));
   if (const auto temperature = method.TemperatureFor(t.trained_length)) {
-    words.push_back(fmt::format("log-n(length {})", temperature->period));
+    words.push_back(DescribeMethodTemperature(*temperature));
   }
   return fmt::format("{}", fmt::join(words, " and no "));
 }
@@ -86,7 +86,8 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
                      !method.TemperatureFor(target.trained_length);
   const std::string lacks = fmt::format("It has no {}.", missing);
   std::string hf = lacks, vllm = lacks, llama = lacks;
-  if (method.TemperatureFor(target.trained_length)) {
+  if (const auto t = method.TemperatureFor(target.trained_length);
+      t && t->kind == QueryTemperature::Kind::kLogN) {
     hf += " Qwen 1's own code has log-n (use_logn_attn) and no other model's.";
   }
   const bool scaled = !std::holds_alternative<NoScaling>(scaling);

@@ -35,6 +35,9 @@ std::string TemperatureWords(const LayerFacts& l) {
   if (t.kind == QueryTemperature::Kind::kLogN) {
     return fmt::format("queries times max(1, ln(n + 1) / ln {})", t.period);
   }
+  if (t.kind == QueryTemperature::Kind::kMscale) {
+    return fmt::format("queries times (1 + {} ln {})^2", t.beta, t.period);
+  }
   return fmt::format("queries times 1 + {} ln(1 + floor((n + {}) / {}))", t.beta, t.offset,
                      t.period);
 }

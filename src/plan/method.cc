@@ -22,6 +22,8 @@ constexpr const char* kTrainedEncodings[] = {
     "fope",          "forgetting-gate", "learned", "multiplicative", "nope",   "pope", "recurrent",
     "shaw",          "sinusoidal",      "swin",    "transformer-xl", "tupe",   "xpos"};
 
+constexpr const char* kMscale = "mscale";
+
 [[noreturn]] void Refuse(ErrorCode code, const std::string& message) { throw Error(code, message); }
 
 // Whether the method's scaling has a factor of its own.
@@ -120,13 +122,22 @@ void SetMap(const DistanceMap& map, int64_t known, PositionPlan& plan) {
 void SetTemperature(const QueryTemperature& temperature, PositionPlan& plan) {
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     LayerPlan& layer = plan.layers[l];
-    if (layer.recurrent || KnowsAll(layer, temperature.period)) continue;
+    const bool mscale = temperature.kind == QueryTemperature::Kind::kMscale;
+    if (layer.recurrent || (mscale && !layer.rotation)) continue;
+    if (KnowsAll(layer, mscale ? plan.trained_length : temperature.period)) continue;
+    if (mscale && layer.rotation->rotary_dim != layer.rotation->head_dim) {
+      Refuse(
+          ErrorCode::kUnsupported,
+          fmt::format("mscale: layer {} rotates {} of {} elements of a head, and to multiply cos "
+                      "and sin would leave the others; expected a model that rotates all",
+                      l, layer.rotation->rotary_dim, layer.rotation->head_dim));
+    }
     if (layer.temperature && (layer.temperature->kind != temperature.kind ||
                               layer.temperature->period != temperature.period)) {
       Refuse(ErrorCode::kUnsupported,
-             fmt::format("log-n: layer {} of this model has a temperature of its own, which was "
+             fmt::format("{}: layer {} of this model has a temperature of its own, which was "
                          "trained; two would multiply",
-                         l));
+                         mscale ? kMscale : "log-n", l));
     }
     layer.temperature = temperature;
   }
@@ -159,6 +170,7 @@ const std::vector<MethodPart>& MethodParts() {
     std::vector<MethodPart> list = DistanceMaps();
     list.push_back(
         {"log-n", "log-n attention", "Su 2021, kexue.fm/archives/8823", {"length"}, nullptr});
+    list.push_back({kMscale, "attention factor", "arXiv 2309.00071", {"factor"}, nullptr});
     return list;
   }();
   return parts;
@@ -263,6 +275,16 @@ std::optional<DistanceMap> PositionMethod::MapFor(double factor, int64_t trained
 
 std::optional<QueryTemperature> PositionMethod::TemperatureFor(int64_t trained_length) const {
   if (temperature_.part == nullptr) return std::nullopt;
+  if (temperature_.part->name == std::string_view(kMscale)) {
+    const auto factor = temperature_.settings.find("factor");
+    const int64_t given = factor == temperature_.settings.end() ? 2 : factor->second;
+    if (given < 1) {
+      Refuse(
+          ErrorCode::kInvalidArgument,
+          fmt::format("method {}: mscale: expected a factor of 1 or more, got {}", name_, given));
+    }
+    return QueryTemperature{QueryTemperature::Kind::kMscale, 0.1, given, 0};
+  }
   const auto given = temperature_.settings.find("length");
   const int64_t length =
       given != temperature_.settings.end() ? given->second : std::max<int64_t>(1, trained_length);
@@ -285,12 +307,18 @@ PositionPlan PositionMethod::Apply(const PositionPlan& plan, double factor,
   return out;
 }
 
+std::string DescribeMethodTemperature(const QueryTemperature& temperature) {
+  const bool mscale = temperature.kind == QueryTemperature::Kind::kMscale;
+  return fmt::format("{}({} {})", mscale ? kMscale : "log-n", mscale ? "factor" : "length",
+                     temperature.period);
+}
+
 std::string PositionMethod::Describe(double factor, int64_t trained_length) const {
   std::vector<std::string> words;
   if (scaling_given_ || only_scales()) words.push_back(ropewalk::Describe(ScalingFor(factor)));
   if (const auto map = MapFor(factor, trained_length)) words.push_back(ropewalk::Describe(*map));
   if (const auto temperature = TemperatureFor(trained_length)) {
-    words.push_back(fmt::format("log-n(length {})", temperature->period));
+    words.push_back(DescribeMethodTemperature(*temperature));
   }
   return fmt::format("{}", fmt::join(words, " + "));
 }

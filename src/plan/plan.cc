@@ -208,6 +208,10 @@ double Temperature(const QueryTemperature& t, int64_t position) {
     return std::max(
         1.0, std::log(static_cast<double>(position + 1)) / std::log(static_cast<double>(t.period)));
   }
+  if (t.kind == QueryTemperature::Kind::kMscale) {
+    const double amplitude = 1 + t.beta * std::log(static_cast<double>(t.period));
+    return amplitude * amplitude;
+  }
   const int64_t steps = (position + t.offset) / t.period;  // floor
   return 1 + t.beta * std::log1p(static_cast<double>(steps));
 }

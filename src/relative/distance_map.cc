@@ -43,7 +43,7 @@ auto WithRow(const DistanceMap& map, const Call& call) {
 
 int64_t PositionMap::operator()(int64_t position) const {
   const int64_t within = modulus > 0 ? position % modulus : position;
-  return std::min(slope * (within / divisor) + offset, limit);
+  return std::max<int64_t>(0, std::min(slope * (multiplier * within / divisor) + offset, limit));
 }
 
 std::vector<DistanceView> Views(const DistanceMap& map) {
@@ -73,14 +73,19 @@ KeyInterval KeysOfView(const DistanceMap& map, int view, int64_t query) {
   return WithRow(map, [&](const auto& row, const auto& m) { return row.keys(m, view, query); });
 }
 
-double RelativePosition(const DistanceMap& map, int64_t query, int64_t key) {
+double RelativePosition(const DistanceMap& map, int64_t query, int64_t key, int share) {
+  if (share < 0 || share >= Dpe::kShares) {
+    Refuse("RelativePosition: share: expected 0 to 7, got " + std::to_string(share));
+  }
   const int v = ViewOf(map, query, key);
   if (v < 0) {
     Refuse("RelativePosition: " + Describe(map) + " does not let the query at " +
            std::to_string(query) + " see the key at " + std::to_string(key));
   }
-  const DistanceView view = Views(map)[v];
-  return static_cast<double>(view.query(query) - view.key(key)) /
+  const DistanceView view = Views(map)[static_cast<std::size_t>(v)];
+  const PairShare at = view.shares.empty() ? PairShare{view.query, view.key}
+                                           : view.shares[static_cast<std::size_t>(share)];
+  return static_cast<double>(at.query(query) - at.key(key)) /
          static_cast<double>(view.frequency_divisor);
 }
 

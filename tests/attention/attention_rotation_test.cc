@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/relative.h"
 #include "ropewalk/attention/backward.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
@@ -25,6 +26,14 @@ namespace attention_rotation_test {
 constexpr double kTolerance = 2e-5;
 
 double Floor(double x) { return std::floor(x); }
+
+// Self-Extend with the group of the pair's share.
+double DpeDistance(const Dpe& m, double i, double j, int64_t pair, int64_t pairs) {
+  const int64_t groups[] = {m.group1, m.group2, m.group3, m.group4,
+                            m.group5, m.group6, m.group7, m.group8};
+  const auto g = double(groups[8 * pair / pairs]), w = double(m.window);
+  return i - j < w ? i - j : Floor(i / g) + w - Floor(w / g) - Floor(j / g);
+}
 
 // Whole and fractional distances, from the papers; NaN where a pair is not scored.
 double Distance(const DistanceMap& map, double i, double j) {
@@ -44,6 +53,13 @@ double Distance(const DistanceMap& map, double i, double j) {
     const double at = std::fmod(i, s), key = std::fmod(j, s), chunks = Floor(i / s) - Floor(j / s);
     return (chunks == 0 ? at : chunks == 1 ? std::min(at + s, c) : c) - key;
   }
+  if (const auto* m = std::get_if<StringMap>(&map)) {
+    return d < double(m->shift) ? d : d - double(m->shift) + double(m->window);
+  }
+  if (const auto* m = std::get_if<Lampe>(&map)) {
+    return double(reference::Lampe(int64_t(i), int64_t(j), m->head, m->mapped, m->tail, m->length));
+  }
+  if (const auto* m = std::get_if<Dpe>(&map)) return DpeDistance(*m, i, j, 0, 8);
   const auto& m = std::get<AttentionSinks>(map);
   const auto sinks = static_cast<double>(m.sinks), window = static_cast<double>(m.window);
   if (j < sinks) return std::min(i, sinks + window - 1) - j;
@@ -74,6 +90,11 @@ struct Turning {
         return map ? Distance(*map, static_cast<double>(i), static_cast<double>(j))
                    : static_cast<double>(i - j);  // masks are the case's own
       };
+      if (map && std::holds_alternative<Dpe>(*map)) {
+        c.relative_of_pair = [map, n = spec.rotary_dim / 2](int64_t i, int64_t j, int64_t pair) {
+          return DpeDistance(std::get<Dpe>(*map), double(i), double(j), pair, n);
+        };
+      }
       c.amplitude = amplitude;
       c.pairs.clear(), c.frequencies.clear();
       const int64_t pairs = spec.rotary_dim / 2;
@@ -120,7 +141,12 @@ std::vector<DistanceMap> Maps(int64_t w) {
           DualChunk{w, w + w / 2},
           DualChunk{w, 2 * w},
           AttentionSinks{4, w},
-          AttentionSinks{0, w}};
+          AttentionSinks{0, w},
+          StringMap{w, w / 3},
+          StringMap{w, w},
+          Lampe{w, w, w / 3, 3 * w + 5},
+          Lampe{w, 1, 3 * w, 3 * w},
+          Dpe{w, 3, 1, 5, 2, 7, 4, 9, 6}};
 }
 
 TEST(LoadRotation, EveryMapAtOddSizes) {
@@ -269,12 +295,15 @@ TEST(LoadRotation, FarPositions) {
     Turning t(Spec(4, PairLayout::kHalf), map, keys);
     ExpectReference(MakeCase(1, 1, 4, keys, queries), t, Describe(map));
   };
-  for (const DistanceMap& map :
-       std::vector<DistanceMap>{Rerope{1000}, LeakyRerope{1000, 300}, SelfExtend{1024, 512},
-                                DualChunk{3000, 4000}, AttentionSinks{4, 1020}}) {
+  for (const DistanceMap& map : std::vector<DistanceMap>{
+           Rerope{1000}, LeakyRerope{1000, 300}, SelfExtend{1024, 512}, DualChunk{3000, 4000},
+           AttentionSinks{4, 1020}, StringMap{43253, 128}, Lampe{1024, 5000, 200, 131072}, Dpe{}}) {
     expect(map, 131072, 2);
   }
   expect(SelfExtend{1024, 512}, 1048576, 1);
+  expect(StringMap{346030, 128}, 1048576, 1);
+  expect(Lampe{1024, 82358, 200, 1048576}, 1048576, 1);
+  expect(Dpe{1024, 16, 1, 32, 8, 128, 4, 256, 64}, 1048576, 1);
 }
 
 TEST(LoadRotation, EveryTargetEqualsTheReference) {

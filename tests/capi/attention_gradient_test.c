@@ -262,13 +262,14 @@ static void test_pairs(void) {
 
 static void test_mapped(void) {
   static const ropewalk_distance_map maps[] = {
-      {sizeof maps[0], ROPEWALK_REROPE, 5, 0, 0, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_SELF_EXTEND, 5, 0, 3, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_DUAL_CHUNK, 0, 0, 0, 6, 9, 0},
-      {sizeof maps[0], ROPEWALK_SINKS, 5, 0, 0, 0, 0, 2}};
+      {.size = sizeof maps[0], .kind = ROPEWALK_REROPE, .window = 5},
+      {.size = sizeof maps[0], .kind = ROPEWALK_SELF_EXTEND, .window = 5, .group = 3},
+      {.size = sizeof maps[0], .kind = ROPEWALK_DUAL_CHUNK, .chunk = 6, .limit = 9},
+      {.size = sizeof maps[0], .kind = ROPEWALK_SINKS, .window = 5, .sinks = 2},
+      {.size = sizeof maps[0], .kind = ROPEWALK_STRING, .window = 2, .shift = 6}};
   float* weights = numbers(10 * 2 * 4, 30, 1);
   int i;
-  for (i = 0; i < 4; ++i) {
+  for (i = 0; i < 5; ++i) {
     problem p = make_problem(2, 1, 4, 10, 25);
     p.base = 100;
     p.map = maps[i];

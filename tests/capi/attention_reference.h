@@ -65,6 +65,15 @@ static inline double mapped(const ropewalk_distance_map* m, int64_t i, int64_t j
                                                            : m->limit;
       return (double)(at - j % m->chunk);
     }
+    case ROPEWALK_LAMPE: {
+      const int64_t n = m->length - 1, last = n - m->tail,
+                    join = m->head - 1 - m->head * m->mapped / n;
+      if (d < m->head) return (double)d;
+      if (d > last) return (double)(d - last + last * m->mapped / n + join);
+      return (double)(i * m->mapped / n + join - j * m->mapped / n);
+    }
+    case ROPEWALK_STRING:
+      return (double)(d < m->shift ? d : d - m->shift + m->window);
     case ROPEWALK_SINKS: {
       const int64_t last = m->sinks + m->window - 1, at = i < last ? i : last;
       return (double)(d < m->window ? d : at - j);

@@ -81,23 +81,30 @@ static void test_decoding(void) {
 
 static void test_maps(void) {
   static const ropewalk_distance_map maps[] = {
-      {sizeof maps[0], 0, 0, 0, 0, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_REROPE, 100, 0, 0, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_LEAKY_REROPE, 100, 16, 0, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_SELF_EXTEND, 100, 0, 8, 0, 0, 0},
-      {sizeof maps[0], ROPEWALK_DUAL_CHUNK, 0, 0, 0, 96, 128, 0},
-      {sizeof maps[0], ROPEWALK_SINKS, 60, 0, 0, 0, 0, 4}};
-  static const char* const names[] = {"on load", "rerope",     "leaky",
-                                      "extend",  "dual chunk", "sinks"};
+      {.size = sizeof maps[0]},
+      {.size = sizeof maps[0], .kind = ROPEWALK_REROPE, .window = 100},
+      {.size = sizeof maps[0], .kind = ROPEWALK_LEAKY_REROPE, .window = 100, .factor = 16},
+      {.size = sizeof maps[0], .kind = ROPEWALK_SELF_EXTEND, .window = 100, .group = 8},
+      {.size = sizeof maps[0], .kind = ROPEWALK_DUAL_CHUNK, .chunk = 96, .limit = 128},
+      {.size = sizeof maps[0], .kind = ROPEWALK_SINKS, .window = 60, .sinks = 4},
+      {.size = sizeof maps[0], .kind = ROPEWALK_STRING, .window = 30, .shift = 90},
+      {.size = sizeof maps[0],
+       .kind = ROPEWALK_LAMPE,
+       .head = 60,
+       .mapped = 300,
+       .tail = 20,
+       .length = 700}};
+  static const char* const names[] = {"on load",    "rerope", "leaky",  "extend",
+                                      "dual chunk", "sinks",  "string", "lampe"};
   int i;
-  for (i = 0; i < 6; ++i) {
+  for (i = 0; i < 8; ++i) {
     problem p = make_problem(2, 1, 8, 300, 700);
     p.base = 10000;
     p.map = maps[i];
     expect_same(&p, NULL, names[i]);
     free_problem(&p);
   }
-  for (i = 0; i < 6; ++i) { /* the last token of a million, whose keys lie at all distances */
+  for (i = 0; i < 8; ++i) { /* the last token of a million, whose keys lie at all distances */
     problem p = make_problem(1, 1, 4, 1, 1048576);
     p.base = 10000;
     p.map = maps[i];
@@ -114,7 +121,7 @@ static void test_bad_maps(void) {
   map.size = sizeof map;
 #define EXPECT_BAD_MAP(says) \
   EXPECT_REFUSED(ropewalk_load_rotation_create(&spec, 4096, ROPEWALK_EXACT, &map, &r), says)
-  EXPECT_BAD_MAP("map.kind: expected 1 to 5, got 0");
+  EXPECT_BAD_MAP("map.kind: expected 1 to 8, got 0");
   map.kind = ROPEWALK_REROPE;
   EXPECT_BAD_MAP("Rerope.window");
   map.window = 100;

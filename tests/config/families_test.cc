@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 #include <set>
 
 #include "ropewalk/base/error.h"
@@ -50,6 +51,36 @@ TEST(Families, InterleavedHasTwoMeanings) {
   const RotarySpec gptj = *Find("gpt-j").plan.layers[0].rotation;
   EXPECT_EQ(gptj.layout, PairLayout::kInterleaved);
   EXPECT_TRUE(gptj.axes.sections.empty());
+}
+
+// Rotary keys stay in the file of a model whose rotation was removed, and count for nothing.
+TEST(Families, Drope) {
+  const std::string start = R"({"model_type": "llama_drope", SIZES "head_dim": 64,
+      "max_position_embeddings": 4096, )";
+  const ModelConfig c = Parse(start + R"("rope_theta": 1e5, "softmax_scale": 0.15,
+      "rope_scaling": {"rope_type": "linear", "factor": 2}})");
+  EXPECT_EQ(test::Lines(c.plan), "4 x none");
+  EXPECT_EQ(c.plan.other, OtherEncoding::kNoPositions);
+  EXPECT_EQ(c.plan.trained_length, 4096);
+  EXPECT_FLOAT_EQ(static_cast<float>(c.layer.attention.score_scale), 0.15f);
+  EXPECT_EQ(c.not_runnable, "");
+  EXPECT_THAT(c.not_honoured, Contains(HasSubstr("rope_theta")));
+  for (const char* type : {"qk_norm_nope", "q_norm_nope", "k_norm_nope"}) {
+    EXPECT_THAT(Parse(start + R"("attention_type": ")" + type + "\"}").not_runnable,
+                AllOf(HasSubstr(type), HasSubstr("a norm of q or k is one of all heads together")));
+  }
+  EXPECT_THAT(Find("drope of qwen2, whose norms the decoder does not compute").not_runnable,
+              HasSubstr("qk_norm_nope"));
+  const std::string qwen = std::regex_replace(start, std::regex("llama"), "qwen2");
+  EXPECT_EQ(Parse(qwen + R"("sliding_window": 4096, "use_sliding_window": false})").not_runnable,
+            "");
+  EXPECT_TRUE(Parse(qwen + R"("use_sliding_window": false})").layer.attention.qkv_bias);
+  EXPECT_THAT(Parse(qwen + R"("use_sliding_window": true})").not_runnable,
+              HasSubstr("use_sliding_window is true"));
+  for (const char* bad : {R"("attention_type": "rope"})", R"("attention_type": 3})",
+                          R"("softmax_scale": 0})", R"("softmax_scale": "x"})"}) {
+    EXPECT_THROW(Parse(start + bad), Error) << bad;
+  }
 }
 
 // Linear attention and state spaces have no keys; three of four layers of Qwen3-Next.
@@ -101,6 +132,7 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "falcon rw",
                                      "mpt with a larger bias",
                                      "bloom 560m, as published",
+                                     "drope of llama",
                                      "gpt2",
                                      "opt",
                                      "phi-2, transformers"};

@@ -220,6 +220,17 @@ void AddMaps(Json& pages) {
                                            {{"chunks of 768, to 1023", DualChunk{768, 1023}}});
   pages["relative/sinks"] = MapPanels("4 sinks, window 16", AttentionSinks{4, 16}, 48,
                                       {{"4 sinks, window 1020", AttentionSinks{4, 1020}}});
+  pages["relative/lampe"] = MapPanels("Head 8, tail 6, 40 of 48", Lampe{8, 20, 6, 48}, 48,
+                                      {{"head 512, 2573 of 4096", Lampe{512, 2573, 200, 4096}},
+                                       {"head 512, 1024 of 4096", Lampe{512, 1024, 200, 4096}}});
+  pages["relative/dpe"] =
+      MapPanels("Window 8, the fastest eighth in groups of 4", Dpe{.window = 8, .group1 = 4}, 40,
+                {{"window 1024, groups of 2", Dpe{.group1 = 2}},
+                 {"of 8", Dpe{.group1 = 8}},
+                 {"of 32", Dpe{.group1 = 32}}});
+  pages["relative/string"] =
+      MapPanels("Shift 16, window 4", StringMap{16, 4}, 48,
+                {{"1365, window 128", StringMap{1365, 128}}, {"1638, 512", StringMap{1638, 512}}});
 }
 
 }  // namespace ropewalk::charts

@@ -191,8 +191,9 @@ TEST(Settings, MapsAndTemperatures) {
   const auto of = [](const char* method) {
     return SettingsFor(PositionMethod::Parse(method), 4, kTarget);
   };
-  for (const char* method : {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks",
-                             "log-n", "ntk+log-n", "yarn+self-extend", "dual-chunk+log-n"}) {
+  for (const char* method :
+       {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "string", "lampe", "dpe",
+        "mscale", "string+mscale", "log-n", "ntk+log-n", "yarn+self-extend", "dual-chunk+log-n"}) {
     for (const EngineSetting& s : of(method)) {
       EXPECT_EQ(s.expressible, !s.setting.empty()) << method << ", " << s.Title();
       EXPECT_NE(s.note, "");
@@ -208,6 +209,8 @@ TEST(Settings, MapsAndTemperatures) {
   EXPECT_THAT(Engine(of("sinks"), "llama.cpp").note, HasSubstr("-c 4096 --keep 4"));
   EXPECT_THAT(Engine(of("ntk+log-n"), "Hugging Face transformers 5").note,
               HasSubstr("no log-n(length 4096)"));
+  EXPECT_THAT(Engine(of("string+mscale"), "llama.cpp").note,
+              HasSubstr("no string(shift 4095, window 128) and no mscale(factor 2)"));
   EXPECT_THAT(Engine(of("rerope+log-n"), "llama.cpp").note,
               HasSubstr("no rerope(window 2048) and no log-n(length 4096)"));
 }

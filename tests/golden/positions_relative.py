@@ -4,6 +4,7 @@ compared."""
 import functools
 import math
 import sys
+from fractions import Fraction
 
 from positions_support import Tensor, angle, attention, close, dot, each_key, linear, power, sigmoid
 
@@ -293,7 +294,7 @@ def mapped(relative):
                 sys.exit(f"{case['id']}: query {i}, key {j}: {got} in the file, {relative(p, i, j)} by the formula")
         seen = (relative(p, i, j) for i in range(0, 4096, 5) for j in range(0, i + 1, 15))
         last = (relative(p, i, j) for i in range(4064, 4096) for j in range(64))
-        if max(r for r in (*seen, *last) if r is not None) != case["largest_of_4096_tokens"]:
+        if max(max(r) if isinstance(r, list) else r for r in (*seen, *last) if r is not None) != case["largest_of_4096_tokens"]:
             sys.exit(f"{case['id']}: the largest is {case['largest_of_4096_tokens']} in the file")
         return len(case["relative"]) + 1
     return check
@@ -328,10 +329,34 @@ def sinks(p, i, j):
     return cache - 1 - held.index(j) if j in held else None
 
 
+def string(p, i, j):
+    """An et al. 2024 (STRING), section 4: the diagonals from shift on take the values window, window + 1, .."""
+    d = i - j
+    return d if d < p["shift"] else d - p["shift"] + p["window"]
+
+
+def lampe(p, i, j):
+    """scar-on/LaMPE: near tokens, squeezed ones, and the farthest, which follow on from them."""
+    head, scale, last = p["head"], Fraction(p["mapped"], p["length"] - 1), p["length"] - p["tail"] - 1
+    shift = head - (math.floor(scale * head) + 1)
+    if i - j < head:
+        return i - j
+    if i - j > last:
+        return i - j - last + math.floor(scale * last) + shift
+    return math.floor(scale * i) + shift - math.floor(scale * j)
+
+
+def dpe(p, i, j):
+    """Lu et al. 2025, section 3: each eighth of the pairs has the group of its own."""
+    groups = [p[f"group{share}"] for share in range(1, 9)]
+    return [self_extend({"window": p["window"], "group": group}, i, j) for group in groups]
+
+
 RELATIVE = {
     "alibi": alibi, "t5": t5, "kerple": kerple, "sandwich": sandwich, "shaw": shaw, "shaw-sinusoidal": shaw_sinusoidal,
     "transformer-xl": transformer_xl, "deberta": deberta, "deberta-buckets": deberta_buckets, "fire": fire, "swin": swin,
     "tupe": tupe, "forgetting-gate": forgetting_gate, "cope": cope, "pope": pope, "fope": fope,
     "rerope": mapped(lambda p, i, j: min(i - j, p["window"])), "leaky-rerope": mapped(leaky),
     "self-extend": mapped(self_extend), "dual-chunk": mapped(dual_chunk), "sinks": mapped(sinks),
+    "string": mapped(string), "lampe": mapped(lampe), "dpe": mapped(dpe),
 }

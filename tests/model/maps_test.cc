@@ -61,6 +61,16 @@ std::vector<Case> Cases() {
        [](int64_t i, int64_t j) { return double(reference::SelfExtend(i, j, 20, 5)); }},
       {"linear:2+self-extend:window=20,group=5",
        [](int64_t i, int64_t j) { return double(reference::SelfExtend(i, j, 20, 5)) / 2; }},
+      {"string:20,window=6",
+       [](int64_t i, int64_t j) { return double(reference::String(i - j, 20, 6)); }},
+      {"lampe:head=20,mapped=30,tail=10,length=150",
+       [](int64_t i, int64_t j) { return double(reference::Lampe(i, j, 20, 30, 10, 150)); }},
+      {"string:20,window=6+mscale",
+       [](int64_t i, int64_t j) { return double(reference::String(i - j, 20, 6)); },
+       [](int64_t) { return std::pow(1 + 0.1 * std::log(2.0), 2); }},
+      // One group for all pairs is Self-Extend.
+      {"dpe:20,group1=5,group2=5,group3=5,group4=5,group5=5,group6=5,group7=5,group8=5",
+       [](int64_t i, int64_t j) { return double(reference::SelfExtend(i, j, 20, 5)); }},
       {"dual-chunk:chunk=48,limit=63",
        [](int64_t i, int64_t j) { return double(reference::DualChunk(i, j, 48, 63)); }},
       // Places within a cache of 4 + 40.
@@ -113,6 +123,37 @@ TEST(DecoderMaps, AnyChunkingGivesTheSameLogits) {
   }
 }
 
+// DroPE: no layer rotates; softmax_scale takes the place of 1 / sqrt(head_dim).
+TEST(DecoderMaps, DropeEqualsScalarReference) {
+  const Tiny tiny;
+  const auto weights = tiny.Weights();
+  const auto ids = tiny.Ids(Decoder::kChunkTokens + 61);
+  for (const double scale : {0.0, 0.7}) {
+    nlohmann::json config = tiny.Config();
+    config["model_type"] = "llama_drope";
+    if (scale > 0) config["softmax_scale"] = scale;
+    const Model model(config);
+    const auto temperature = [&](int64_t) {
+      return scale > 0 ? scale * std::sqrt(double(tiny.head_dim)) : 1;
+    };
+    const auto expected =
+        Reference(tiny, weights, ids, 0, 0, {false, false, false}, 1000, temperature);
+    const PositionPlan& plan = model.files.config.plan;
+    const auto whole = LogitsOf(*model.decoder, plan, ids);
+    EXPECT_LE(Difference(whole, expected), 1e-5);
+    EXPECT_LE(Difference(LogitsOf(*model.decoder, plan, ids, {.chunk = 1}), whole), 1e-5);
+    const std::string message = [&]() -> std::string {
+      try {
+        model.Plan("yarn", 4);
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "nothing was thrown";
+    }();
+    EXPECT_THAT(message, HasSubstr("rotat"));
+  }
+}
+
 // A window that holds the whole sequence is no map.
 TEST(DecoderMaps, WideWindowsAreNoMap) {
   const Model model;
@@ -120,8 +161,9 @@ TEST(DecoderMaps, WideWindowsAreNoMap) {
     const auto ids = Tiny().Ids(40);
     const test::RunOptions o = {.angles = angles};
     const auto plain = LogitsOf(*model.decoder, model.Plan("none"), ids, o);
-    for (const char* method : {"rerope:40", "leaky-rerope:40", "self-extend:40,group=7",
-                               "dual-chunk:40,limit=50", "sinks:4,window=40", "log-n"}) {
+    for (const char* method :
+         {"rerope:40", "leaky-rerope:40", "self-extend:40,group=7", "dual-chunk:40,limit=50",
+          "sinks:4,window=40", "string:40", "lampe:40", "dpe:40", "log-n"}) {
       EXPECT_LE(Difference(LogitsOf(*model.decoder, model.Plan(method), ids, o), plain), 2e-6)
           << method;
     }
@@ -132,7 +174,8 @@ TEST(DecoderMaps, TruncatedSequencesGoOn) {
   const Model model;
   const auto ids = Tiny().Ids(120);
   const int64_t hidden = model.decoder->config().hidden;
-  for (const char* method : {"rerope", "self-extend", "dual-chunk", "sinks:4,window=40"}) {
+  for (const char* method : {"rerope", "self-extend", "dual-chunk", "sinks:4,window=40", "string",
+                             "lampe", "dpe:30,group3=5,group7=9"}) {
     Sequence sequence(*model.decoder, model.Plan(method), 120, AnglePrecision::kExact);
     std::vector<float> once(hidden), again(hidden);
     model.decoder->Forward(sequence, ids, once.data(), 1);
@@ -172,6 +215,10 @@ TEST(DecoderMaps, MemoryCountsTheTablesOfKeys) {
   EXPECT_EQ(bytes("self-extend") - bytes("none"), 2 * table);
   EXPECT_EQ(bytes("dual-chunk") - bytes("none"), table);  // its views place keys alike
   EXPECT_EQ(bytes("sinks") - bytes("none"), table);
+  EXPECT_EQ(bytes("string") - bytes("none"), table);
+  EXPECT_EQ(bytes("lampe") - bytes("none"),
+            2 * table);  // its farthest keys stand where its near do
+  EXPECT_EQ(bytes("dpe") - bytes("none"), 2 * table);
 }
 
 TEST(DecoderMaps, Refusals) {

@@ -69,12 +69,20 @@ LayerPlan Layer(const Scaling& scaling = NoScaling{}) {
 std::vector<LayerPlan> Layers() {
   std::vector<LayerPlan> layers;
   for (const Scaling& scaling : Scalings()) layers.push_back(Layer(scaling));
-  const DistanceMap maps[] = {Rerope{512}, LeakyRerope{512, 16}, SelfExtend{512, 8},
-                              DualChunk{3072, 4095}, AttentionSinks{4, 1020}};
+  const DistanceMap maps[] = {Rerope{512},
+                              LeakyRerope{512, 16},
+                              SelfExtend{512, 8},
+                              DualChunk{3072, 4095},
+                              AttentionSinks{4, 1020},
+                              StringMap{1365, 128},
+                              Lampe{},
+                              Dpe{}};
   for (const DistanceMap& map : maps) layers.emplace_back(Layer()).map = map;
   layers.emplace_back(Layer()).temperature = QueryTemperature{};
   layers.emplace_back(Layer()).temperature =
       QueryTemperature{QueryTemperature::Kind::kLogN, 0, 4096, 0};
+  layers.emplace_back(Layer()).temperature =
+      QueryTemperature{QueryTemperature::Kind::kMscale, 0.1, 2, 0};
   T5LayerBias t5;
   t5.per_layer = true;
   DebertaLayerBias deberta;

@@ -98,6 +98,95 @@ TEST(DistanceMap, DualChunk) {
   EXPECT_EQ(LargestRelativePosition(DualChunk{6, 9}, 8), 7);
 }
 
+// The paper's figure 3: the matrix of distances loses its last S diagonals, and those before take
+// their place; with a window W the first shifted diagonal is W.
+TEST(DistanceMap, String) {
+  for (const StringMap& m : {StringMap{1365, 128}, {6, 2}, {6, 0}, {5, 5}, {1, 1}, {1, 0}}) {
+    const DistanceMap map = m;
+    ForPairs(m.shift, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j), reference::String(i - j, m.shift, m.window));
+    });
+    for (const int64_t length : {1, 2, 5, 6, 7, 11, 60}) {
+      double largest = 0;
+      for (int64_t d = 0; d < length; ++d) {
+        largest = std::max(largest, RelativePosition(map, length - 1, length - 1 - d));
+      }
+      EXPECT_EQ(LargestRelativePosition(map, length), largest) << length;
+    }
+  }
+  // Llama 3.1 in the authors' README: 131072 tokens without the last third of the positions.
+  EXPECT_EQ(LargestRelativePosition(StringMap{43253, 128}, 131072), 87946);
+}
+
+TEST(DistanceMap, Lampe) {
+  for (const Lampe& m : {Lampe{},
+                         {8, 20, 5, 48},
+                         {3, 7, 2, 40},
+                         {1, 1, 1, 9},
+                         {5, 30, 0, 32},
+                         {4, 6, 60, 50},
+                         {64, 200, 10, 1048576}}) {
+    const DistanceMap map = m;
+    ForPairs(m.head, [&](int64_t i, int64_t j) {
+      ASSERT_EQ(RelativePosition(map, i, j),
+                reference::Lampe(i, j, m.head, m.mapped, m.tail, m.length))
+          << Describe(map) << " " << i << " " << j;
+    });
+    for (const int64_t length : {1, 2, 9, 31, 48, 60, 150}) {
+      double largest = 0;
+      for (int64_t i = 0; i < length; ++i) {
+        for (int64_t j = 0; j <= i; ++j) {
+          largest = std::max(largest, RelativePosition(map, i, j));
+        }
+      }
+      EXPECT_EQ(LargestRelativePosition(map, length), largest) << Describe(map) << " " << length;
+    }
+  }
+  // The regions join: from one distance to the next, positions grow by at most one more than a
+  // squeezed step, and never fall by more than its rounding.
+  const Lampe m{64, 300, 20, 2000};
+  for (int64_t d = 1; d < m.length; ++d) {
+    const double step = RelativePosition(m, m.length - 1, m.length - 1 - d) -
+                        RelativePosition(m, m.length - 1, m.length - d);
+    ASSERT_TRUE(step >= 0 && step <= 1) << d << " " << step;
+  }
+  // Short sequences, and those that nothing squeezes, stay as they are.
+  for (const Lampe& plain : {Lampe{8, 4, 2, 15}, {8, 47, 2, 48}, {8, 100, 2, 48}}) {
+    EXPECT_EQ(Views(plain).size(), 1u);
+    EXPECT_EQ(RelativePosition(plain, 1048575, 0), 1048575);
+  }
+}
+
+// Self-Extend with the group of each eighth of the pairs.
+TEST(DistanceMap, Dpe) {
+  for (const Dpe& m : {Dpe{}, {10, 1, 2, 3, 4, 5, 6, 7, 8}, {7, 128, 1, 9, 9, 2, 3, 1, 1}}) {
+    const int64_t groups[] = {m.group1, m.group2, m.group3, m.group4,
+                              m.group5, m.group6, m.group7, m.group8};
+    const DistanceMap map = m;
+    ASSERT_EQ(Views(map)[1].shares.size(), 8u);
+    ForPairs(m.window, [&](int64_t i, int64_t j) {
+      for (int share = 0; share < 8; ++share) {
+        ASSERT_EQ(RelativePosition(map, i, j, share),
+                  reference::SelfExtend(i, j, m.window, groups[share]));
+      }
+    });
+    for (const int64_t length : {1, 7, 8, 60}) {
+      double largest = 0;
+      for (int64_t i = 0; i < length; ++i) {
+        for (int64_t j = 0; j <= i; ++j) {
+          for (int s = 0; s < 8; ++s) largest = std::max(largest, RelativePosition(map, i, j, s));
+        }
+      }
+      EXPECT_EQ(LargestRelativePosition(map, length), largest) << Describe(map) << " " << length;
+    }
+  }
+  EXPECT_EQ(RelativePosition(Rerope{5}, 9, 0, 7), 5);  // one share
+  for (const int share : {-1, 8}) {
+    EXPECT_THAT([&] { RelativePosition(Dpe{}, 9, 0, share); },
+                ThrowsMessage<Error>(HasSubstr("share: expected 0 to 7")));
+  }
+}
+
 // By keeping the cache that the paper keeps, token by token.
 TEST(DistanceMap, AttentionSinks) {
   for (const auto& [sinks, window] : {std::pair<int64_t, int64_t>{4, 12}, {0, 5}, {3, 1}}) {
@@ -131,7 +220,15 @@ const DistanceMap kMaps[] = {Rerope{5},
                              DualChunk{4, 8},
                              AttentionSinks{3, 5},
                              AttentionSinks{0, 4},
-                             AttentionSinks{9, 2}};
+                             AttentionSinks{9, 2},
+                             StringMap{6, 2},
+                             StringMap{5, 5},
+                             StringMap{3, 0},
+                             Lampe{3, 7, 2, 20},
+                             Lampe{2, 3, 9, 12},
+                             Lampe{3, 3, 18, 20},
+                             Lampe{9, 4, 2, 17},
+                             Dpe{7, 1, 2, 3, 4, 5, 6, 7, 8}};
 
 TEST(DistanceMap, ViewsOfTilesAreThoseOfTheirPairs) {
   for (const DistanceMap& map : kMaps) {
@@ -195,6 +292,29 @@ TEST(DistanceMap, BadInput) {
         Views(AttentionSinks{-1, 4});
       },
       ThrowsMessage<Error>(HasSubstr("AttentionSinks.sinks: expected 0 or more")));
+  EXPECT_THAT(
+      [] {
+        Views(StringMap{0, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("StringMap.shift: expected 1 or more, got 0")));
+  for (const int64_t window : {int64_t{-1}, int64_t{6}, INT64_MIN, INT64_MAX}) {
+    EXPECT_THAT(
+        [&] {
+          Views(StringMap{5, window});
+        },
+        ThrowsMessage<Error>(HasSubstr("StringMap.window: expected 0 to 5")));
+  }
+  const auto refuses = [](const DistanceMap& map, const char* says) {
+    EXPECT_THAT([&] { Views(map); }, ThrowsMessage<Error>(HasSubstr(says)));
+  };
+  refuses(Lampe{0, 5, 2, 20}, "Lampe.head: expected 1 or more, got 0");
+  refuses(Lampe{5, 0, 2, 20}, "Lampe.mapped: expected 1 or more");
+  refuses(Lampe{5, 5, -1, 20}, "Lampe.tail: expected 0 or more");
+  refuses(Lampe{5, 5, 2, 1}, "Lampe.length: expected 2 or more");
+  refuses(Lampe{5, INT64_MAX, 2, INT64_MAX}, "Lampe: expected numbers of tokens up to 2^31");
+  refuses(Lampe{INT64_MAX, 5, 2, 20}, "Lampe: expected numbers of tokens up to 2^31");
+  refuses(Dpe{.window = 0}, "Dpe.window: expected 1 or more");
+  refuses(Dpe{.group8 = 0}, "Dpe.group8: expected 1 or more, got 0");
   EXPECT_THAT([] { RelativePosition(Rerope{5}, 3, 4); },
               ThrowsMessage<Error>(HasSubstr("does not let the query at 3 see the key at 4")));
   EXPECT_THAT([] { LargestRelativePosition(Rerope{5}, 0); },
@@ -252,6 +372,11 @@ TEST(DistanceMap, Describe) {
   EXPECT_EQ(Describe(SelfExtend{}), "self-extend(window 512, group 8)");
   EXPECT_EQ(Describe(DualChunk{}), "dual-chunk(chunk 3072, limit 4095)");
   EXPECT_EQ(Describe(AttentionSinks{}), "sinks(sinks 4, window 1020)");
+  EXPECT_EQ(Describe(StringMap{}), "string(shift 1365, window 128)");
+  EXPECT_EQ(Describe(Lampe{}), "lampe(head 1024, mapped 4914, tail 200, length 32768)");
+  EXPECT_EQ(Describe(Dpe{}),
+            "dpe(window 1024, group1 2, group2 8, group3 2, group4 8, group5 32, group6 32, "
+            "group7 32, group8 4)");
 }
 
 }  // namespace distance_map_test

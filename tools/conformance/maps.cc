@@ -5,7 +5,18 @@
 namespace ropewalk::conformance {
 namespace {
 
-// [[position of the query, of the key, relative position or null where it is not seen]]
+Json Relative(const DistanceMap& map, int64_t i, int64_t j) {
+  if (ViewOf(map, i, j) < 0) return nullptr;
+  if (!std::holds_alternative<Dpe>(map)) return RelativePosition(map, i, j);
+  Json shares = Json::array();
+  for (int share = 0; share < Dpe::kShares; ++share) {
+    shares.push_back(RelativePosition(map, i, j, share));
+  }
+  return shares;
+}
+
+// [[position of the query, of the key, relative position or null where it is not seen]]; of DPE the
+// relative position of each share of the pairs.
 Json Pairs(const DistanceMap& map) {
   Json rows = Json::array();
   std::vector<int64_t> queries = {2, 3, 7, 8, 9, 11, 12, 13, 23, 24, 25, 40};
@@ -16,9 +27,7 @@ Json Pairs(const DistanceMap& map) {
                             i - 9, i - 8, i - 7, i - 1, i}) {
       if (j <= last || j > i) continue;  // rising, behind the query
       last = j;
-      Json relative = nullptr;
-      if (ViewOf(map, i, j) >= 0) relative = RelativePosition(map, i, j);
-      rows.push_back({i, j, relative});
+      rows.push_back({i, j, Relative(map, i, j)});
     }
   }
   return rows;
@@ -42,6 +51,9 @@ void AddMapCases(std::vector<Json>& cases) {
   add("dual-chunk", DualChunk{12, 15});
   add("dual-chunk.qwen", DualChunk{12, 16});
   add("sinks", AttentionSinks{4, 24});
+  add("string", StringMap{9, 3});
+  add("lampe", Lampe{8, 20, 5, 60});
+  add("dpe", Dpe{8, 4, 2, 3, 1, 8, 5, 7, 6});
 }
 
 }  // namespace ropewalk::conformance

@@ -43,16 +43,23 @@ class LoadRotation {
     Frequencies frequencies;
     std::optional<CosSinRows> exact;  // absent: kFloat32
   };
-  // cos and sin of the keys under one map of positions.
+  // Rows of tokens whose pairs of frequencies share one map of positions, or have one per share.
+  struct Rows {
+    Rows(const std::vector<PositionMap>& maps, const Frequencies& f, AnglePrecision precision);
+    // out [count, 2, pairs], of the tokens first .. first + count - 1.
+    void Fill(int64_t first, int64_t count, float* out) const;
+    std::vector<PositionMap> maps;
+    std::vector<Angles> angles;  // of each map's pairs, which follow one another
+    int64_t pairs = 0;
+  };
+  // cos and sin of the keys under one map of positions, or one per share of the pairs.
   struct KeyTable {
-    PositionMap map;
     int64_t divisor = 1;
-    Angles angles;                            // of frequencies over the divisor
+    Rows rows;                                // of frequencies over the divisor
     std::vector<AlignedBuffer<float>> parts;  // each [blocks, 2, pairs, 64]
   };
   struct View {
-    PositionMap query;
-    Angles angles;
+    Rows queries;
     int table = -1;  // index into tables_; -1: its keys have position 0 and are not rotated
   };
 

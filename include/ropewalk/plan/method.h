@@ -21,8 +21,11 @@ namespace ropewalk {
 // Settings that are not given follow from the trained length, times the factor of the rotary part,
 // and from the target length. `make` is null for a temperature.
 using MethodPart = MapInfo;
-// rerope, leaky-rerope, self-extend, dual-chunk, sinks, log-n.
+// rerope, leaky-rerope, self-extend, dual-chunk, sinks, string, lampe, dpe, log-n, mscale.
 const std::vector<MethodPart>& MethodParts();
+
+// "log-n(length 4096)", "mscale(factor 2)": of a temperature that TemperatureFor makes.
+std::string DescribeMethodTemperature(const QueryTemperature& temperature);
 
 class PositionMethod {
  public:

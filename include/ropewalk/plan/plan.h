@@ -22,11 +22,14 @@ struct QueryTemperature {
     // position.
     kStepLog,
     // max(1, ln(n + 1) / ln(period)): log-n attention (Su 2021, kexue.fm/archives/8823; Qwen 1).
-    kLogN
+    kLogN,
+    // (1 + beta ln(period))^2 at every position: as if cos and sin were multiplied by
+    // 1 + beta ln(period), of heads that rotate whole. STRING's and LaMPE's code: beta 0.1, period 2.
+    kMscale
   };
   Kind kind = Kind::kStepLog;
   double beta = 0.1;
-  int64_t period = 8192;  // tokens
+  int64_t period = 8192;  // tokens; kMscale: a factor of the length
   int64_t offset = 0;
 
   bool operator==(const QueryTemperature&) const = default;

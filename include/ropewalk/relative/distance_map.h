@@ -81,11 +81,63 @@ struct AttentionSinks {
   bool operator==(const AttentionSinks&) const = default;
 };
 
-using DistanceMap = std::variant<Rerope, LeakyRerope, SelfExtend, DualChunk, AttentionSinks>;
+// STRING (An et al. 2024, arXiv 2410.18745, section 4): d where d < shift, else d - shift + window:
+// positions of which training saw few are replaced by those of which it saw many.
+struct StringMap {
+  int64_t shift = 1365;  // tokens; a quarter to two fifths of the trained length
+  int64_t window = 128;  // the smallest relative position of a far token
 
-// value(p) = min(slope floor((p mod modulus) / divisor) + offset, limit)
+  static constexpr auto Fields() {
+    return std::tuple{Field{"shift", &StringMap::shift}, Field{"window", &StringMap::window}};
+  }
+  bool operator==(const StringMap&) const = default;
+};
+
+// LaMPE (ACL 2026; scar-on/LaMPE at 4e3c91f), for sequences of `length` tokens. With
+// m(p) = floor(mapped p / (length - 1)) and b = head - 1 - m(head): d where d < head; m(i) + b - m(j)
+// up to the distance e = length - tail; from there on d - (e - 1) + m(e - 1) + b. Sequences of fewer
+// than 2 head tokens, and those that mapped does not shorten, keep their positions.
+struct Lampe {
+  int64_t head = 1024;    // tokens whose distance is not squeezed
+  int64_t mapped = 4914;  // the length into which positions are squeezed
+  int64_t tail = 200;     // the largest distances, one apart as they were
+  int64_t length = 32768;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"head", &Lampe::head}, Field{"mapped", &Lampe::mapped},
+                      Field{"tail", &Lampe::tail}, Field{"length", &Lampe::length}};
+  }
+  bool operator==(const Lampe&) const = default;
+};
+
+// DPE (Lu et al. 2025, arXiv 2504.18857, section 3): Self-Extend whose group is a number of each
+// eighth of the pairs of frequencies, pair p of n being in share floor(8 p / n). The defaults are
+// those of the authors' configuration for Llama 3 from 8192 to 131072 tokens.
+struct Dpe {
+  static constexpr int kShares = 8;
+  int64_t window = 1024;  // tokens whose distance is not grouped
+  int64_t group1 = 2;     // tokens per group, of the pairs that rotate fastest
+  int64_t group2 = 8, group3 = 2, group4 = 8, group5 = 32, group6 = 32, group7 = 32;
+  int64_t group8 = 4;
+
+  static constexpr auto Fields() {
+    return std::tuple{Field{"window", &Dpe::window}, Field{"group1", &Dpe::group1},
+                      Field{"group2", &Dpe::group2}, Field{"group3", &Dpe::group3},
+                      Field{"group4", &Dpe::group4}, Field{"group5", &Dpe::group5},
+                      Field{"group6", &Dpe::group6}, Field{"group7", &Dpe::group7},
+                      Field{"group8", &Dpe::group8}};
+  }
+  bool operator==(const Dpe&) const = default;
+};
+
+using DistanceMap =
+    std::variant<Rerope, LeakyRerope, SelfExtend, DualChunk, AttentionSinks, StringMap, Lampe, Dpe>;
+
+// value(p) = max(0, min(slope floor(multiplier (p mod modulus) / divisor) + offset, limit)); what is
+// below 0 belongs to queries that see no key through the view.
 struct PositionMap {
   int64_t modulus = 0;  // 0: p itself
+  int64_t multiplier = 1;
   int64_t divisor = 1;
   int64_t slope = 1;  // 0: the same position for all tokens
   int64_t offset = 0;
@@ -94,10 +146,20 @@ struct PositionMap {
   bool operator==(const PositionMap&) const = default;
 };
 
+// What a share of the pairs of frequencies is rotated by.
+struct PairShare {
+  PositionMap query, key;
+
+  bool operator==(const PairShare&) const = default;
+};
+
 struct DistanceView {
   PositionMap query, key;
   // Mapped positions are in units of 1 / frequency_divisor: rotate by position * f_i / divisor.
   int64_t frequency_divisor = 1;
+  // Where pairs have positions of their own: those of equal shares of them, pair p of n in share
+  // floor(size p / n); query and key are then those of the first. Empty: all pairs have these.
+  std::vector<PairShare> shares = {};
 
   bool operator==(const DistanceView&) const = default;
 };
@@ -124,10 +186,11 @@ uint32_t ViewsOfTile(const DistanceMap& map, int64_t first_query, int64_t last_q
                      int64_t first_key, int64_t last_key);
 inline constexpr uint32_t kUnseenBit = 1u << 3;
 
-// The mapped relative position of a query and a key; throws Error where ViewOf is -1.
-double RelativePosition(const DistanceMap& map, int64_t query, int64_t key);
+// The mapped relative position of a query and a key; throws Error where ViewOf is -1. share: of the
+// pairs of frequencies, 0 to 7, which only Dpe tells apart.
+double RelativePosition(const DistanceMap& map, int64_t query, int64_t key, int share = 0);
 
-// The largest mapped relative position in a sequence of `length` tokens.
+// The largest mapped relative position in a sequence of `length` tokens, of all shares.
 double LargestRelativePosition(const DistanceMap& map, int64_t length);
 
 // Throws Error(kUnsupported) with the reason where the map cannot be combined with the rotation of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -189,14 +190,14 @@ class RemappedAttention(nn.Module):
 
 
 class QueryTemperature(nn.Module):
-    """A factor of each query by its position: log-n (Su 2021, kexue.fm/archives/8823; Qwen 1) and step-log (Llama 4, Ministral
-    3), as `ropewalk.Temperature`. `learned`: beta of step-log is a parameter."""
+    """A factor of each query by its position: log-n (Su 2021, kexue.fm/archives/8823; Qwen 1), step-log (Llama 4, Ministral
+    3) and mscale (of STRING's code), as `ropewalk.Temperature`. `learned`: beta of step-log is a parameter."""
 
     def __init__(self, kind: str, *, beta: float = 0.1, period: int = 8192, offset: int = 0, learned: bool = False):
         super().__init__()
         rw.Temperature(kind, beta, period, offset)  # refuses what is none
         if learned and kind != "step-log":
-            raise rw.Error("learned: expected step-log, whose beta is learned; log-n has nothing to learn")
+            raise rw.Error(f"learned: expected step-log, whose beta is learned; {kind} has nothing to learn")
         self.kind, self.period, self.offset = kind, period, offset
         self.beta: Any = nn.Parameter(torch.tensor(float(beta))) if learned else beta
 
@@ -205,6 +206,8 @@ class QueryTemperature(nn.Module):
         n = positions.to(torch.float64)
         if self.kind == "log-n":
             factors = (torch.log(n + 1) / torch.log(n.new_full((), self.period))).clamp(min=1.0)
+        elif self.kind == "mscale":
+            factors = torch.full_like(n, (1 + self.beta * math.log(self.period)) ** 2)
         else:
             factors = 1 + self.beta * torch.log1p(torch.floor((n + self.offset) / self.period))
         return factors.to(torch.float32)

@@ -20,6 +20,9 @@ MAPS = {
     "self-extend": (2, ("window", "group")),
     "dual-chunk": (3, ("chunk", "limit")),
     "sinks": (4, ("sinks", "window")),
+    "string": (5, ("shift", "window")),
+    "lampe": (6, ("head", "mapped", "tail", "length")),
+    "dpe": (7, ("window", *(f"group{i}" for i in range(1, 9)))),
 }
 
 
@@ -54,7 +57,8 @@ def remap_numbers(remap: Any) -> list[int]:
         raise refuse(
             f"remap: expected a map of ropewalk (ReRoPE, SelfExtend, ..) or ({' or '.join(MAPS)}, settings ..), got {remap!r}"
         )
-    return ([MAPS[name][0], *map(int, settings), 0])[:3]
+    numbers = list(map(int, settings))[: len(MAPS[name][1])]
+    return [MAPS[name][0], *numbers, *[0] * (max(2, len(MAPS[name][1])) - len(numbers))]
 
 
 def _form(bias: Any, q: Tensor, k: Tensor, query_positions: Any, key_positions: Any) -> tuple[int, list[Tensor], list[int]]:

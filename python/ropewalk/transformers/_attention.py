@@ -123,6 +123,8 @@ def _temperature(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
     n = positions.double()
     if temperature.kind == "log-n":
         values = (torch.log(n + 1) / np.log(temperature.period)).clamp_min(1)
+    elif temperature.kind == "mscale":
+        values = torch.full_like(n, (1 + temperature.beta * np.log(temperature.period)) ** 2)
     else:
         values = 1 + temperature.beta * torch.log1p(((n + temperature.offset) / temperature.period).floor())
     return values.float()
@@ -239,8 +241,8 @@ def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperatu
 def _mapped(formula: dict, positions: torch.Tensor) -> torch.Tensor:
     if formula["modulus"] is not None:
         positions = positions % formula["modulus"]
-    positions = formula["slope"] * (positions // formula["divisor"]) + formula["offset"]
-    return positions if formula["limit"] is None else positions.clamp_max(formula["limit"])
+    positions = formula["slope"] * (formula["multiplier"] * positions // formula["divisor"]) + formula["offset"]
+    return (positions if formula["limit"] is None else positions.clamp_max(formula["limit"])).clamp_min(0)
 
 
 def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -264,13 +266,31 @@ def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[to
     return chosen[:, None, :, 0], chosen[:, None, :, 1]
 
 
+def _view_cos_sin(info: Attention, view: Any, side: int, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the queries (side 0) or keys (1) of a view; None: of all positions as they are."""
+    if view is None:
+        return _cos_sin(info, positions, 1)
+    shares = [pair[side] for pair in view.shares] or [(view.query, view.key)[side]]
+    each = [_cos_sin(info, _mapped(formula, positions), view.frequency_divisor) for formula in shares]
+    if len(each) == 1:
+        return each[0]
+    pairs = each[0][0].shape[-1]
+    share = [len(shares) * p // pairs for p in range(pairs)]
+    return tuple(torch.stack([each[s][i][..., p] for p, s in enumerate(share)], dim=-1) for i in (0, 1))
+
+
 def _views_of(position_map: Any, s: dict[str, int], queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """The view that scores each pair, [batch or 1, tokens, keys]; -1: masked. Keys ahead of their query, which the
     causal mask hides, get the first."""
     q, k = queries[:, :, None], keys[:, None, :]
     if position_map.name == "dual-chunk":
         return (q // s["chunk"] - k // s["chunk"]).clamp(0, 2)
-    far = (q - k >= s["window"]).long()
+    if position_map.name == "lampe":
+        if len(position_map.views) == 1:
+            return (q - k).clamp(0, 0)
+        far = max(s["head"], s["length"] - min(s["tail"], s["length"]))
+        return (q - k >= s["head"]).long() + (q - k >= far).long()
+    far = (q - k >= s["shift" if position_map.name == "string" else "window"]).long()
     if position_map.name == "sinks":
         return torch.where(k < s["sinks"], 1, -far)
     return far
@@ -284,11 +304,8 @@ def _rotated(info: Attention, query, key, queries, keys) -> list[tuple[torch.Ten
     for view in info.map.views if info.map is not None else (None,):
         q, k = query, key
         if info.layout is not None:
-            at, to, divisor = queries, keys, 1
-            if view is not None:
-                at, to, divisor = _mapped(view.query, queries), _mapped(view.key, keys), view.frequency_divisor
-            q = turn(query, *_cos_sin(info, at, divisor), info.layout)
-            k = turn(key, *_cos_sin(info, to, divisor), info.layout)
+            q = turn(query, *_view_cos_sin(info, view, 0, queries), info.layout)
+            k = turn(key, *_view_cos_sin(info, view, 1, keys), info.layout)
         pairs.append((q.reshape(batch, kv_heads, heads // kv_heads, tokens, dim), k[:, :, None].transpose(-1, -2)))
     return pairs
 

@@ -11,6 +11,7 @@
 #include "ropewalk/base/error.h"
 #include "src/config/hf/alibi.h"
 #include "src/config/hf/config.h"
+#include "src/config/hf/drope.h"
 #include "src/config/hf/vendor.h"
 
 namespace ropewalk::internal {
@@ -146,6 +147,13 @@ constexpr Block kSmolLm3Block = [] {
 }();
 constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
+constexpr Block Dropped(Block block) {
+  block.gguf = false;
+  block.rest = ReadDrope;
+  return block;
+}
+constexpr Block kDropeLlamaBlock = Dropped(kLlamaBlock);
+constexpr Block kDropeQwen2Block = Dropped(kQwen2Block);
 constexpr Block kQwen3Block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));
 
 // Gemma (Gemma Team 2024, arXiv 2403.08295). transformers reads hidden_act of the first one.
@@ -334,7 +342,7 @@ void ReadHfOther(const HfSource& source, const InsteadOfRotation& instead, Model
     c.plan.learned = LearnedPositions{context.max_position, block->learned_first_row};
   } else if (instead.other == OtherEncoding::kAlibi && c.heads > 0) {
     ReadAlibi(source, c);
-  } else if (c.not_runnable.empty()) {
+  } else if (c.not_runnable.empty() && source.family.other != OtherEncoding::kNoPositions) {
     c.not_runnable = fmt::format("{}: the decoder does not compute its positions: {}",
                                  source.top.where(), instead.words);
   }

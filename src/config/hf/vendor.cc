@@ -228,6 +228,7 @@ InsteadOfRotation ReadOtherEncoding(const HfSource& source) {
   const auto nothing = [](std::string words) {
     return InsteadOfRotation{OtherEncoding::kNoPositions, std::move(words)};
   };
+  if (family.Takes("attention_type")) return nothing("no positions (DroPE removed the rotation)");
   if (family.other != OtherEncoding::kNone) {
     const auto type = family.Takes("position_embedding_type")
                           ? top.String("position_embedding_type")

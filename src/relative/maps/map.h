@@ -23,7 +23,7 @@ struct MapTile {
 // The keys of these two views.
 KeyInterval KeysByDistance(int64_t window, int view, int64_t query);
 
-constexpr PositionMap Constant(int64_t position) { return {0, 1, 0, position}; }
+constexpr PositionMap Constant(int64_t position) { return {.slope = 0, .offset = position}; }
 
 using MapSettings = std::map<std::string, int64_t>;
 // The setting of that name, or what follows from the lengths, at least 1.

@@ -391,3 +391,14 @@ def test_rotations_of_ropewalk_with_all_that_they_say():
     with pytest.raises(rw.Error, match="xPos") as error:
         rt.attention(q, k, v, rotation=xpos, remap=rw.ReRoPE(window=9))
     assert error.value.code == "unsupported"
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_positions_per_share_of_the_pairs_need_a_cpu():
+    q, k, v = random(1, 30, 4, 16), random(1, 30, 2, 16), random(1, 30, 2, 16)
+    rotation, remap = rw.rotation(16, layout="half"), rw.DPE(8, 2, 3, 4, 5, 6, 7, 8, 3)
+    want = rw.attention(*(x[0].numpy() for x in (q, k, v)), rotation=rotation, remap=remap)
+    assert_close(rt.attention(q, k, v, rotation=rotation, remap=remap)[0], torch.from_numpy(want), rtol=1e-5, atol=1e-6)
+    frequencies = torch.ones(8, dtype=torch.float64)
+    with pytest.raises(rw.Error, match=r"dpe\(window 8.*on the CPU alone"):
+        flex_attention(q, k, v, *flex_arguments(remap=remap, inv_freq=frequencies))

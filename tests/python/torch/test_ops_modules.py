@@ -187,6 +187,9 @@ OF_PAGES = {
     "self-extend": ("RemappedAttention",),
     "dual-chunk": ("RemappedAttention",),
     "sinks": ("RemappedAttention",),
+    "string": ("RemappedAttention",),
+    "lampe": ("RemappedAttention",),
+    "dpe": ("RemappedAttention",),
     "temperature": ("QueryTemperature",),
     "sinusoidal": ("Sinusoidal", "SinusoidalGrid"),
     "learned": ("LearnedRows",),
@@ -333,7 +336,7 @@ def test_pope_and_fope_modules(counter):
 def test_maps_as_modules():
     q, k, v = tensors()
     rotation = rw.rotation(D, layout="half")
-    for remap in (rw.ReRoPE(9), rw.LeakyReRoPE(9, 4), rw.SelfExtend(12, 4), rw.DualChunk(16, 24), rw.AttentionSinks(3, 20)):
+    for remap in (rw.ReRoPE(9), rw.LeakyReRoPE(9, 4), rw.SelfExtend(12, 4), rw.DualChunk(16, 24), rw.AttentionSinks(3, 20), rw.STRING(12, 3), rw.LaMPE(9, 10, 4, 30), rw.DPE(12)):
         module = nn.RemappedAttention(rotation, remap)
         want = rw.attention(*(x[0].numpy() for x in (q, k, v)), rotation=rotation, remap=remap)
         assert_close(module(q, k, v)[0], torch.from_numpy(want), rtol=1e-4, atol=1e-5)

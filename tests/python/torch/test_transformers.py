@@ -198,10 +198,24 @@ def leaky(i, j):
     return torch.where(d < WINDOW, d, WINDOW + (d - WINDOW) / 4)
 
 
+def string(i, j):
+    return torch.where(i - j < WINDOW, i - j, i - j - WINDOW + 3)
+
+
+def lampe(i, j):
+    m, n = 16, LENGTH - 1
+    at_i, at_j, near = i * m // n, j * m // n, WINDOW - 1 - WINDOW * m // n
+    last = LENGTH - 4 - 1
+    far = i - j - last + last * m // n + near
+    return torch.where(i - j < WINDOW, i - j, torch.where(i - j <= last, at_i + near - at_j, far))
+
+
 MAPS = {
     f"rerope:{WINDOW}": rerope,
     f"self-extend:window={WINDOW},group=4": self_extend,
     "dual-chunk:chunk=12,limit=20": dual_chunk,
+    f"lampe:head={WINDOW},mapped=16,tail=4,length={LENGTH}": lampe,
+    f"string:shift={WINDOW},window=3": string,
     f"leaky-rerope:window={WINDOW},factor=4": leaky,
     "log-n:8": None,
 }
