@@ -19,6 +19,7 @@ if [ "${2:-}" = --smoke ]; then
   run "$build/bench/attention_bench" --rounds 1 --tokens 1024 --json "$out"
   run "$build/bench/attention_forms_bench" --rounds 1 --tokens 256 --json "$out"
   run "$build/bench/prefill_bench" "$here/../models" --rounds 1 --tokens 64 --threads 1
+  run "$build/bench/lanes_bench" "$here/../models" --rounds 1 --length 128 --windows 2
   python=$here/../.venv-parity/bin/python
   if [ ! -x "$python" ]; then
     echo "left out: comparisons with PyTorch; scripts/parity.sh makes their environment" >&2
@@ -41,3 +42,4 @@ for bench in rotary_bench rotary_ops_bench absolute_bench attention_bench attent
 done
 gguf=$("$here/../scripts/get_smollm2.sh" "$build/models" | awk '/gguf/ {print $1; exit}')
 run "$build/bench/prefill_bench" "$gguf" | tee -a "$out"
+run "$build/bench/lanes_bench" "$here/../models" | tee -a "$out"

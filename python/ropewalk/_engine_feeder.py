@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ropewalk import _engine_cache as caches
-from ropewalk._core import EngineCall, Error, GenerateRequest, ScoreRequest
+from ropewalk._core import EngineCall, Error, ScoreRequest
 
 if TYPE_CHECKING:
     from ropewalk.engine import TorchEngine
@@ -25,7 +25,7 @@ def groups(requests: list[ScoreRequest]) -> list[list[int]]:
     found: list[list[int]] = []
     last = None
     for i, request in enumerate(requests):
-        key = (request.prefix.tobytes(), len(request.ids), request.positions.tobytes())
+        key = (request.prefix.tobytes(), len(request.ids), request.positions.tobytes(), request.continue_tokens > 0)
         if key != last:
             found.append([])
         found[-1].append(i)
@@ -42,6 +42,7 @@ class Feeder:
         self.cached = engine._takes_cache and not any(layer.recurrent for layer in layers)
         self._remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
         self.ticked = self.longest_chunk = 0
+        self.fed_tokens = 0  # in all
         self.forget()
 
     def forget(self) -> None:
@@ -71,6 +72,7 @@ class Feeder:
         rows = positions - 1  # whose states predict them
         shared = self._feed_prefix(requests[0].prefix[: rows[0]]) if self.cached else 0
         if shared == 0:
+            self.forget()  # before there is another
             cache = self._new_cache()
         elif len(requests) == 1:
             cache = self._cache
@@ -78,11 +80,15 @@ class Feeder:
             cache = caches.fork(self._cache, len(requests), self._call.final_length)
         self._tick(shared * len(requests))
         scores = list(self._forward(ids, cache, shared, int(positions[-1]), rows))
-        if shared > 0 and cache is self._cache:
-            caches.cut(cache, shared)
+        if self.cached and len(requests) == 1:
+            self._keep(ids[0, : positions[-1]], cache)
         log_probs = np.concatenate([s[0] for s in scores], axis=1)
         top = np.concatenate([s[1] for s in scores], axis=1)
         return list(zip(log_probs, top))
+
+    def _keep(self, ids: np.ndarray, cache: Any) -> None:
+        """What the next sequence may begin with."""
+        self._kept, self._cache = ids, cache
 
     def _new_cache(self) -> Any:
         return caches.new_cache(self._call.final_length) if self.cached else None
@@ -100,7 +106,7 @@ class Feeder:
             caches.cut(cache, begin)
         for _ in self._forward(prefix[None], cache, begin, len(prefix), np.zeros(0, np.int64), quiet=True):
             pass
-        self._kept, self._cache = prefix, cache
+        self._keep(prefix, cache)
         return len(prefix)
 
     def _forward(
@@ -127,6 +133,7 @@ class Feeder:
             self.longest_chunk = max(self.longest_chunk, until - at)
             fed = torch.from_numpy(ids[:, at:until].astype(np.int64)).to(engine.device)
             logits = self._logits(fed, cache, wanted - at)
+            self.fed_tokens += (until - at) * sequences
             if cache is not None and caches.holds(cache) != until:
                 raise Error(
                     f"{type(engine.model).__name__} does not keep its keys and values in the cache that it is given, "
@@ -166,17 +173,30 @@ class Feeder:
             top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
         return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
 
-    def continue_greedily(self, request: GenerateRequest) -> tuple[np.ndarray, bool]:
+    def continue_greedily(
+        self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray
+    ) -> tuple[np.ndarray, bool]:
+        """At most `most` tokens behind `prefix` and `ids`."""
         self.ticked = self.longest_chunk = 0
-        prompt = np.concatenate([request.prefix, request.ids])
-        cache, made, begin = self._new_cache(), [], 0
-        while len(made) < request.max_tokens:
+        made: list[int] = []
+        if most == 0:
+            return np.asarray(made, np.int32), False
+        prompt = np.concatenate([prefix, ids])
+        begin = self._feed_prefix(prefix[: len(prompt) - 1]) if self.cached else 0
+        if begin == 0:
+            self.forget()
+        cache = self._cache if begin > 0 else self._new_cache()
+        self._tick(begin)
+        while True:
             ids = np.concatenate([prompt, np.asarray(made, np.int32)])
             padded = np.append(ids, ids[-1])[None]  # with any target: only the most probable token is asked for
             ((_, top),) = self._forward(padded, cache, begin, len(ids), np.asarray([len(ids) - 1]))
             best = int(top[0, 0])
-            if best in request.stop:
-                return np.asarray(made, np.int32), True
-            made.append(best)
+            if best not in stop:
+                made.append(best)
+            if best in stop or len(made) == most:
+                break
             begin = len(ids) if self.cached else 0
-        return np.asarray(made, np.int32), False
+        if self.cached:
+            self._keep(ids, cache)
+        return np.asarray(made, np.int32), best in stop

@@ -8,7 +8,8 @@ whatever else answers:
         def facts(self):                    # EngineFacts: name, vocab, compute
         def memory_bytes(self, plan, length):            # of weights, cache and scratch for one sequence
         def do_score(self, call, requests):              # -> Scores
-        def do_generate(self, call, requests):           # -> [(ids, stopped)]; may be left out
+        def do_generate(self, call, requests):           # -> [(ids, stopped)]; may be left out. Also asked for the
+                                                         # continuations that do_score leaves out of its Scores
 
 ``call`` has the plan (resolved at ``final_length``), ``angles``, ``whole_reuse`` and ``tick(tokens)``, to be called now
 and then; what it raises has to pass through. ``requests`` are valid and what is answered is checked. Users of an
@@ -176,6 +177,7 @@ class TorchEngine(ScoringEngine):
         from ropewalk._engine_feeder import Feeder, groups
 
         tokens: list[Any] = [None] * len(requests)
+        continued: list[Any] = [(np.zeros(0, np.int32), False)] * len(requests)
         with self._ready(call):
             feeder = Feeder(self, call)
             for group in groups(requests):
@@ -188,17 +190,23 @@ class TorchEngine(ScoringEngine):
                     for i, row in zip(group[done:], scores):
                         tokens[i] = row
                     done += len(scores)
-        return Scores(tokens)
+                for i in group:
+                    if requests[i].continue_tokens > 0:
+                        continued[i] = self._continue(call, feeder, requests[i], requests[i].continue_tokens)
+        if not any(request.continue_tokens > 0 for request in requests):
+            continued = []
+        return Scores(tokens, continuations=continued, fed_tokens=feeder.fed_tokens)
 
     def do_generate(self, call: EngineCall, requests: list[GenerateRequest]) -> list[tuple[np.ndarray, bool]]:
         from ropewalk._engine_feeder import Feeder
 
         with self._ready(call):
             feeder = Feeder(self, call)
-            return [
-                self._with_room(call, feeder, request, lambda _, request=request: feeder.continue_greedily(request))
-                for request in requests
-            ]
+            return [self._continue(call, feeder, request, request.max_tokens) for request in requests]
+
+    def _continue(self, call: EngineCall, feeder: Feeder, request: Any, most: int) -> tuple[np.ndarray, bool]:
+        prompt = (request.prefix, request.ids, most, request.stop)
+        return self._with_room(call, feeder, request, lambda _: feeder.continue_greedily(*prompt))
 
     @contextlib.contextmanager
     def _ready(self, call: EngineCall) -> Iterator[None]:

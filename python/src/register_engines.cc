@@ -24,10 +24,16 @@ namespace {
 struct OwnedRequest {
   std::vector<int32_t> prefix, ids;
   std::vector<int64_t> positions, entropy_queries;
+  int64_t continue_tokens = 0;
+  std::vector<int32_t> stop;
 
   ScoreRequest View() const {
-    return {
-        .prefix = prefix, .ids = ids, .positions = positions, .entropy_queries = entropy_queries};
+    return {.prefix = prefix,
+            .ids = ids,
+            .positions = positions,
+            .entropy_queries = entropy_queries,
+            .continue_tokens = continue_tokens,
+            .stop = stop};
   }
 };
 struct OwnedPrompt {
@@ -60,7 +66,22 @@ std::vector<T> Copy(std::span<const T> values) {
   return {values.begin(), values.end()};
 }
 
-// [requests] of (log_probs, top), or an object that has them as `tokens`, with `entropy`.
+// [requests] of (ids, stopped).
+std::vector<Continuation> ContinuationsOf(const nb::object& answer) {
+  std::vector<Continuation> made;
+  for (const nb::handle item : nb::list(answer)) {
+    made.push_back({VectorOf(AsArray<int32_t>(item[0], "int32")), nb::cast<bool>(item[1])});
+  }
+  return made;
+}
+
+nb::list ListOf(const std::vector<Continuation>& made) {
+  nb::list out;
+  for (const Continuation& c : made) out.append(nb::make_tuple(ArrayOf(c.ids), c.stopped));
+  return out;
+}
+
+// [requests] of (log_probs, top), or Scores.
 Scores ScoresOf(const nb::object& answer) {
   Scores scores;
   nb::object tokens = answer;
@@ -68,6 +89,8 @@ Scores ScoresOf(const nb::object& answer) {
     tokens = answer.attr("tokens");
     scores.entropy = nb::cast<double>(answer.attr("entropy"));
     scores.entropy_share = nb::cast<double>(answer.attr("entropy_share"));
+    scores.continuations = ContinuationsOf(answer.attr("continuations"));
+    scores.fed_tokens = nb::cast<int64_t>(answer.attr("fed_tokens"));
   }
   for (const nb::handle item : nb::list(tokens)) {
     const auto log_probs = AsArray<float>(item[0], "float32");
@@ -116,8 +139,8 @@ class PythonEngine final : public ScoringEngine {
     const Ticket ticket(*this, "do_score", true);
     nb::list list;
     for (const ScoreRequest& r : requests) {
-      list.append(
-          nb::cast(OwnedRequest{Copy(r.prefix), Copy(r.ids), r.positions, r.entropy_queries}));
+      list.append(nb::cast(OwnedRequest{Copy(r.prefix), Copy(r.ids), r.positions, r.entropy_queries,
+                                        r.continue_tokens, Copy(r.stop)}));
     }
     return ScoresOf(ticket.Method()(Call{&call, PyPlan(*call.plan, call.final_length)}, list));
   }
@@ -133,13 +156,8 @@ class PythonEngine final : public ScoringEngine {
     for (const GenerateRequest& r : requests) {
       list.append(nb::cast(OwnedPrompt{Copy(r.prefix), Copy(r.ids), Copy(r.stop), r.max_tokens}));
     }
-    std::vector<Continuation> made;
-    const nb::object answer =
-        ticket.Method()(Call{&call, PyPlan(*call.plan, call.final_length)}, list);
-    for (const nb::handle item : nb::list(answer)) {
-      made.push_back({VectorOf(AsArray<int32_t>(item[0], "int32")), nb::cast<bool>(item[1])});
-    }
-    return made;
+    return ContinuationsOf(
+        ticket.Method()(Call{&call, PyPlan(*call.plan, call.final_length)}, list));
   }
 };
 
@@ -148,6 +166,8 @@ struct PyScores {
   nb::list tokens;  // (log_probs float32, top int32) for each request
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
+  nb::list continuations = {};  // (ids int32, stopped) for each request, where any asks for one
+  int64_t fed_tokens = 0;
 };
 
 using Tick = std::optional<nb::callable>;
@@ -191,21 +211,18 @@ PyScores Score(const ScoringEngine& engine, const nb::object& plan,
     }
     tokens.append(nb::make_tuple(ArrayOf(std::move(log_probs)), ArrayOf(std::move(top))));
   }
-  return {std::move(tokens), scores.entropy, scores.entropy_share};
+  return {std::move(tokens), scores.entropy, scores.entropy_share, ListOf(scores.continuations),
+          scores.fed_tokens};
 }
 
-nb::object Generate(const ScoringEngine& engine, const nb::object& plan,
-                    const std::vector<OwnedPrompt>& given, int64_t final_length,
-                    const std::string& angles, bool whole_reuse, const Tick& tick) {
+nb::list Generate(const ScoringEngine& engine, const nb::object& plan,
+                  const std::vector<OwnedPrompt>& given, int64_t final_length,
+                  const std::string& angles, bool whole_reuse, const Tick& tick) {
   std::vector<GenerateRequest> requests;
   requests.reserve(given.size());
   for (const OwnedPrompt& prompt : given) requests.push_back(prompt.View());
-  const std::vector<Continuation> made =
-      WithCall(plan, final_length, angles, whole_reuse, tick,
-               [&](const EngineCall& call) { return engine.Generate(call, requests); });
-  nb::list out;
-  for (const Continuation& c : made) out.append(nb::make_tuple(ArrayOf(c.ids), c.stopped));
-  return out;
+  return ListOf(WithCall(plan, final_length, angles, whole_reuse, tick,
+                         [&](const EngineCall& call) { return engine.Generate(call, requests); }));
 }
 
 [[noreturn]] void Private() {
@@ -221,11 +238,13 @@ void RegisterEngines(nb::module_& m) {
       .def(
           "__init__",
           [](EngineFacts* self, std::string name, int64_t vocab, std::string compute, int threads,
-             double token_flops, double pair_flops, double head_flops, std::string angles) {
+             double token_flops, double pair_flops, double head_flops, std::string angles,
+             int lanes) {
             new (self) EngineFacts{.name = std::move(name),
                                    .vocab = vocab,
                                    .compute = std::move(compute),
                                    .threads = threads,
+                                   .lanes = lanes,
                                    .token_flops = token_flops,
                                    .pair_flops = pair_flops,
                                    .head_flops = head_flops,
@@ -233,12 +252,13 @@ void RegisterEngines(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("vocab"), nb::arg("compute"), nb::arg("threads") = 1,
           nb::arg("token_flops") = 0.0, nb::arg("pair_flops") = 0.0, nb::arg("head_flops") = 0.0,
-          nb::arg("angles") = "")
+          nb::arg("angles") = "", nb::arg("lanes") = 1)
       .def_ro("name", &EngineFacts::name)
       .def_ro("vocab", &EngineFacts::vocab)
       .def_ro("compute", &EngineFacts::compute,
               "recorded with every row; rows of others are refused")
       .def_ro("threads", &EngineFacts::threads)
+      .def_ro("lanes", &EngineFacts::lanes, "sequences of a call that run side by side at most")
       .def_ro("angles", &EngineFacts::angles,
               "how it computes angles, recorded with every row; empty: as a call asks");
 
@@ -247,19 +267,26 @@ void RegisterEngines(nb::module_& m) {
       .def(
           "__init__",
           [](OwnedRequest* self, const nb::object& ids, const nb::object& positions,
-             const nb::object& prefix, const nb::object& entropy_queries) {
+             const nb::object& prefix, const nb::object& entropy_queries, int64_t continue_tokens,
+             const nb::object& stop) {
             new (self) OwnedRequest{VectorOf(AsArray<int32_t>(prefix, "int32")),
                                     VectorOf(AsArray<int32_t>(ids, "int32")),
                                     VectorOf(AsArray<int64_t>(positions, "int64")),
-                                    VectorOf(AsArray<int64_t>(entropy_queries, "int64"))};
+                                    VectorOf(AsArray<int64_t>(entropy_queries, "int64")),
+                                    continue_tokens,
+                                    VectorOf(AsArray<int32_t>(stop, "int32"))};
           },
           nb::arg("ids"), nb::arg("positions"), nb::arg("prefix") = nb::make_tuple(),
-          nb::arg("entropy_queries") = nb::make_tuple())
+          nb::arg("entropy_queries") = nb::make_tuple(), nb::arg("continue_tokens") = 0,
+          nb::arg("stop") = nb::make_tuple())
       .def_prop_ro("ids", [](const OwnedRequest& r) { return ArrayOf(r.ids); })
       .def_prop_ro("prefix", [](const OwnedRequest& r) { return ArrayOf(r.prefix); })
       .def_prop_ro("positions", [](const OwnedRequest& r) { return ArrayOf(r.positions); })
       .def_prop_ro("entropy_queries",
-                   [](const OwnedRequest& r) { return ArrayOf(r.entropy_queries); });
+                   [](const OwnedRequest& r) { return ArrayOf(r.entropy_queries); })
+      .def_prop_ro("stop", [](const OwnedRequest& r) { return ArrayOf(r.stop); })
+      .def_ro("continue_tokens", &OwnedRequest::continue_tokens,
+              "above 0: the sequence is also continued greedily by at most as many tokens");
 
   nb::class_<OwnedPrompt>(m, "GenerateRequest",
                           "A prompt, `prefix` followed by `ids`, to be continued greedily.")
@@ -294,15 +321,22 @@ void RegisterEngines(nb::module_& m) {
   nb::class_<PyScores>(m, "Scores", "Scores of a call's requests.")
       .def(
           "__init__",
-          [](PyScores* self, nb::list tokens, double entropy, double entropy_share) {
-            new (self) PyScores{std::move(tokens), entropy, entropy_share};
+          [](PyScores* self, nb::list tokens, double entropy, double entropy_share,
+             nb::list continuations, int64_t fed_tokens) {
+            new (self) PyScores{std::move(tokens), entropy, entropy_share, std::move(continuations),
+                                fed_tokens};
           },
           nb::arg("tokens"), nb::arg("entropy") = std::numeric_limits<double>::quiet_NaN(),
-          nb::arg("entropy_share") = std::numeric_limits<double>::quiet_NaN())
+          nb::arg("entropy_share") = std::numeric_limits<double>::quiet_NaN(),
+          nb::arg("continuations") = nb::list(), nb::arg("fed_tokens") = 0)
       .def_ro("tokens", &PyScores::tokens,
               "(log_probs, top) of each request: float32 and int32, one for each position")
       .def_ro("entropy", &PyScores::entropy, "of attention, nats; NaN: not measured")
-      .def_ro("entropy_share", &PyScores::entropy_share, "relative to ln(unmasked keys)");
+      .def_ro("entropy_share", &PyScores::entropy_share, "relative to ln(unmasked keys)")
+      .def_ro("continuations", &PyScores::continuations,
+              "(ids, stopped) of each request; empty: none asked for one, or left to do_generate")
+      .def_ro("fed_tokens", &PyScores::fed_tokens,
+              "that went through the model, what is kept of a prefix once; 0: not counted");
 
   nb::class_<ScoringEngine, PythonEngine>(
       m, "ScoringEngine", "What a measurement asks of a language model; see ropewalk.engine.")
@@ -314,7 +348,8 @@ void RegisterEngines(nb::module_& m) {
             return engine.MemoryBytes(PlanOf(plan).plan, length);
           },
           nb::arg("plan"), nb::arg("length"),
-          "Estimate for weights, cache and scratch memory of one sequence of `length` tokens.")
+          "Estimate for weights, caches and scratch memory of a call with sequences of `length` "
+          "tokens.")
       .def(
           "do_score", [](const ScoringEngine&, const nb::object&, const nb::object&) { Private(); },
           nb::arg("call"), nb::arg("requests"),

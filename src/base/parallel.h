@@ -32,4 +32,21 @@ class ScopedNumThreads {
   int before_, openmp_before_;
 };
 
+// While it lives, matrix products of the calling thread take at most `threads` threads, all else as
+// many as before. How a product is cut among threads is what can change its bits (oneDNN chooses),
+// so that work which may have any number of threads keeps its bits with this.
+class ScopedProductThreads {
+ public:
+  explicit ScopedProductThreads(int threads);
+  ~ScopedProductThreads();
+  ScopedProductThreads(const ScopedProductThreads&) = delete;
+  ScopedProductThreads& operator=(const ScopedProductThreads&) = delete;
+
+ private:
+  int before_;
+};
+
+// ThreadsFor of a matrix product.
+int ThreadsForProduct(int64_t work_ns);
+
 }  // namespace ropewalk::internal

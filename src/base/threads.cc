@@ -13,8 +13,9 @@ namespace ropewalk {
 namespace {
 
 // OpenMP's own number belongs to the thread that sets it: it cannot be the library's.
-std::atomic<int> threads_of_all{0};     // 0: nobody has set it
-thread_local int threads_of_scope = 0;  // of the innermost ScopedNumThreads; 0: none
+std::atomic<int> threads_of_all{0};        // 0: nobody has set it
+thread_local int threads_of_scope = 0;     // of the innermost ScopedNumThreads; 0: none
+thread_local int threads_of_products = 0;  // of the innermost ScopedProductThreads; 0: none
 
 }  // namespace
 
@@ -55,6 +56,17 @@ ScopedNumThreads::ScopedNumThreads(int threads)
 ScopedNumThreads::~ScopedNumThreads() {
   threads_of_scope = before_;
   omp_set_num_threads(openmp_before_);
+}
+
+ScopedProductThreads::ScopedProductThreads(int threads) : before_(threads_of_products) {
+  threads_of_products = threads;
+}
+
+ScopedProductThreads::~ScopedProductThreads() { threads_of_products = before_; }
+
+int ThreadsForProduct(int64_t work_ns) {
+  const int threads = ThreadsFor(work_ns);
+  return threads_of_products > 0 ? std::min(threads, threads_of_products) : threads;
 }
 
 }  // namespace internal

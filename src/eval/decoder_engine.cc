@@ -2,19 +2,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <optional>
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
 #include "src/base/parallel.h"
+#include "src/eval/deal.h"
 #include "src/eval/entropy.h"
 #include "src/eval/finite.h"
+#include "src/eval/lanes.h"
+#include "src/eval/sequence_feeder.h"
 
 namespace ropewalk {
 namespace {
 
 // 32 MiB of logits: 170 rows of a 49152-token vocabulary, enough for the GEMM to run at full rate.
 constexpr int64_t kLogitsChunk = int64_t{8} << 20;
+
+// Of the linear parts of one layer.
+int64_t LayerWeights(const ModelConfig& c) {
+  const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
+  return c.hidden * (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * c.feed_forward);
+}
+
+constexpr int64_t kProducts = 4;  // of a layer: q, k and v; out; up; down
+bool IsSmall(const ModelConfig& c) {
+  return LayerWeights(c) < kProducts * DecoderEngine::kLaneWeights;
+}
+
+// As many as there would be threads for work of any size: one inside a parallel region.
+int MostLanes(const ModelConfig& c) {
+  return IsSmall(c) ? internal::ThreadsFor(std::numeric_limits<int64_t>::max()) : 1;
+}
+
+// float32: keys and values of every layer, one table of cos and sin, five more where there is a
+// distance map (two for attention, up to three for its entropy).
+int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t length) {
+  const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                [](const LayerPlan& layer) { return layer.map.has_value(); });
+  const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
+  return length * (2 * c.layers * c.kv_heads + tables) * c.head_dim * 4;
+}
+
+// What a chunk needs: logits, states, activations; as much again for attention and oneDNN.
+int64_t ScratchBytes(const ModelConfig& c) {
+  const int64_t row =
+      5 * c.hidden + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.feed_forward;
+  return 4 * (std::max(kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
+}
 
 int32_t Top(const float* logits, int64_t vocab) {
   return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
@@ -29,86 +66,11 @@ TokenScore ScoreRow(const float* logits, int64_t vocab, int32_t id) {
   return {-static_cast<float>(nll), best};
 }
 
-template <class Request>
-std::vector<int32_t> Joined(const Request& request) {
+std::vector<int32_t> Joined(const ScoreRequest& request) {
   std::vector<int32_t> ids(request.prefix.begin(), request.prefix.end());
   ids.insert(ids.end(), request.ids.begin(), request.ids.end());
   return ids;
 }
-
-// Feeds one sequence after the other, in chunks, and keeps the chunks that the next one begins
-// with. The chunks of a sequence end at multiples of kChunkTokens; with kWhole its prefix has
-// chunks of its own, all but its last token, whose state predicts what is behind it. So a kept
-// chunk has the bits that it would get again.
-class SequenceFeeder {
- public:
-  SequenceFeeder(const Decoder& decoder, const EngineCall& call)
-      : decoder_(decoder),
-        call_(call),
-        sequence_(decoder, *call.plan, call.final_length, call.angles) {}
-
-  Sequence& sequence() { return sequence_; }
-
-  // Feeds `ids`, of which the first `prefix` are a shared prefix. States are wanted of the rows
-  // from `first_row` on, `use(row, states, rows)` gets them chunk by chunk: [rows, hidden].
-  template <class Use>
-  void Feed(std::span<const int32_t> ids, int64_t prefix, int64_t first_row, Use&& use) {
-    const int64_t hidden_size = decoder_.config().hidden;
-    const auto fed = static_cast<int64_t>(ids.size());
-    int64_t begin = Keep(ids, ChunkEnds(fed, prefix), first_row);
-    if (begin > 0) Tick(begin);
-    for (const int64_t end : ends_) {
-      if (end <= begin) continue;
-      const int64_t first = std::max(begin, first_row);
-      const int64_t rows = std::max<int64_t>(0, end - first);
-      if (rows > 0 && hidden_.size() == 0) {
-        hidden_ = AlignedBuffer<float>(static_cast<size_t>(Decoder::kChunkTokens * hidden_size));
-      }
-      decoder_.Forward(sequence_, ids.subspan(begin, end - begin), hidden_.data(), rows);
-      if (rows > 0) use(first, hidden_.data(), rows);
-      Tick(end - begin);
-      begin = end;
-    }
-  }
-
-  void Tick(int64_t tokens) {
-    if (call_.tick) call_.tick(tokens);
-  }
-
- private:
-  std::vector<int64_t> ChunkEnds(int64_t fed, int64_t prefix) const {
-    const int64_t whole = call_.reuse == PrefixReuse::kWhole ? std::min(prefix - 1, fed) : 0;
-    std::vector<int64_t> ends;
-    for (int64_t end = 0; end < fed;) {
-      end = std::min(end + Decoder::kChunkTokens, end < whole ? whole : fed);
-      ends.push_back(end);
-    }
-    return ends;
-  }
-
-  // Forgets all but the chunks that `ids` begins with, none of them beyond `first_row`; how many
-  // tokens that are.
-  int64_t Keep(std::span<const int32_t> ids, std::vector<int64_t> ends, int64_t first_row) {
-    const auto differ = std::mismatch(ids_.begin(), ids_.end(), ids.begin(), ids.end()).first;
-    const int64_t most = std::min<int64_t>(differ - ids_.begin(), first_row);
-    int64_t kept = 0;
-    for (size_t i = 0; i < std::min(ends.size(), ends_.size()); ++i) {
-      if (ends[i] != ends_[i] || ends[i] > most) break;
-      kept = ends[i];
-    }
-    sequence_.Truncate(kept);
-    ids_.assign(ids.begin(), ids.end());
-    ends_ = std::move(ends);
-    return kept;
-  }
-
-  const Decoder& decoder_;
-  const EngineCall& call_;
-  Sequence sequence_;
-  std::vector<int32_t> ids_;   // of the last sequence
-  std::vector<int64_t> ends_;  // of its chunks
-  AlignedBuffer<float> hidden_;
-};
 
 // From states to scores. The head runs over the rows that are asked for alone, some at a time:
 // memory is O(rows x vocabulary).
@@ -158,97 +120,137 @@ class Head {
   AlignedBuffer<float> logits_;  // [rows_at_once, vocab]
 };
 
-Continuation Continue(SequenceFeeder& feeder, const Decoder& decoder, Head& head,
-                      const GenerateRequest& request) {
-  Continuation made;
-  if (request.max_tokens == 0) return made;
-  const std::vector<int32_t> prompt = Joined(request);
-  std::vector<float> state(static_cast<size_t>(decoder.config().hidden));
-  feeder.Feed(prompt, static_cast<int64_t>(request.prefix.size()),
-              static_cast<int64_t>(prompt.size()) - 1, [&](int64_t, const float* states, int64_t) {
-                std::copy_n(states, state.size(), state.begin());
-              });
-  for (;;) {
-    const int32_t id = head.MostProbable(state.data());
-    made.stopped = std::find(request.stop.begin(), request.stop.end(), id) != request.stop.end();
-    if (made.stopped) return made;
-    made.ids.push_back(id);
-    if (static_cast<int64_t>(made.ids.size()) == request.max_tokens) return made;
-    decoder.Forward(feeder.sequence(), std::span(&id, 1), state.data(), 1);
-    feeder.Tick(1);
+struct Answer {
+  std::vector<TokenScore> tokens;
+  Continuation continuation;
+  internal::EntropySums entropy;
+};
+
+// Answers one request after the other.
+class Asker {
+ public:
+  Asker(const Decoder& decoder, const EngineCall& call, internal::TickFn tick)
+      : feeder_(decoder, call, std::move(tick)), head_(decoder), hidden_(decoder.config().hidden) {}
+
+  int64_t fed_tokens() const { return feeder_.fed_tokens(); }
+
+  Answer Ask(const ScoreRequest& request) {
+    Answer answer;
+    const internal::FeedExtent extent = internal::ExtentOf(request);
+    if (extent.needed == 0) return answer;
+    std::optional<internal::EntropyMeter> entropy;
+    if (const auto& queries = request.entropy_queries; !queries.empty()) {
+      entropy.emplace(feeder_.sequence()).Choose({queries.rbegin(), queries.rend()});
+    }
+    const std::vector<int32_t> ids = Joined(request);
+    std::vector<float> last(static_cast<size_t>(hidden_));
+    feeder_.Feed(ids, static_cast<int64_t>(request.prefix.size()), extent,
+                 [&](int64_t first, float* states, int64_t rows) {
+                   std::copy_n(states + (rows - 1) * hidden_, hidden_, last.begin());
+                   head_.Score(request, ids, first, states, rows, answer.tokens);
+                 });
+    if (entropy) answer.entropy = entropy->sums();
+    entropy.reset();
+    if (request.continue_tokens > 0) answer.continuation = Continue(request, last.data());
+    return answer;
   }
-}
+
+ private:
+  // Behind the prompt, whose last state is `state`.
+  Continuation Continue(const ScoreRequest& request, const float* state) {
+    Continuation made;
+    for (;;) {
+      const int32_t id = head_.MostProbable(state);
+      made.stopped = std::find(request.stop.begin(), request.stop.end(), id) != request.stop.end();
+      if (made.stopped) return made;
+      made.ids.push_back(id);
+      if (static_cast<int64_t>(made.ids.size()) == request.continue_tokens) return made;
+      state = feeder_.Next(id);
+    }
+  }
+
+  internal::SequenceFeeder feeder_;
+  Head head_;
+  int64_t hidden_;
+};
 
 }  // namespace
 
 EngineFacts DecoderEngine::Facts() const {
   const ModelConfig& c = decoder_.config();
-  const auto hidden = static_cast<double>(c.hidden);
   const auto queries = static_cast<double>(c.heads * c.head_dim);
-  const auto keys = static_cast<double>(c.kv_heads * c.head_dim);
-  const double weights =  // of one layer
-      hidden *
-      (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * static_cast<double>(c.feed_forward));
   return {.name = "ropewalk decoder",
           .vocab = c.vocab,
           .compute = Name(decoder_.compute()),
           .threads = NumThreads(),
-          .token_flops = static_cast<double>(c.layers) * 2 * weights,
+          .lanes = MostLanes(c),
+          .token_flops = static_cast<double>(c.layers) * 2 * static_cast<double>(LayerWeights(c)),
           .pair_flops = 4 * queries,
-          .head_flops = 2 * hidden * static_cast<double>(c.vocab)};
+          .head_flops = 2 * static_cast<double>(c.hidden) * static_cast<double>(c.vocab)};
 }
 
-// float32: keys and values of every layer, one table of cos and sin, five more where there is a
-// distance map (two for attention, up to three for its entropy); and what a chunk needs.
+int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length) const {
+  const ModelConfig& c = decoder_.config();
+  const int64_t fit = kLaneBytes / (CacheBytes(c, plan, length) + ScratchBytes(c));
+  return static_cast<int>(std::min<int64_t>(MostLanes(c), 1 + fit));
+}
+
 int64_t DecoderEngine::MemoryBytes(const PositionPlan& plan, int64_t length) const {
   const ModelConfig& c = decoder_.config();
-  const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
-                                [](const LayerPlan& layer) { return layer.map.has_value(); });
-  const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
-  const int64_t cache = length * (2 * c.layers * c.kv_heads + tables) * c.head_dim * 4;
-  const int64_t scratch = int64_t{128} << 20;  // logits, activations, pages of the file
-  return decoder_.weight_bytes() + cache + scratch;
+  const int64_t scratch = int64_t{128} << 20;  // of the first lane, and pages of the file
+  const int64_t cache = CacheBytes(c, plan, length);
+  return decoder_.weight_bytes() + cache + scratch +
+         (Lanes(plan, length) - 1) * (cache + ScratchBytes(c));
 }
 
 Scores DecoderEngine::DoScore(const EngineCall& call,
                               std::span<const ScoreRequest> requests) const {
+  const std::vector<internal::RequestRun> runs =
+      internal::DealRequests(requests, call.reuse, Lanes(*call.plan, call.final_length));
+  const int products = IsSmall(decoder_.config()) ? 1 : NumThreads();
+  std::vector<Answer> answers(requests.size());
+  std::vector<int64_t> fed(runs.size());
+  const internal::TickFn tick = [&](int64_t tokens) {
+    if (call.tick) call.tick(tokens);
+  };
+  if (!runs.empty()) {
+    internal::RunLanes(static_cast<int>(runs.size()), tick,
+                       [&](int lane, const internal::TickFn& lane_tick) {
+                         const internal::ScopedProductThreads limit(products);
+                         Asker asker(decoder_, call, lane_tick);
+                         for (size_t i = runs[lane].begin; i < runs[lane].end; ++i) {
+                           answers[i] = asker.Ask(requests[i]);
+                         }
+                         fed[lane] = asker.fed_tokens();
+                       });
+  }
   Scores scores;
-  SequenceFeeder feeder(decoder_, call);
-  Head head(decoder_);
-  const bool watched =
-      std::any_of(requests.begin(), requests.end(),
-                  [](const ScoreRequest& request) { return !request.entropy_queries.empty(); });
-  std::optional<internal::EntropyMeter> entropy;
-  if (watched) entropy.emplace(feeder.sequence());
-  for (const ScoreRequest& request : requests) {
-    std::vector<TokenScore>& tokens = scores.tokens.emplace_back();
-    if (request.positions.empty()) continue;
-    const std::vector<int64_t>& queries = request.entropy_queries;
-    if (entropy) entropy->Choose({queries.rbegin(), queries.rend()});
-    const std::vector<int32_t> ids = Joined(request);
-    // The state of a token predicts the next; the last one that is scored is not fed.
-    feeder.Feed(std::span(ids).first(request.positions.back()),
-                static_cast<int64_t>(request.prefix.size()), request.positions.front() - 1,
-                [&](int64_t first, float* states, int64_t rows) {
-                  head.Score(request, ids, first, states, rows, tokens);
-                });
+  scores.fed_tokens = std::accumulate(fed.begin(), fed.end(), int64_t{0});
+  internal::EntropySums entropy;  // request by request, whichever lane had it
+  for (Answer& answer : answers) {
+    scores.tokens.push_back(std::move(answer.tokens));
+    scores.continuations.push_back(std::move(answer.continuation));
+    entropy += answer.entropy;
   }
-  if (entropy) {
-    scores.entropy = entropy->Nats();
-    scores.entropy_share = entropy->Share();
-  }
+  const bool continued = std::any_of(requests.begin(), requests.end(), [](const auto& request) {
+    return request.continue_tokens > 0;
+  });
+  if (!continued) scores.continuations.clear();
+  scores.entropy = entropy.Nats();
+  scores.entropy_share = entropy.Share();
   return scores;
 }
 
 std::vector<Continuation> DecoderEngine::DoGenerate(
     const EngineCall& call, std::span<const GenerateRequest> requests) const {
-  std::vector<Continuation> made;
-  SequenceFeeder feeder(decoder_, call);
-  Head head(decoder_);
-  made.reserve(requests.size());
-  for (const GenerateRequest& request : requests) {
-    made.push_back(Continue(feeder, decoder_, head, request));
+  std::vector<ScoreRequest> prompts;
+  prompts.reserve(requests.size());
+  for (const GenerateRequest& r : requests) {
+    prompts.push_back(
+        {.prefix = r.prefix, .ids = r.ids, .continue_tokens = r.max_tokens, .stop = r.stop});
   }
+  std::vector<Continuation> made = DoScore(call, prompts).continuations;
+  made.resize(requests.size());  // none where every max_tokens is 0
   return made;
 }
 

@@ -26,13 +26,17 @@ int64_t KeysSeen(const AttentionArgs& args, const QueryRanges& ranges, int64_t r
 
 }  // namespace
 
+EntropySums& EntropySums::operator+=(const EntropySums& other) {
+  nats += other.nats;
+  share += other.share;
+  rows += other.rows;
+  return *this;
+}
+
 EntropyMeter::EntropyMeter(Sequence& sequence) : sequence_(sequence) {
   sequence_.ObserveAttention([this](int64_t, const AttentionArgs& args) { Add(args); });
 }
 EntropyMeter::~EntropyMeter() { sequence_.ObserveAttention({}); }
-
-double EntropyMeter::Nats() const { return nats_ / static_cast<double>(rows_); }
-double EntropyMeter::Share() const { return share_ / static_cast<double>(rows_); }
 
 void EntropyMeter::Add(const AttentionArgs& args) {
   const int64_t tokens = args.q.shape[0], heads = args.q.shape[1];
@@ -44,9 +48,9 @@ void EntropyMeter::Add(const AttentionArgs& args) {
     if (seen < 2) continue;
     for (int64_t h = 0; h < heads; ++h) {
       const double nats = args.entropy[static_cast<std::size_t>(row * heads + h)];
-      nats_ += nats;
-      share_ += nats / std::log(static_cast<double>(seen));
-      ++rows_;
+      sums_.nats += nats;
+      sums_.share += nats / std::log(static_cast<double>(seen));
+      ++sums_.rows;
     }
   }
 }

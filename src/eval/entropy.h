@@ -9,6 +9,16 @@
 
 namespace ropewalk::internal {
 
+// Over rows: queries, heads and layers.
+struct EntropySums {
+  double nats = 0, share = 0;  // of H = -sum w ln w, and of H / ln(keys seen)
+  int64_t rows = 0;
+
+  EntropySums& operator+=(const EntropySums& other);
+  double Nats() const { return nats / static_cast<double>(rows); }    // mean; NaN without any row
+  double Share() const { return share / static_cast<double>(rows); }  // mean: 1 is uniform
+};
+
 // Watches a few queries of a sequence, in every layer and head.
 class EntropyMeter {
  public:
@@ -20,17 +30,14 @@ class EntropyMeter {
   // The queries of the next sequence to watch.
   void Choose(std::vector<int64_t> positions) { positions_ = std::move(positions); }
 
-  double Nats() const;   // mean of H = -sum w ln w over queries, heads, layers; NaN without any
-  double Share() const;  // mean of H / ln(keys seen): 1 is uniform
-  int64_t rows() const { return rows_; }
+  const EntropySums& sums() const { return sums_; }
 
  private:
   void Add(const AttentionArgs& args);
 
   Sequence& sequence_;
   std::vector<int64_t> positions_;
-  double nats_ = 0, share_ = 0;
-  int64_t rows_ = 0;
+  EntropySums sums_;
 };
 
 }  // namespace ropewalk::internal

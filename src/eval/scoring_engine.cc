@@ -37,8 +37,9 @@ template <class Request>
 void CheckSequence(const EngineCall& call, const Request& request, int64_t more, int64_t vocab) {
   CheckIds(request.prefix, vocab);
   CheckIds(request.ids, vocab);
-  if (Tokens(request) + more > call.final_length) {
-    Invalid("a sequence of " + std::to_string(Tokens(request) + more) +
+  if (more > call.final_length - Tokens(request)) {
+    const uint64_t tokens = static_cast<uint64_t>(Tokens(request)) + static_cast<uint64_t>(more);
+    Invalid("a sequence of " + std::to_string(tokens) +
             " tokens passes the declared final length of " + std::to_string(call.final_length));
   }
 }
@@ -54,6 +55,24 @@ void CheckIndices(const char* what, const std::vector<int64_t>& indices, int64_t
             " to " + std::to_string(end - 1) + ", got " + std::to_string(indices[i]) + " at " +
             std::to_string(i));
   }
+}
+
+// Prompts of at least one token, at most as many more as are allowed.
+void CheckPrompt(const char* what, int64_t tokens, int64_t more) {
+  if (more < 0) Invalid(std::string(what) + ": expected at least 0, got " + std::to_string(more));
+  if (tokens < 1) Invalid("a prompt needs at least one token");
+}
+
+void CheckContinuations(const EngineFacts& facts, std::span<const int64_t> most,
+                        std::span<const Continuation> made) {
+  const bool all = std::equal(most.begin(), most.end(), made.begin(), made.end(),
+                              [](int64_t tokens, const Continuation& continuation) {
+                                return static_cast<int64_t>(continuation.ids.size()) <= tokens;
+                              });
+  if (all) return;
+  throw Error(ErrorCode::kMismatch,
+              "the engine '" + facts.name +
+                  "' did not answer one continuation of at most the tokens asked for each request");
 }
 
 void CheckAnswer(const EngineFacts& facts, std::span<const ScoreRequest> requests,
@@ -75,13 +94,34 @@ void CheckAnswer(const EngineFacts& facts, std::span<const ScoreRequest> request
 
 }  // namespace
 
+void ScoringEngine::Continue(const EngineCall& call, std::span<const ScoreRequest> requests,
+                             Scores& scores) const {
+  std::vector<GenerateRequest> asked;
+  for (const ScoreRequest& r : requests) {
+    if (r.continue_tokens == 0) continue;
+    asked.push_back(
+        {.prefix = r.prefix, .ids = r.ids, .max_tokens = r.continue_tokens, .stop = r.stop});
+  }
+  if (asked.empty() || !scores.continuations.empty()) return;
+  std::vector<Continuation> made = Generate(call, asked);
+  scores.continuations.resize(requests.size());
+  for (std::size_t i = 0, next = 0; i < requests.size(); ++i) {
+    if (requests[i].continue_tokens > 0) scores.continuations[i] = std::move(made[next++]);
+  }
+  scores.fed_tokens = 0;  // those of Generate are not known
+}
+
 Scores ScoringEngine::Score(const EngineCall& call, std::span<const ScoreRequest> requests) const {
   CheckCall(call);
   const EngineFacts facts = Facts();
+  std::vector<int64_t> continued;
   for (const ScoreRequest& request : requests) {
-    CheckSequence(call, request, 0, facts.vocab);
-    const auto prefix = static_cast<int64_t>(request.prefix.size());
-    CheckIndices("positions", request.positions, std::max<int64_t>(1, prefix), Tokens(request));
+    continued.push_back(request.continue_tokens);
+    if (request.continue_tokens != 0) {
+      CheckPrompt("continue_tokens", Tokens(request), request.continue_tokens);
+    }
+    CheckSequence(call, request, request.continue_tokens, facts.vocab);
+    CheckIndices("positions", request.positions, 1, Tokens(request));
     if (request.entropy_queries.empty()) continue;
     if (request.positions.empty()) Invalid("entropy_queries: no position is scored");
     CheckIndices("entropy_queries", request.entropy_queries, request.positions.front() - 1,
@@ -89,6 +129,8 @@ Scores ScoringEngine::Score(const EngineCall& call, std::span<const ScoreRequest
   }
   Scores scores = DoScore(call, requests);
   CheckAnswer(facts, requests, scores);
+  Continue(call, requests, scores);
+  if (!scores.continuations.empty()) CheckContinuations(facts, continued, scores.continuations);
   return scores;
 }
 
@@ -96,21 +138,14 @@ std::vector<Continuation> ScoringEngine::Generate(const EngineCall& call,
                                                   std::span<const GenerateRequest> requests) const {
   CheckCall(call);
   const EngineFacts facts = Facts();
+  std::vector<int64_t> most;
   for (const GenerateRequest& request : requests) {
-    if (request.max_tokens < 0) Invalid("max_tokens: expected at least 0");
-    if (Tokens(request) < 1) Invalid("a prompt needs at least one token");
+    most.push_back(request.max_tokens);
+    CheckPrompt("max_tokens", Tokens(request), request.max_tokens);
     CheckSequence(call, request, request.max_tokens, facts.vocab);
   }
   std::vector<Continuation> continuations = DoGenerate(call, requests);
-  const bool all = std::equal(requests.begin(), requests.end(), continuations.begin(),
-                              continuations.end(), [](const auto& request, const auto& made) {
-                                return static_cast<int64_t>(made.ids.size()) <= request.max_tokens;
-                              });
-  if (!all) {
-    throw Error(ErrorCode::kMismatch,
-                "the engine '" + facts.name +
-                    "' did not answer one continuation of at most max_tokens for each request");
-  }
+  CheckContinuations(facts, most, continuations);
   return continuations;
 }
 

@@ -214,7 +214,7 @@ int64_t Linear::Impl::WorkNs(int64_t rows) const {
 
 // x [rows, in] of type().
 void Linear::Impl::ApplyDense(const void* x, int64_t rows, float* y, bool accumulate) const {
-  const internal::ScopedNumThreads limit(internal::ThreadsFor(WorkNs(rows)));
+  const internal::ScopedNumThreads limit(internal::ThreadsForProduct(WorkNs(rows)));
   const Plan plan = Find(rows, accumulate);
   const auto view = [](const memory::desc& desc, const void* data) {
     return memory(desc, Engine(), const_cast<void*>(data));

@@ -64,6 +64,25 @@ TEST_F(Threads, TinyWorkGetsOne) {
   EXPECT_EQ(ThreadsFor(1000, 1000), 3);
 }
 
+TEST_F(Threads, ProductsAloneCanHaveFewer) {
+  using internal::ThreadsForProduct;
+  EXPECT_EQ(ThreadsForProduct(INT64_MAX), 3);
+  {
+    const internal::ScopedProductThreads two(2);
+    EXPECT_EQ(ThreadsForProduct(INT64_MAX), 2);
+    EXPECT_EQ(ThreadsForProduct(0), 1);
+    EXPECT_EQ(internal::ThreadsFor(INT64_MAX), 3);
+    EXPECT_EQ(NumThreads(), 3);
+    std::thread([] { EXPECT_EQ(ThreadsForProduct(INT64_MAX), 3); }).join();
+    {
+      const internal::ScopedProductThreads nine(9);
+      EXPECT_EQ(ThreadsForProduct(INT64_MAX), 3);
+    }
+    EXPECT_EQ(ThreadsForProduct(INT64_MAX), 2);
+  }
+  EXPECT_EQ(ThreadsForProduct(INT64_MAX), 3);
+}
+
 TEST_F(Threads, NoRegionInsideARegion) {
   int inside[2] = {0, 0};
 #pragma omp parallel for num_threads(2)

@@ -1,5 +1,5 @@
 // The decoder as an engine: log-probabilities against decoding token by token, shared prefixes
-// against a call of each sequence alone, greedy continuations against the argmax of each step.
+// against a call of each sequence alone.
 #include "ropewalk/eval/decoder_engine.h"
 
 #include <gmock/gmock.h>
@@ -11,27 +11,15 @@
 #include <numeric>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/plan/method.h"
-#include "tests/eval/tiny_model.h"
+#include "tests/eval/decoder_cases.h"
 
 namespace ropewalk {
 namespace {
 
+using namespace test::cases;
 using test::RandomText;
 using test::Tiny;
 using testing::HasSubstr;
-using Ids = std::vector<int32_t>;
-
-PositionPlan Method(const std::string& name, double factor = 4) {
-  return PositionMethod::Parse(name).Apply(Tiny().files.config.plan, factor, test::kTinyTrained);
-}
-
-PositionPlan Windows(int64_t first, int64_t second) {
-  PositionPlan plan = Tiny().files.config.plan;
-  plan.layers[0].window_tokens = first;
-  plan.layers[1].window_tokens = second;
-  return plan;
-}
 
 PositionPlan LongRope() {
   const std::vector<double> near(8, 1.0);
@@ -62,63 +50,14 @@ std::map<std::string, PositionPlan> Plans() {
           {"self-extend", Method("self-extend:30,group=6")},
           {"dual-chunk", Method("dual-chunk:48,limit=63")},
           {"sinks", Method("sinks:4,window=40")},
+          {"string", Method("string:50,window=10")},
+          {"lampe", Method("lampe:head=30,mapped=90,tail=20,length=300")},
+          {"dpe", Method("dpe:30,group1=2,group3=8,group5=4,group7=16")},
+          {"string+mscale", Method("string+mscale")},
           {"yarn+rerope", Method("yarn+rerope:100")},
           {"windows", Windows(100, 100)},
           {"one window", Windows(0, 700)},
           {"alibi", Alibi()}};
-}
-
-// Suffixes behind one prefix; which tokens of each are scored.
-struct Case {
-  Ids prefix;
-  std::vector<Ids> suffixes;
-
-  Case(int64_t prefix_tokens, const std::vector<int64_t>& suffix_tokens) {
-    prefix = RandomText(prefix_tokens, 11).ids;
-    uint64_t seed = 12;
-    for (const int64_t n : suffix_tokens) suffixes.push_back(RandomText(n, seed++).ids);
-  }
-  std::vector<ScoreRequest> Requests() const {
-    std::vector<ScoreRequest> requests;
-    for (const Ids& suffix : suffixes) {
-      ScoreRequest& request = requests.emplace_back(ScoreRequest{.prefix = prefix, .ids = suffix});
-      request.positions.resize(suffix.size());
-      std::iota(request.positions.begin(), request.positions.end(),
-                static_cast<int64_t>(prefix.size()));
-    }
-    return requests;
-  }
-  Ids Whole(size_t i) const {
-    Ids ids = prefix;
-    ids.insert(ids.end(), suffixes[i].begin(), suffixes[i].end());
-    return ids;
-  }
-};
-
-// Of a sequence of its own, nothing shared.
-std::vector<TokenScore> Alone(const ScoringEngine& engine, EngineCall call,
-                              const ScoreRequest& request) {
-  Ids ids(request.prefix.begin(), request.prefix.end());
-  ids.insert(ids.end(), request.ids.begin(), request.ids.end());
-  call.reuse = PrefixReuse::kSameBits;
-  const ScoreRequest alone{.ids = ids, .positions = request.positions};
-  return engine.Score(call, std::span(&alone, 1)).tokens.at(0);
-}
-
-void ExpectSame(const std::vector<TokenScore>& a, const std::vector<TokenScore>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].log_prob, b[i].log_prob) << i;
-    EXPECT_EQ(a[i].top, b[i].top) << i;
-  }
-}
-
-// Other chunks round otherwise: what tests of chunked prefill allow the losses of this model.
-void ExpectClose(const std::vector<TokenScore>& a, const std::vector<TokenScore>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_NEAR(a[i].log_prob, b[i].log_prob, 2e-4 * (1 - b[i].log_prob)) << i;
-  }
 }
 
 // ln softmax(logits)[ids[p]] of one token after the other, in a sequence of `final_length`.
@@ -253,12 +192,14 @@ TEST(DecoderEngine, APrefixIsComputedOnce) {
   std::vector<int64_t> ticks;
   EngineCall call{.plan = &plan, .final_length = 1400};
   call.tick = [&](int64_t tokens) { ticks.push_back(tokens); };
-  Tiny().engine->Score(call, shared.Requests());
+  int64_t fed = Tiny().engine->Score(call, shared.Requests()).fed_tokens;
   EXPECT_EQ(ticks, (std::vector<int64_t>{512, 512, 305, 1024, 295}));
+  EXPECT_EQ(fed, 512 + 512 + 305 + 295);
   ticks.clear();
   call.reuse = PrefixReuse::kWhole;
-  Tiny().engine->Score(call, shared.Requests());
+  fed = Tiny().engine->Score(call, shared.Requests()).fed_tokens;
   EXPECT_EQ(ticks, (std::vector<int64_t>{512, 512, 275, 30, 1299, 20}));
+  EXPECT_EQ(fed, 512 + 512 + 275 + 30 + 20);
   struct Stop {};
   call.tick = [](int64_t) { throw Stop(); };
   EXPECT_THROW(Tiny().engine->Score(call, shared.Requests()), Stop);
@@ -304,40 +245,6 @@ TEST(DecoderEngine, EntropyOfAskedQueriesAlone) {
   EXPECT_LT(both.entropy_share, 1);
 }
 
-TEST(DecoderEngine, ContinuesGreedilyFromASharedPrefix) {
-  const PositionPlan plan = Method("yarn");
-  const Case shared(530, {1, 12});
-  EngineCall call{.plan = &plan, .final_length = 600};
-  std::vector<GenerateRequest> requests;
-  for (const Ids& suffix : shared.suffixes) {
-    requests.push_back({.prefix = shared.prefix, .ids = suffix, .max_tokens = 9});
-  }
-  requests.push_back({.prefix = shared.prefix, .max_tokens = 9});  // nothing behind the prefix
-  requests.push_back({.ids = shared.prefix, .max_tokens = 0});
-  const std::vector<Continuation> made = Tiny().engine->Generate(call, requests);
-  ASSERT_EQ(made.size(), 4u);
-  EXPECT_TRUE(made[3].ids.empty());
-  for (size_t i = 0; i < 3; ++i) {
-    ASSERT_EQ(made[i].ids.size(), 9u);
-    EXPECT_FALSE(made[i].stopped);
-    Ids ids = i < 2 ? shared.Whole(i) : shared.prefix;
-    const size_t prompt = ids.size();
-    ids.insert(ids.end(), made[i].ids.begin(), made[i].ids.end());
-    const Ids best = test::ReferenceArgmax(*Tiny().decoder, plan, ids);
-    for (size_t p = prompt; p < ids.size(); ++p) EXPECT_EQ(ids[p], best[p]) << i << " " << p;
-  }
-  call.reuse = PrefixReuse::kWhole;
-  EXPECT_EQ(Tiny().engine->Generate(call, requests)[1].ids, made[1].ids);
-  // Up to the first of the ids that end it.
-  const Ids stop = {made[1].ids[4], made[1].ids[6]};
-  requests[1].stop = stop;
-  const Continuation stopped = Tiny().engine->Generate(call, requests)[1];
-  EXPECT_TRUE(stopped.stopped);
-  const auto end =
-      std::find_first_of(made[1].ids.begin(), made[1].ids.end(), stop.begin(), stop.end());
-  EXPECT_EQ(stopped.ids, Ids(made[1].ids.begin(), end));
-}
-
 TEST(DecoderEngine, RefusesWhatItCannotAnswer) {
   const PositionPlan plan = Method("none");
   const Ids ids = {1, 2, 3, 4, 5};
@@ -355,8 +262,8 @@ TEST(DecoderEngine, RefusesWhatItCannotAnswer) {
   EXPECT_THAT(message(call, {.ids = ids, .positions = {0}}), HasSubstr("from 1 to 4, got 0"));
   EXPECT_THAT(message(call, {.ids = ids, .positions = {5}}), HasSubstr("from 1 to 4, got 5"));
   EXPECT_THAT(message(call, {.ids = ids, .positions = {3, 3}}), HasSubstr("ascending"));
-  EXPECT_THAT(message(call, {.prefix = all.first(2), .ids = all.subspan(2), .positions = {1}}),
-              HasSubstr("from 2 to 4, got 1"));
+  EXPECT_EQ(message(call, {.prefix = all.first(2), .ids = all.subspan(2), .positions = {1}}),
+            "no error");
   EXPECT_THAT(message(call, {.ids = ids, .positions = {2, 4}, .entropy_queries = {0}}),
               HasSubstr("entropy_queries: expected ascending indices from 1 to 3, got 0"));
   EXPECT_THAT(message(call, {.ids = ids, .entropy_queries = {0}}), HasSubstr("no position"));
@@ -367,6 +274,14 @@ TEST(DecoderEngine, RefusesWhatItCannotAnswer) {
   const Ids foreign = {1, test::kTinyVocab};
   EXPECT_THAT(message(call, {.ids = foreign, .positions = {1}}),
               HasSubstr("token id 260 is outside the model's vocabulary of 260"));
+  EXPECT_THAT(message(call, {.ids = ids, .continue_tokens = -1}),
+              HasSubstr("continue_tokens: expected at least 0, got -1"));
+  EXPECT_THAT(message(call, {.continue_tokens = 1}), HasSubstr("at least one token"));
+  EXPECT_THAT(message(call, {.ids = all.first(3), .continue_tokens = 3}),
+              HasSubstr("a sequence of 6 tokens passes the declared final length of 5"));
+  EXPECT_THAT(message(call, {.ids = ids, .continue_tokens = INT64_MAX}),
+              HasSubstr("a sequence of 9223372036854775812 tokens passes"));
+  EXPECT_EQ(message(call, {.ids = all.first(3), .continue_tokens = 2}), "no error");
   const auto generate = [&](const GenerateRequest& request) {
     Tiny().engine->Generate(call, std::span(&request, 1));
   };

@@ -191,9 +191,55 @@ TEST(TableEngine, AnswersAreChecked) {
   EXPECT_THAT(message({{{-1, 2}, {-2, 3}}, {}}), HasSubstr("did not answer"));
   EXPECT_THAT(message({{{-1, 2}, {std::nanf(""), 3}}}),
               HasSubstr("loss at position 2 is not a finite number"));
+  const auto continued = [&](std::vector<Continuation> made) -> std::string {
+    const ScoreRequest more{.ids = ids, .continue_tokens = 2};
+    try {
+      Broken({.tokens = {{}}, .continuations = std::move(made)})
+          .Score({.plan = &plan, .final_length = 5}, std::span(&more, 1));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(continued({{.ids = {1, 2}}}), "no error");
+  EXPECT_THAT(continued({{.ids = {1, 2, 3}}}), HasSubstr("one continuation of at most the tokens"));
+  EXPECT_THAT(continued({{}, {}}), HasSubstr("one continuation of at most the tokens"));
+  EXPECT_THAT(continued({}), HasSubstr("does not generate text"));
   const GenerateRequest prompt{.ids = ids, .max_tokens = 0};
   EXPECT_THROW(TableEngine().Generate({.plan = &plan, .final_length = 3}, std::span(&prompt, 1)),
                Error);
+}
+
+// An engine that knows nothing of continuations in a call of Score is asked by Generate.
+TEST(TableEngine, ContinuationsComeFromGenerateWhereScoreHasNone) {
+  class Counting : public TableEngine {
+   private:
+    std::vector<Continuation> DoGenerate(const EngineCall&,
+                                         std::span<const GenerateRequest> requests) const override {
+      std::vector<Continuation> made;
+      for (const GenerateRequest& r : requests) {
+        made.push_back({.ids = std::vector<int32_t>(static_cast<size_t>(r.max_tokens),
+                                                    static_cast<int32_t>(r.ids.size())),
+                        .stopped = !r.stop.empty()});
+      }
+      return made;
+    }
+  };
+  const PositionPlan plan = MadeUpPlan();
+  const std::vector<int32_t> ids = {1, 2, 3}, stop = {7};
+  const std::span all(ids);
+  const std::vector<ScoreRequest> requests = {
+      {.prefix = all.first(2), .ids = all.subspan(2), .continue_tokens = 2},
+      {.ids = ids, .positions = {1}},
+      {.ids = ids, .positions = {2}, .continue_tokens = 1, .stop = stop}};
+  const Scores scores = Counting().Score({.plan = &plan, .final_length = 5}, requests);
+  ASSERT_EQ(scores.continuations.size(), 3u);
+  EXPECT_EQ(scores.continuations[0].ids, (std::vector<int32_t>{1, 1}));
+  EXPECT_FALSE(scores.continuations[0].stopped);
+  EXPECT_TRUE(scores.continuations[1].ids.empty());
+  EXPECT_EQ(scores.continuations[2].ids, (std::vector<int32_t>{3}));
+  EXPECT_TRUE(scores.continuations[2].stopped);
+  EXPECT_EQ(scores.tokens[2].size(), 1u);
 }
 
 }  // namespace

@@ -12,68 +12,42 @@
 namespace ropewalk::test {
 namespace {
 
-constexpr int64_t kWidth = 32, kFeedForward = 48, kKeys = 16, kLayers = 2;
-
-void WriteWeights(const std::string& path) {
+void WriteWeights(const TinyShape& shape, const std::string& path) {
+  const int64_t width = shape.width, keys = width / 2, feed_forward = shape.feed_forward;
   std::mt19937 random(7);
   nlohmann::ordered_json header;
   std::string data;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape, float spread) {
+  const auto add = [&](const std::string& name, std::vector<int64_t> sizes, float spread) {
     int64_t count = 1;
-    for (const int64_t n : shape) count *= n;
+    for (const int64_t n : sizes) count *= n;
     const size_t begin = data.size();
     for (int64_t i = 0; i < count; ++i) {
       const float unit = static_cast<float>(random()) * 0x1p-31f - 1;  // -1 .. 1
       const float value = spread == 0 ? 1 : spread * unit;
       data.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
+    header[name] = {{"dtype", "F32"}, {"shape", sizes}, {"data_offsets", {begin, data.size()}}};
   };
-  add("model.embed_tokens.weight", {kTinyVocab, kWidth}, 1.0f);
-  for (int64_t i = 0; i < kLayers; ++i) {
+  add("model.embed_tokens.weight", {kTinyVocab, width}, 1.0f);
+  for (int64_t i = 0; i < shape.layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
-    add(layer + "input_layernorm.weight", {kWidth}, 0);
-    add(layer + "self_attn.q_proj.weight", {kWidth, kWidth}, 0.6f);
-    add(layer + "self_attn.k_proj.weight", {kKeys, kWidth}, 0.6f);
-    add(layer + "self_attn.v_proj.weight", {kKeys, kWidth}, 0.6f);
-    add(layer + "self_attn.o_proj.weight", {kWidth, kWidth}, 0.6f);
-    add(layer + "post_attention_layernorm.weight", {kWidth}, 0);
-    add(layer + "mlp.gate_proj.weight", {kFeedForward, kWidth}, 0.4f);
-    add(layer + "mlp.up_proj.weight", {kFeedForward, kWidth}, 0.4f);
-    add(layer + "mlp.down_proj.weight", {kWidth, kFeedForward}, 0.4f);
+    add(layer + "input_layernorm.weight", {width}, 0);
+    add(layer + "self_attn.q_proj.weight", {width, width}, 0.6f);
+    add(layer + "self_attn.k_proj.weight", {keys, width}, 0.6f);
+    add(layer + "self_attn.v_proj.weight", {keys, width}, 0.6f);
+    add(layer + "self_attn.o_proj.weight", {width, width}, 0.6f);
+    add(layer + "post_attention_layernorm.weight", {width}, 0);
+    add(layer + "mlp.gate_proj.weight", {feed_forward, width}, 0.4f);
+    add(layer + "mlp.up_proj.weight", {feed_forward, width}, 0.4f);
+    add(layer + "mlp.down_proj.weight", {width, feed_forward}, 0.4f);
   }
-  add("model.norm.weight", {kWidth}, 0);
+  add("model.norm.weight", {width}, 0);
   std::string json = header.dump();
   while (json.size() % 8 != 0) json += ' ';
   const uint64_t size = json.size();
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&size), sizeof(size));
   file << json << data;
-}
-
-std::unique_ptr<TinyModel> MakeTiny() {
-  auto tiny = std::make_unique<TinyModel>();
-  WriteWeights(tiny->folder / "model.safetensors");
-  std::ofstream(tiny->folder / "config.json")
-      << nlohmann::json{{"architectures", {"LlamaForCausalLM"}},
-                        {"model_type", "llama"},
-                        {"vocab_size", kTinyVocab},
-                        {"hidden_size", kWidth},
-                        {"intermediate_size", kFeedForward},
-                        {"num_hidden_layers", kLayers},
-                        {"num_attention_heads", 2},
-                        {"num_key_value_heads", 1},
-                        {"hidden_act", "silu"},
-                        {"max_position_embeddings", kTinyTrained},
-                        {"rope_theta", 10000.0},
-                        {"rms_norm_eps", 1e-5},
-                        {"tie_word_embeddings", true},
-                        {"attention_bias", false},
-                        {"mlp_bias", false}};
-  tiny->files = OpenModel(tiny->folder.path());
-  tiny->decoder = Decoder::Load(tiny->files);
-  tiny->engine = std::make_unique<DecoderEngine>(*tiny->decoder);
-  return tiny;
 }
 
 template <class Use>
@@ -100,8 +74,33 @@ TempFolder::~TempFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+std::unique_ptr<TinyModel> MakeTiny(const TinyShape& shape) {
+  auto tiny = std::make_unique<TinyModel>();
+  WriteWeights(shape, tiny->folder / "model.safetensors");
+  std::ofstream(tiny->folder / "config.json")
+      << nlohmann::json{{"architectures", {"LlamaForCausalLM"}},
+                        {"model_type", "llama"},
+                        {"vocab_size", kTinyVocab},
+                        {"hidden_size", shape.width},
+                        {"intermediate_size", shape.feed_forward},
+                        {"num_hidden_layers", shape.layers},
+                        {"num_attention_heads", 2},
+                        {"num_key_value_heads", 1},
+                        {"hidden_act", "silu"},
+                        {"max_position_embeddings", kTinyTrained},
+                        {"rope_theta", 10000.0},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", true},
+                        {"attention_bias", false},
+                        {"mlp_bias", false}};
+  tiny->files = OpenModel(tiny->folder.path());
+  tiny->decoder = Decoder::Load(tiny->files);
+  tiny->engine = std::make_unique<DecoderEngine>(*tiny->decoder);
+  return tiny;
+}
+
 const TinyModel& Tiny() {
-  static const std::unique_ptr<TinyModel> kTiny = MakeTiny();
+  static const std::unique_ptr<TinyModel> kTiny = MakeTiny({});
   return *kTiny;
 }
 

@@ -34,6 +34,10 @@ struct TinyModel {
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<DecoderEngine> engine;
 };
+struct TinyShape {
+  int64_t width = 32, feed_forward = 48, layers = 2;  // a head has half of the width
+};
+std::unique_ptr<TinyModel> MakeTiny(const TinyShape& shape);
 const TinyModel& Tiny();
 
 // One token a byte, ids 0 .. 255; BOS 256.

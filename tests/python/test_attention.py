@@ -349,7 +349,15 @@ def turned(x, positions, dim=D):
     return np.concatenate([a * c - b * s, b * c + a * s], -1)
 
 
-MAPS = [rw.ReRoPE(5), rw.LeakyReRoPE(5, 3), rw.SelfExtend(6, 4), rw.DualChunk(6, 9), rw.AttentionSinks(2, 5)]
+MAPS = [
+    rw.ReRoPE(5),
+    rw.LeakyReRoPE(5, 3),
+    rw.SelfExtend(6, 4),
+    rw.DualChunk(6, 9),
+    rw.AttentionSinks(2, 5),
+    rw.STRING(6, 2),
+    rw.LaMPE(4, 7, 3, 20),
+]
 
 
 @pytest.mark.parametrize("m", [None, *MAPS], ids=repr)
@@ -373,6 +381,23 @@ def test_maps(m):
         {**formula, "bias": -SLOPES.astype(float)[:, None, None] * DISTANCE},
     )
     check_gradient({"rotation": r, "remap": m}, formula, {})
+
+
+def test_pairs_with_positions_of_their_own():
+    """DPE: pair p of D / 2 rotates by the distance of Self-Extend with the group of share 8 p // (D / 2)."""
+    m, pairs = rw.DPE(4, 2, 3, 5, 4, 2, 6, 3, 4), D // 2
+    at = [
+        [[m.relative_position(i, j, 8 * p // pairs) if j <= i else 0 for p in range(pairs)] for j in range(S)] for i in range(S)
+    ]
+    angle = np.array(at, float)[S - T :] * 10000 ** (-2 * np.arange(pairs) / D)  # [T, S, pairs]
+
+    def scores(q, k, each):
+        a, b = q[:, None, :, :pairs], q[:, None, :, pairs:]
+        c, s = np.cos(angle)[:, :, None], np.sin(angle)[:, :, None]
+        turned_q = np.concatenate([a * c - b * s, b * c + a * s], -1)
+        return (np.einsum("qkhd,khd->hqk", turned_q, k) - np.einsum("qhd,khd->hqk", q, k)) * each[None, :, None]
+
+    check({"rotation": rw.rotation(D, layout="half"), "remap": m}, {"scores": scores, "mask": DISTANCE >= 0})
 
 
 def test_rotation_on_load_is_rotation_before():

@@ -290,7 +290,15 @@ def test_keys_without_effect_are_told():
 
 # ---- maps ----
 
-MAPS = [rw.ReRoPE(5), rw.LeakyReRoPE(5, 3), rw.SelfExtend(6, 4), rw.DualChunk(6, 9), rw.AttentionSinks(2, 5)]
+MAPS = [
+    rw.ReRoPE(5),
+    rw.LeakyReRoPE(5, 3),
+    rw.SelfExtend(6, 4),
+    rw.DualChunk(6, 9),
+    rw.AttentionSinks(2, 5),
+    rw.STRING(6, 2),
+    rw.LaMPE(4, 7, 3, 30),
+]
 
 
 def relative(m, i, j):
@@ -304,6 +312,14 @@ def relative(m, i, j):
         return d if d < m.window else m.window + (d - m.window) / m.factor
     if isinstance(m, rw.SelfExtend):
         return d if d < m.window else i // m.group + m.window - m.window // m.group - j // m.group
+    if isinstance(m, rw.LaMPE):
+        squeezed = [p * m.mapped // (m.length - 1) for p in (i, j, m.head, m.length - m.tail - 1)]
+        join = m.head - 1 - squeezed[2]
+        if d < m.head or d < m.length - m.tail:
+            return d if d < m.head else squeezed[0] + join - squeezed[1]
+        return d - (m.length - m.tail - 1) + squeezed[3] + join
+    if isinstance(m, rw.STRING):
+        return d if d < m.shift else d - m.shift + m.window
     if isinstance(m, rw.DualChunk):
         chunks, key = i // m.chunk - j // m.chunk, j % m.chunk
         return (i % m.chunk, min(i % m.chunk + m.chunk, m.limit), m.limit)[min(chunks, 2)] - key
@@ -335,13 +351,33 @@ def test_maps_are_the_papers(m):
     assert m.largest_relative_position(40) == largest
 
 
+def test_dpe_is_self_extend_of_each_share():
+    groups = (2, 8, 3, 8, 32, 5, 32, 4)
+    m = rw.DPE(6, *groups)
+    assert [len(view.shares) for view in m.views] == [0, 8] and eval(repr(m), vars(rw)) == m == copy.deepcopy(m)
+    for i in range(40):
+        for j in range(i + 1):
+            for share, group in enumerate(groups):
+                assert m.relative_position(i, j, share) == rw.SelfExtend(6, group).relative_position(i, j)
+                query, key = m.views[1].shares[share]
+                assert i - j < 6 or query(i) - key(j) == m.relative_position(i, j, share)
+
+
 @pytest.mark.parametrize("m", MAPS, ids=repr)
 def test_maps_are_values(m):
     assert copy.deepcopy(m) == m and hash(copy.copy(m)) == hash(m)
-    assert m != rw.ReRoPE(window=77) and m.name in ("rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks")
+    assert m != rw.ReRoPE(window=77) and m.name in (
+        "rerope",
+        "leaky-rerope",
+        "self-extend",
+        "dual-chunk",
+        "sinks",
+        "string",
+        "lampe",
+    )
     assert eval(repr(m), vars(rw)) == m
     formula = m.views[0].key
-    assert set(formula) == {"modulus", "divisor", "slope", "offset", "limit"}
+    assert set(formula) == {"modulus", "multiplier", "divisor", "slope", "offset", "limit"}
 
 
 # ---- bad input ----

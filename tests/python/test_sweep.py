@@ -138,6 +138,32 @@ def test_an_engine_that_does_not_generate_says_so():
         Uniform().generate(rw.plan(MODEL), [GenerateRequest(ids=[1], max_tokens=1)])
 
 
+def test_continuations_of_scores_come_from_either():
+    class Both(Uniform):
+        def do_score(self, call, requests):
+            scores = super().do_score(call, requests)
+            assert [list(r.stop) for r in requests] == [[3], []]
+            if self.vocab == 1024:
+                return scores
+            made = [([1] * r.continue_tokens, False) for r in requests]
+            return Scores(scores.tokens, continuations=made, fed_tokens=7)
+
+        def do_generate(self, call, requests):
+            return [([9] * r.max_tokens, list(r.stop) == [3]) for r in requests]
+
+    requests = [
+        ScoreRequest(ids=[1, 2], positions=[], continue_tokens=2, stop=[3]),
+        ScoreRequest(ids=[1, 2], positions=[1]),
+    ]
+    for vocab, expected, fed in ((1024, [([9, 9], True), ([], False)], 0), (1025, [([1, 1], False), ([], False)], 7)):
+        scores = Both(vocab=vocab).score(rw.plan(MODEL), requests)
+        assert [(list(ids), stopped) for ids, stopped in scores.continuations] == expected
+        assert scores.fed_tokens == fed
+    assert (requests[0].continue_tokens, list(requests[0].stop)) == (2, [3])
+    with pytest.raises(rw.Error, match="continue_tokens"):
+        Both().score(rw.plan(MODEL), [ScoreRequest(ids=[1], positions=[], continue_tokens=-1)])
+
+
 def test_the_native_engine_scores_and_generates_the_same_tokens():
     engine, plan = native_engine(MODEL), rw.plan(MODEL).at(256)
     prompt = _core.ModelFiles(str(MODEL)).tokenizer.encode("And the king went unto the")

@@ -10,14 +10,23 @@
 
 namespace ropewalk {
 
-// Runs the sequences of a call one after the other with one KV cache, of which the next sequence
-// reuses the tokens that both begin with. Results do not depend on which requests a call holds, nor
-// on their order.
+// Runs sequences one after the other with one KV cache, of which the next sequence reuses the tokens
+// that both begin with. Where the model is too small for its cores, several such lanes run side by
+// side, each with neighbours of the call: a model whose layers' matrix products have fewer than
+// kLaneWeights weights on the mean runs each product on one thread, in any case, and has a lane for
+// each of NumThreads(), as far as requests go and lanes beyond the first take at most kLaneBytes.
+// Larger models have one lane with all threads. Results do not depend on which requests a call
+// holds, nor on their order, nor on lanes.
 class DecoderEngine final : public ScoringEngine {
  public:
   explicit DecoderEngine(const Decoder& decoder) : decoder_(decoder) {}  // which must outlive it
 
+  static constexpr int64_t kLaneWeights = int64_t{1} << 18;
+  static constexpr int64_t kLaneBytes = int64_t{1} << 30;
+
   EngineFacts Facts() const override;
+  // How many lanes a call with sequences of up to `length` tokens has at most.
+  int Lanes(const PositionPlan& plan, int64_t length) const;
   int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const override;
 
  private:

@@ -1,5 +1,5 @@
 // What a measurement asks of a language model: log-probabilities of tokens of given sequences, and
-// greedy continuations. Perplexity, passkey, sweep and search know this interface alone, so they
+// greedy continuations. Perplexity, tasks, sweep and search know this interface alone, so they
 // measure ropewalk's own decoder (decoder_engine.h) and a model behind Python or on a GPU alike.
 #pragma once
 
@@ -21,6 +21,7 @@ struct EngineFacts {
   int64_t vocab = 0;         // token ids are 0 .. vocab - 1
   std::string compute = {};  // type of matrix products, "float32"; recorded with every result
   int threads = 1;           // of the CPU; recorded with every result
+  int lanes = 1;             // sequences of a call that run side by side, where memory allows
   // Floating-point operations, for estimates of time; 0: unknown. A multiplication with an addition
   // counts as 2.
   double token_flops = 0;  // one token through all layers, without pair_flops and head_flops
@@ -54,14 +55,21 @@ struct EngineCall {
 // One sequence, `prefix` followed by `ids`, and the tokens to score. Token i of a sequence has
 // position i. The spans must outlive the call.
 struct ScoreRequest {
-  std::span<const int32_t> prefix = {};  // computed once for neighbours in a call that share it
+  // Computed once for neighbours in a call that share it. A context that is scored itself and has
+  // questions behind it is the prefix of all of these requests, its own included.
+  std::span<const int32_t> prefix = {};
   std::span<const int32_t> ids = {};
-  // The tokens to score: ascending indices, above 0 and not in the prefix. Tokens after the last
-  // one are not computed.
+  // The tokens to score: ascending indices above 0, also in the prefix. Tokens after the last one
+  // are not needed.
   std::vector<int64_t> positions = {};
   // The queries whose entropy of attention to measure: ascending indices from positions.front() - 1
   // to positions.back() - 1. Engines without access to attention ignore them.
   std::vector<int64_t> entropy_queries = {};
+  // Above 0: `prefix` and `ids`, all of them, are also continued greedily (the most probable token
+  // each time) by at most as many tokens, up to one of `stop`. Here and not in a call of Generate,
+  // so that it shares its prefix with what is scored.
+  int64_t continue_tokens = 0;
+  std::span<const int32_t> stop = {};  // ids that end a continuation, such as EOS
 };
 
 struct TokenScore {
@@ -69,8 +77,18 @@ struct TokenScore {
   int32_t top = 0;     // the most probable token there; of equal ones the lowest id
 };
 
+struct Continuation {
+  std::vector<int32_t> ids = {};  // without the id of `stop` that ended it
+  bool stopped = false;           // by an id of `stop`
+};
+
 struct Scores {
   std::vector<std::vector<TokenScore>> tokens = {};  // [requests][positions of the request]
+  // [requests], where any asks for one; else empty.
+  std::vector<Continuation> continuations = {};
+  // Tokens that went through the model in this call, those of continuations included: what is kept
+  // of a shared prefix counts once. 0: the engine does not count.
+  int64_t fed_tokens = 0;
   // Entropy of attention: the mean over the entropy_queries of all requests, all layers and heads,
   // in nats, and relative to ln(unmasked keys). NaN without entropy_queries, and for engines
   // without access to attention.
@@ -78,17 +96,12 @@ struct Scores {
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
 };
 
-// A prompt, `prefix` followed by `ids`, to be continued greedily (the most probable token each
-// time).
+// A prompt, `prefix` followed by `ids`, to be continued greedily.
 struct GenerateRequest {
   std::span<const int32_t> prefix = {};  // computed once for neighbours in a call that share it
   std::span<const int32_t> ids = {};
   int64_t max_tokens = 0;
   std::span<const int32_t> stop = {};  // ids that end a continuation, such as EOS
-};
-struct Continuation {
-  std::vector<int32_t> ids = {};  // at most max_tokens; without the id of `stop` that ended it
-  bool stopped = false;           // by an id of `stop`
 };
 
 // An implementation overrides the private functions; the requests passed to them are valid, and
@@ -99,12 +112,13 @@ class ScoringEngine {
   virtual ~ScoringEngine() = default;
 
   virtual EngineFacts Facts() const = 0;
-  // Estimate for weights, KV cache and scratch memory of one sequence of `length` tokens.
+  // Estimate for weights, KV caches and scratch memory of a call with sequences of `length` tokens:
+  // of as many as run side by side.
   virtual int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const = 0;
 
   // Throws Error for ids outside the vocabulary, positions that ScoreRequest does not allow, a
-  // sequence longer than final_length, a plan that does not fit the model, and for a
-  // log-probability that is not finite.
+  // sequence with its continuation longer than final_length, a plan that does not fit the model,
+  // and for a log-probability that is not finite.
   Scores Score(const EngineCall& call, std::span<const ScoreRequest> requests) const;
   // One continuation for each request. Throws Error as Score does, for an empty prompt, and where
   // prompt and max_tokens together exceed final_length.
@@ -112,10 +126,14 @@ class ScoringEngine {
                                      std::span<const GenerateRequest> requests) const;
 
  private:
+  // Where it leaves `continuations` empty although some are asked for, DoGenerate makes them.
   virtual Scores DoScore(const EngineCall& call, std::span<const ScoreRequest> requests) const = 0;
   // Throws Error(kUnsupported) unless overridden.
   virtual std::vector<Continuation> DoGenerate(const EngineCall& call,
                                                std::span<const GenerateRequest> requests) const;
+  // Asks DoGenerate for what DoScore left out.
+  void Continue(const EngineCall& call, std::span<const ScoreRequest> requests,
+                Scores& scores) const;
 };
 
 }  // namespace ropewalk

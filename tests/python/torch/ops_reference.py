@@ -281,6 +281,11 @@ MAPS = {
         lambda i, j: i - j if i - j < 12 else i // 4 + 12 - 12 // 4 - j // 4,
     ),
     "sinks": (rw.AttentionSinks(sinks=3, window=20), None),
+    "lampe": (
+        rw.LaMPE(head=9, mapped=10, tail=4, length=30),
+        lambda i, j: rw.LaMPE(head=9, mapped=10, tail=4, length=30).relative_position(i, j) if j <= i else 0,
+    ),
+    "string": (rw.STRING(shift=12, window=3), lambda i, j: i - j if i - j < 12 else i - j - 12 + 3),
     "dual-chunk": (
         rw.DualChunk(chunk=16, limit=24),
         lambda i, j: i - j if i // 16 == j // 16 else min(i % 16 + 16, 24) - j % 16 if i // 16 == j // 16 + 1 else 24 - j % 16,

@@ -38,7 +38,7 @@ def usual_methods():
     return sorted({task[0] for task in core.tasks})
 
 
-MAPS = ["rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "log-n", "rerope+log-n"]
+MAPS = ["rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "string", "lampe", "dpe", "log-n", "rerope+log-n", "string+mscale"]
 
 
 @pytest.mark.parametrize("method", sorted({*usual_methods(), *MAPS}))
@@ -109,6 +109,26 @@ def test_generated_tokens_are_the_native_ones(native, engine, ids):
     stop = GenerateRequest(ids=ids[:40], max_tokens=8, stop=[int(ours[0][0][4])])
     ((made, stopped),) = engine.generate(plan, [stop])
     assert stopped and list(made) == list(ours[0][0][: list(ours[0][0]).index(ours[0][0][4])])
+
+
+def test_a_scored_context_and_all_behind_it_cost_one_prefill(native, engine, ids):
+    """Answers given and continuations asked for behind one prefix: tokens and ids are the native ones."""
+    context, plan = ids[:200], plan_of("yarn", 300)
+    requests = [ScoreRequest(prefix=context, ids=[], positions=np.arange(150, 190))]
+    for i in (300, 320, 340):
+        requests.append(ScoreRequest(prefix=context, ids=ids[i : i + 15], positions=np.arange(205, 215)))
+        requests.append(ScoreRequest(prefix=context, ids=ids[i : i + 5], positions=[], continue_tokens=6))
+    requests.append(ScoreRequest(ids=ids[:20], positions=[9], continue_tokens=3, stop=np.arange(1024)))
+    ours = engine.score(plan, requests)
+    theirs = native.score(plan, requests, angles="float32", whole_reuse=True)
+    assert difference(ours, theirs) <= NATS
+    made = [(list(a), b) for a, b in ours.continuations]
+    assert made == [(list(a), b) for a, b in theirs.continuations]
+    assert [len(a) for a, _ in made] == [0, 0, 6, 0, 6, 0, 6, 0] and made[-1] == ([], True)
+    prefill, forced, continued, last = 199, 1 + 14, 1 + 5 + 5, 20
+    assert theirs.fed_tokens == prefill + 3 * forced + 3 * continued + last
+    # PyTorch keeps the whole context; the scores of the last request are a pass of their own.
+    assert ours.fed_tokens == 200 + 3 * 14 + 3 * (5 + 5) + 9 + 20
 
 
 def test_the_model_is_given_back_as_it_was(engine, ids):
