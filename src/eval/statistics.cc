@@ -1,69 +1,123 @@
-// Small-sample statistics of the recommendation. A sweep has few windows and few trials, so nothing
-// here leans on the normal distribution.
+// Tests and intervals of a sweep, which has few windows and few trials.
+#include "src/eval/statistics.h"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numeric>
+#include <string>
 
+#include "ropewalk/base/error.h"
+#include "ropewalk/eval/race.h"
 #include "src/eval/recommend.h"
 
 namespace ropewalk {
+namespace {}  // namespace
+
 namespace internal {
-namespace {
 
-double LogChoose(int64_t n, int64_t k) {
-  const auto lg = [](int64_t x) { return std::lgamma(static_cast<double>(x) + 1); };
-  return lg(n) - lg(k) - lg(n - k);
+Moments MomentsOf(std::span<const double> values) {
+  Moments m{.n = static_cast<int64_t>(values.size()),
+            .standard_error = internal::kNaN,
+            .rounded_error = internal::kNaN};
+  const double n = static_cast<double>(m.n);
+  for (const double v : values) m.mean += v / n;
+  if (m.n < 2) return m;
+  double squares = 0;
+  for (const double v : values) squares += (v - m.mean) * (v - m.mean);
+  m.standard_error = std::sqrt(squares / (n - 1) / n);
+  m.rounded_error = std::max(m.standard_error, kLossRounding / std::sqrt(n));
+  return m;
 }
 
-}  // namespace
-
-double BinomialAtMost(int64_t k, int64_t n, double p) {
-  double sum = 0;
-  for (int64_t i = 0; i <= std::min(k, n); ++i) {
-    sum += std::exp(LogChoose(n, i) + i * std::log(p) + (n - i) * std::log1p(-p));
+ClusteredMean MeanOfClusters(std::span<const double> sums, std::span<const double> counts) {
+  const double all = std::reduce(counts.begin(), counts.end());
+  const double n = static_cast<double>(sums.size());
+  ClusteredMean m{.mean = std::accumulate(sums.begin(), sums.end(), 0.0) / all,
+                  .standard_error = internal::kNaN};
+  if (n < 2) return m;
+  double squares = 0;
+  for (size_t c = 0; c < sums.size(); ++c) {
+    const double off = sums[c] - m.mean * counts[c];
+    squares += off * off;
   }
-  return std::min(sum, 1.0);
-}
-
-double FisherBelow(int64_t k1, int64_t n1, int64_t k2, int64_t n2) {
-  const int64_t hits = k1 + k2;
-  double sum = 0;
-  for (int64_t i = std::max<int64_t>(0, hits - n2); i <= k1; ++i) {
-    sum += std::exp(LogChoose(n1, i) + LogChoose(n2, hits - i) - LogChoose(n1 + n2, hits));
-  }
-  return std::min(sum, 1.0);
-}
-
-double StudentT975(int64_t dof) {
-  static constexpr double kTable[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                                      2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-                                      2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
-                                      2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
-  if (dof < 1) return std::numeric_limits<double>::infinity();
-  if (dof <= 30) return kTable[dof - 1];
-  return 1.96 + 2.4 / static_cast<double>(dof);
+  m.standard_error = std::sqrt(squares * n / (n - 1)) / all;
+  return m;
 }
 
 }  // namespace internal
 
+PairedTest TestPaired(std::span<const double> differences) {
+  const internal::Moments m = internal::MomentsOf(differences);
+  PairedTest test{
+      .n = m.n, .mean = m.mean, .standard_error = m.standard_error, .p_value = internal::kNaN};
+  if (m.n < 2) return test;
+  test.p_value = internal::StudentTwoSided(m.T(), static_cast<double>(m.n - 1));
+  return test;
+}
+
+std::vector<double> HolmAdjusted(std::span<const double> p_values) {
+  const auto value = [&](size_t i) { return std::isnan(p_values[i]) ? 1.0 : p_values[i]; };
+  std::vector<size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, value);
+  std::vector<double> adjusted(p_values.size());
+  double largest = 0;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const double times = static_cast<double>(order.size() - rank);
+    largest = std::max(largest, std::min(1.0, times * value(order[rank])));
+    adjusted[order[rank]] = std::isnan(p_values[order[rank]]) ? internal::kNaN : largest;
+  }
+  return adjusted;
+}
+
+std::vector<bool> HolmReject(std::span<const double> p_values, double alpha) {
+  std::vector<bool> reject;
+  for (const double p : HolmAdjusted(p_values)) reject.push_back(p <= alpha);
+  return reject;
+}
+
+double MinimumDetectable(double standard_error, int64_t n, double alpha, double power) {
+  if (!(alpha > 0 && alpha < power && power < 1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a minimum detectable difference needs 0 < alpha < power < 1, not alpha " +
+                    std::to_string(alpha) + " and power " + std::to_string(power));
+  }
+  if (n < 2) return internal::kNaN;
+  return standard_error * internal::DetectableShift(static_cast<double>(n - 1), alpha, power);
+}
+
+Interval WilsonInterval(double share, double trials, double confidence) {
+  if (!(share >= 0 && share <= 1) || !(confidence > 0 && confidence < 1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a share and the confidence of its interval are between 0 and 1, not " +
+                    std::to_string(share) + " and " + std::to_string(confidence));
+  }
+  if (!(trials > 0)) return {.low = 0, .high = 1};
+  const double z = internal::NormalQuantile(0.5 + confidence / 2);
+  const double per_trial = z * z / trials;
+  const double center = (share + per_trial / 2) / (1 + per_trial);
+  const double half =
+      std::sqrt(share * (1 - share) * per_trial + per_trial * per_trial / 4) / (1 + per_trial);
+  return {.low = share == 0 ? 0 : center - half, .high = share == 1 ? 1 : center + half};
+}
+
 PairedDifference Compare(const Cell& a, const Cell& b) {
   PairedDifference d;
-  d.standard_error = std::numeric_limits<double>::quiet_NaN();
-  const size_t n = a.window_nll.size();
-  if (n == 0 || n != b.window_nll.size()) {
+  d.standard_error = internal::kNaN;
+  // A cell that left a race has the first of the windows that the others have.
+  const bool raced = a.race_exit || b.race_exit;
+  const size_t n = std::min(a.window_nll.size(), b.window_nll.size());
+  if (n == 0 || (a.window_nll.size() != b.window_nll.size() && !raced)) {
     d.mean = a.mean_nll - b.mean_nll;
     return d;
   }
-  d.windows = static_cast<int64_t>(n);
-  for (size_t i = 0; i < n; ++i) d.mean += (a.window_nll[i] - b.window_nll[i]) / n;
-  if (n < 2) return d;
-  double squares = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const double e = a.window_nll[i] - b.window_nll[i] - d.mean;
-    squares += e * e;
-  }
-  d.standard_error = std::sqrt(squares / (n - 1) / n);
-  d.outside_noise = std::abs(d.mean) > internal::StudentT975(d.windows - 1) * d.standard_error;
+  std::vector<double> differences(n);
+  for (size_t i = 0; i < n; ++i) differences[i] = a.window_nll[i] - b.window_nll[i];
+  const PairedTest test = TestPaired(differences);
+  d.windows = test.n;
+  d.mean = test.mean;
+  d.standard_error = test.standard_error;
+  d.outside_noise = test.p_value < internal::kSignificance;
   return d;
 }
 
