@@ -7,58 +7,12 @@
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
-#include "cli/progress.h"
+#include "cli/single_cell.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
-
-int64_t OneLength(const SweepSpec& spec) {
-  if (spec.lengths.size() != 1) throw UsageError("give one length with --length N");
-  if (spec.lengths[0] < 4) throw UsageError("--length: expected at least 4 tokens");
-  return spec.lengths[0];
-}
-
-Cell Compute(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
-             std::vector<ScoredToken>* tokens) {
-  const Cell common = CommonFields(spec, inputs, task.length);
-  const double work = CostOf(task, spec, inputs, task.length).flops;
-  ProgressLine progress(work);
-  InterruptScope scope;
-  return RunCell(
-      task, spec, inputs, common,
-      [&](int64_t done, int64_t all) {
-        progress.Update(task.method, done, all, work);
-        return !IsInterrupted();
-      },
-      tokens);
-}
-
-void DryRun(const Options& options, const SweepTask& task, const SweepSpec& spec,
-            const SweepInputs& inputs) {
-  const CellCost cost = CostOf(task, spec, inputs, task.length);
-  if (options.json) {
-    const nlohmann::ordered_json json = {
-        {"tokens", cost.tokens}, {"flops", cost.flops}, {"plan_hash", task.plan_hash}};
-    fmt::print("{}\n", JsonText(json));
-  } else {
-    fmt::print("{} at {}: {} tokens through the model, {:.3g} floating-point operations, plan {}\n",
-               task.scaling, task.length, cost.tokens, cost.flops, task.plan_hash);
-  }
-}
-
-void PrintProvenance(const Options& options, const Cell& cell) {
-  fmt::print("scaling        {}, plan {}\n", cell.scaling, cell.plan_hash);
-  fmt::print("model          {}, {}\n", ModelName(options.model), cell.model_hash);
-  if (!cell.text_hash.empty()) {
-    fmt::print("text           {}, {}\n", options.ids.empty() ? options.text : options.ids,
-               cell.text_hash);
-    fmt::print("tokenizer      {} {}\n", cell.tokenizer, cell.tokenizer_hash);
-  }
-  fmt::print("computed       {}, angles {}, {} threads, {:.1f} s, ropewalk {}\n", cell.compute,
-             cell.angles, cell.threads, cell.seconds, cell.version);
-}
 
 // One JSON row per scored token.
 void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens) {
@@ -103,9 +57,9 @@ void RunPasskey(const Options& options) {
   inputs.engine = &engine;
   inputs.tokenizer = &tokenizer;
   inputs.text = spec.passkey_text_filler ? &text : nullptr;
-  if (options.dry_run) return DryRun(options, task, spec, inputs);
+  if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
-  const Cell cell = Compute(task, spec, inputs, nullptr);
+  const Cell cell = ComputeCell(task, spec, inputs, nullptr);
   if (options.json) {
     fmt::print("{}\n", ToJson(cell, 2));
     return;
@@ -134,10 +88,10 @@ void RunPerplexity(const Options& options) {
   inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = &text;
-  if (options.dry_run) return DryRun(options, task, spec, inputs);
+  if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   std::vector<ScoredToken> tokens;
-  const Cell cell = Compute(task, spec, inputs, &tokens);
+  const Cell cell = ComputeCell(task, spec, inputs, &tokens);
   if (!options.per_token.empty()) WriteTokens(options.per_token, tokens);
   if (options.json) {
     fmt::print("{}\n", ToJson(cell, 2));

@@ -10,12 +10,17 @@ void RunExtend(const Options& options);
 void RunGenerate(const Options& options);
 void RunInfo(const Options& options);
 void RunInspect(const Options& options);
+void RunKv(const Options& options);
+void RunKeyTokens(const Options& options);
 void RunManual(const Options& options);
 void RunPasskey(const Options& options);
 void RunPerplexity(const Options& options);
+void RunPrompts(const Options& options);
 void RunReport(const Options& options);
+void RunRuler(const Options& options);
 void RunSweep(const Options& options);
 void RunTokenize(const Options& options);
+void RunVerify(const Options& options);
 
 namespace {
 
@@ -85,7 +90,8 @@ constexpr Command kCommands[] = {
      .options =
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
          "--protocol --anchors --seed --passkey-trials --passkey-filler --depths "
-         "--no-passkey --angles --compute --bos --special --threads --oversubscribe "
+         "--no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
+         "--english-words --race --angles --compute --bos --special --threads --oversubscribe "
          "--allow-unknown --json --dry-run --search --budget --yes --engine --device --dtype",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "
@@ -97,8 +103,8 @@ constexpr Command kCommands[] = {
          "none at the trained length is added, and the recommended settings at that length.\n"
          "An estimate of the time is printed first. A sweep of more than an hour needs --yes (else "
          "exit code 2) or a yes at the terminal.\n"
-         "After an interruption (Ctrl-C, kill, power failure) the same command continues; finished "
-         "cells are not computed again.",
+         "After an interruption (Ctrl-C, kill, power failure) the same command continues; what was "
+         "measured is not measured again.",
      .examples = "ropewalk sweep ./SmolLM2-135M --text book.txt -o smollm2-sweep\n"
                  "ropewalk sweep model.gguf --text book.txt --methods none,yarn --lengths 8k,32k "
                  "--dry-run\n"
@@ -135,6 +141,73 @@ constexpr Command kCommands[] = {
               "docs/results-format.md describes --json.",
      .examples = "ropewalk passkey model.gguf --length 16k --method yarn --factor 2",
      .run = RunPasskey},
+    {.name = "kv",
+     .title = "One cell: retrieval of a value among JSON key-value pairs",
+     .group = kMeasure,
+     .required = "MODEL",
+     .options = "--lengths --methods --rope-scaling --factors --trained --seed --samples "
+                "--questions --generate --angles --compute --bos --threads --oversubscribe "
+                "--allow-unknown --json --dry-run",
+     .about = "Every question of a prompt is asked behind the same keys and values, which are "
+              "computed once. docs/tasks/kv.md describes the task, docs/results-format.md --json.",
+     .examples = "ropewalk kv model.gguf --length 16k --method yarn --factor 2",
+     .run = RunKv},
+    {.name = "ruler",
+     .title = "One cell: the tasks of RULER",
+     .group = kMeasure,
+     .required = "MODEL",
+     .options = "--tasks --lengths --methods --rope-scaling --factors --trained --seed --samples "
+                "--questions --generate --haystack --squad --hotpot --english-words --angles "
+                "--compute --bos --threads --oversubscribe --allow-unknown --json --dry-run",
+     .about = "Without --tasks every task that needs no file, or has its file. "
+              "docs/tasks/ruler.md describes the tasks, docs/results-format.md --json.",
+     .examples = "ropewalk ruler ./SmolLM2-135M --tasks vt,cwe --length 4k --samples 20",
+     .run = RunRuler},
+    {.name = "prompts",
+     .title = "Prints what tasks ask, and their answers, as JSON lines; runs no model",
+     .group = kMeasure,
+     .required = "MODEL --tasks --lengths",
+     .options = "--samples --questions --seed --haystack --squad --hotpot --english-words --bos "
+                "--output --threads --oversubscribe --allow-unknown",
+     .about = "A tokenizer is enough, without weights. docs/tasks/ruler.md describes the tasks and "
+              "the lines.",
+     .examples =
+         "ropewalk prompts ./SmolLM2-135M --tasks ruler:vt,cwe --length 4k -o prompts.jsonl",
+     .run = RunPrompts},
+    {.name = "key-tokens",
+     .title = "LongPPL: perplexity of the tokens that need the long context, beside that of all",
+     .group = kMeasure,
+     .required = "MODEL --text",
+     .options = "--spans --evaluator --short-context --lengths --methods --rope-scaling --factors "
+                "--trained --anchors --angles --compute --bos --special --threads --oversubscribe "
+                "--allow-unknown --json",
+     .about =
+         "Key tokens are those that the evaluator predicts more than 2 nats better behind all of a "
+         "document, of its trained length, than behind a short context, and with a probability "
+         "above exp(-2). They are fixed once for a text: --spans keeps them.\n"
+         "Without --length: the trained length, or all of a shorter text. The text is scored in "
+         "windows of that length, which do not overlap; as LongPPL has it without BOS unless "
+         "--bos. Without --method: as-shipped. docs/tasks/key-tokens.md has the definition.",
+     .examples = "ropewalk key-tokens ./SmolLM2-135M --text book.txt --spans book.spans.json\n"
+                 "ropewalk key-tokens ./SmolLM2-135M --text book.txt --spans book.spans.json "
+                 "--length 16k --method yarn",
+     .run = RunKeyTokens},
+    {.name = "verify",
+     .title = "Asks a running server which position setting it really runs",
+     .group = kMeasure,
+     .required = "URL --model",
+     .options = "--text --ids --methods --rope-scaling --factors --lengths --trained --tokens "
+                "--served-model --timeout --angles --compute --bos --special --threads "
+                "--oversubscribe --allow-unknown --json",
+     .about =
+         "Compares the server's log-probabilities beyond the trained length with those computed "
+         "here under the setting that you ask for and under what servers run by mistake: no "
+         "scaling, no attention factor, another factor, another rounding, and more. Without "
+         "--method: as-shipped. Without --length: twice the trained length, or what the server "
+         "takes. Exit code 0: it runs what you ask for. docs/verify.md says what an answer means.",
+     .examples = "ropewalk verify http://localhost:8000 --model ./SmolLM2-135M --text book.txt "
+                 "--method yarn --factor 4",
+     .run = RunVerify},
 
     {.name = "extend",
      .title = "Writes the model with another position setting; the weights do not change",

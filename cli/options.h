@@ -24,6 +24,8 @@ struct Given {
 struct Options {
   std::string model, text, ids, output, per_token, prompt, shell, page;
   std::string dialect, type, layout;
+  std::string spans, evaluator, short_context;  // of key tokens
+  std::string url, served_model;                // of verify
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
   std::vector<double> factors;
   std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
@@ -31,10 +33,16 @@ struct Options {
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = "float32";
   std::string device, dtype;  // of --engine torch
+  std::vector<std::string> tasks;
+  std::string haystack, squad, hotpot, english_words;  // files of RULER's tasks
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
   int64_t passkey_trials = 5, max_tokens = 100, budget = 12;
+  int64_t questions = 0;
+  std::optional<int64_t> samples;
+  std::optional<bool> generate, race;
   int64_t head_dim = 0, rotary_dim = 0;  // 0: not given
+  int64_t tokens = 64, timeout = 600;
   std::optional<bool> bos;
   int threads = 0;             // 0: what OpenMP says, all cores
   bool oversubscribe = false;  // more threads than cores

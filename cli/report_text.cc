@@ -61,31 +61,81 @@ bool HasPasskey(const std::vector<Cell>& cells) {
 }
 
 std::string CellText(const Cell& c, const char* separator) {
-  std::string out = PerplexityText(c.perplexity);
+  std::string out = PerplexityText(c.perplexity) + (c.race_exit ? "*" : "");
   if (c.has_passkey) out += fmt::format("{}{:.2f}", separator, c.passkey_accuracy);
   return out;
 }
 
-std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const char* separator) {
+// A row for each method with `text` of each of its cells.
+template <class CellText>
+std::vector<std::vector<std::string>> GridRows(const std::vector<Cell>& cells, CellText&& text) {
   const Grid grid = MakeGrid(cells);
   std::vector<std::vector<std::string>> rows(1, {"method"});
   for (const Grid::Column& c : grid.columns) rows[0].push_back(ColumnTitle(c));
   for (size_t m = 0; m < grid.methods.size(); ++m) {
     rows.push_back({grid.methods[m]});
     for (const int64_t index : grid.cells[m]) {
-      rows.back().push_back(index < 0 ? "-" : CellText(cells[index], separator));
+      rows.back().push_back(index < 0 ? "-" : text(cells[index]));
     }
   }
   return rows;
 }
 
+std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const char* separator) {
+  return GridRows(cells, [&](const Cell& cell) { return CellText(cell, separator); });
+}
+
+// The tasks of a sweep, in their order.
+std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
+  std::vector<std::string> names;
+  for (const Cell& cell : cells) {
+    for (const TaskResult& result : cell.tasks) {
+      if (std::find(names.begin(), names.end(), result.task) == names.end()) {
+        names.push_back(result.task);
+      }
+    }
+  }
+  return names;
+}
+
+const TaskResult* FindTask(const Cell& cell, const std::string& name) {
+  const auto found = std::find_if(cell.tasks.begin(), cell.tasks.end(),
+                                  [&](const TaskResult& r) { return r.task == name; });
+  return found == cell.tasks.end() ? nullptr : &*found;
+}
+
+std::vector<std::vector<std::string>> TaskRows(const std::vector<Cell>& cells,
+                                               const std::string& name, const char* separator) {
+  return GridRows(cells, [&](const Cell& cell) {
+    const TaskResult* r = FindTask(cell, name);
+    return r == nullptr ? std::string("-")
+                        : fmt::format("{:.2f}{}{:.3f}", ScoreOf(*r), separator, r->mean_nll);
+  });
+}
+
+std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name) {
+  for (const Cell& cell : cells) {
+    const TaskResult* r = FindTask(cell, name);
+    if (r == nullptr) continue;
+    return fmt::format(
+        "{}: {}, and nats per token of the true answer; {} answers behind {} prompts in a cell.",
+        name,
+        std::isnan(r->recall) ? "share of exact answers" : "recall of the greedy continuation",
+        r->answers.size(), r->prompts);
+  }
+  return "";
+}
+
 std::string TableCaption(const std::vector<Cell>& cells) {
   const int64_t trained = cells.front().trained_length;
+  const bool left = std::any_of(cells.begin(), cells.end(),
+                                [](const Cell& cell) { return cell.race_exit.has_value(); });
   return fmt::format(
       "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
-      "Trained {}.",
+      "Trained {}.{}",
       HasPasskey(cells) ? " and passkey accuracy" : "",
-      trained > 0 ? fmt::format("at {}", trained) : "at an unknown length");
+      trained > 0 ? fmt::format("at {}", trained) : "at an unknown length",
+      left ? " *: clearly behind another method, measured on its first windows alone." : "");
 }
 
 // The text after the recommendations, or in their place.
@@ -97,6 +147,16 @@ std::string Closing(const SweepReport& sweep) {
           : "Nothing is recommended, because the trained length is unknown; sweep with --trained N "
             "into another folder.";
   return text + (sweep.passkey_note.empty() ? "" : " ") + sweep.passkey_note;
+}
+
+// "kv 0.96 0.113; ruler:vt 0.80 0.402": scores and nats per token of an answer.
+std::string TasksField(const Cell& cell) {
+  std::string out;
+  for (const TaskResult& r : cell.tasks) {
+    out +=
+        fmt::format("{}{} {:.6g} {:.6g}", out.empty() ? "" : "; ", r.task, ScoreOf(r), r.mean_nll);
+  }
+  return out;
 }
 
 std::string CsvField(const std::string& text) {
@@ -116,6 +176,9 @@ std::string SummaryText(const SweepReport& sweep) {
   const std::vector<Cell>& cells = sweep.results.cells;
   if (cells.empty()) return "No cell is finished.\n";
   std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
+  for (const std::string& name : TaskNames(cells)) {
+    out += "\n" + Align(TaskRows(cells, name, "  ")) + Wrap(TaskCaption(cells, name), 96);
+  }
   for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
   return out + "\n" + Wrap(Closing(sweep), 96);
 }
@@ -168,7 +231,9 @@ std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
           {"seconds", CsvNumber(c.seconds)},
           {"scaling", c.scaling},
           {"entropy", CsvNumber(c.entropy)},
-          {"entropy_share", CsvNumber(c.entropy_share)}};
+          {"entropy_share", CsvNumber(c.entropy_share)},
+          {"race_round", c.race_exit ? std::to_string(c.race_exit->round) : ""},
+          {"tasks", TasksField(c)}};
 }
 
 std::string CsvLine(const std::vector<std::string>& fields) {
@@ -201,6 +266,10 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
     out += fmt::format("Model {}, text {}.\n\n", MarkdownText(header.model_name),
                        MarkdownText(header.text_path));
     out += MarkdownTable(Rows(cells, ", ")) + "\n" + TableCaption(cells) + "\n\n";
+    for (const std::string& name : TaskNames(cells)) {
+      out += MarkdownTable(TaskRows(cells, name, ", ")) + "\n" +
+             MarkdownText(TaskCaption(cells, name)) + "\n\n";
+    }
     for (const Recommendation& r : sweep.recommendations) out += "- " + MarkdownText(r.text) + "\n";
     if (!sweep.recommendations.empty()) out += "\n";
     out += MarkdownText(Closing(sweep)) + "\n";

@@ -14,12 +14,44 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/search.h"
+#include "cli/tasks.h"
 #include "cli/torch_engine.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
+
+// What --tasks names; without it perplexity and passkey.
+void AddTasks(const Options& options, const ModelFiles& files, SweepSpec& spec) {
+  if (options.race.value_or(false)) spec.race = RaceRule{.margin = kRaceMargin};
+  if (options.tasks.empty()) return;
+  std::vector<std::string> others = options.tasks;
+  if (std::erase(others, "perplexity") == 0) {
+    throw UsageError(
+        "--tasks of a sweep include perplexity, by which methods are compared; other tasks alone "
+        "are commands of their own: passkey, kv, ruler");
+  }
+  spec.passkey = std::erase(others, "passkey") > 0 && spec.passkey;
+  if (!others.empty() && !options.ids.empty()) {
+    throw UsageError("--tasks: tasks need a text and a tokenizer, not --ids");
+  }
+  spec.tasks = TasksOf(options, others, files);
+}
+
+// Which lengths hold no prompt of a task.
+void SayTooShort(Sweep& sweep) {
+  std::vector<int64_t> lengths;
+  for (const SweepTask& task : sweep.tasks) lengths.push_back(task.length);
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  for (const auto& sampled : sweep.spec.tasks) {
+    for (const int64_t length : lengths) {
+      if (!sampled->Prompts(length).empty()) continue;
+      sweep.notes.push_back(fmt::format("{} is left out at {} tokens: {}", sampled->task().Name(),
+                                        length, sampled->too_short()));
+    }
+  }
+}
 
 // Opens the model, reads the text, settles every option.
 Sweep Prepare(const Options& options, bool torch) {
@@ -33,10 +65,12 @@ Sweep Prepare(const Options& options, bool torch) {
         "--lengths");
   }
   spec.methods = MethodsOf(options, sweep.files, {});
+  AddTasks(options, sweep.files, spec);
   static_cast<PreparedSweep&>(sweep) =
       PrepareSweep(std::move(spec), options.protocol == "aligned", sweep.files.config.plan,
                    sweep.text, sweep.files.tokenizer.get());
-  if (!sweep.spec.passkey && !options.no_passkey) {
+  SayTooShort(sweep);
+  if (!sweep.spec.passkey && !options.no_passkey && options.tasks.empty()) {
     sweep.notes.push_back(options.ids.empty()
                               ? "passkey is left out: no tokenizer (" +
                                     sweep.files.tokenizer_error + ")"
@@ -53,6 +87,9 @@ std::string CellName(const SweepTask& task) {
 std::string CellResult(const Cell& cell) {
   std::string text = fmt::format("perplexity {:.4g}", cell.perplexity);
   if (cell.has_passkey) text += fmt::format(", passkey {:.0f}%", 100 * cell.passkey_accuracy);
+  for (const TaskResult& result : cell.tasks) {
+    text += fmt::format(", {} {:.0f}%", result.task, 100 * ScoreOf(result));
+  }
   return text;
 }
 
@@ -125,6 +162,11 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
     progress.Update(name(i), done, all, work[i]);
     return !IsInterrupted();
   };
+  events.left = [&](size_t i, const RaceExit& exit) {
+    Message(fmt::format("ropewalk: {} leaves in round {}, behind {}", name(i), exit.round,
+                        exit.against.empty() ? "its own loss, which is not finite"
+                                             : MethodLabel(exit.against, exit.against_factor)));
+  };
   events.finished = [&](size_t i, const Cell& cell, bool resumed) {
     if (i >= first) progress.Finish(name(i), CellResult(cell), work[i], !resumed);
   };
@@ -174,7 +216,8 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
     searches.push_back(TrialsLeft({kind, options.budget, options.output}));
   }
   const auto finished = [&] {
-    return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output);
+    return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output,
+                         sweep.spec.race.has_value());
   };
   std::vector<bool> there = finished();
   const bool costs_known = All(there) && searches.empty();

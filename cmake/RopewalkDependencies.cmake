@@ -1,7 +1,11 @@
 # Every dependency is a Debian package; README.md and scripts/deps.sh name them.
 include(ropewalkExternal)
-foreach(target IN ITEMS OpenMP::OpenMP_CXX fmt::fmt DNNL::dnnl PkgConfig::hwy PkgConfig::xxhash PkgConfig::pcre2
-                        PkgConfig::utf8proc PkgConfig::sentencepiece)
+set(externals OpenMP::OpenMP_CXX fmt::fmt DNNL::dnnl PkgConfig::hwy PkgConfig::xxhash PkgConfig::pcre2 PkgConfig::utf8proc
+              PkgConfig::sentencepiece)
+if(ROPEWALK_BUILD_CLI)
+  list(APPEND externals PkgConfig::cpp-httplib)
+endif()
+foreach(target IN LISTS externals)
   ropewalk_find_external(${target} packages)
   if(packages)
     message(FATAL_ERROR "There is no ${target}: install ${packages} (scripts/deps.sh build does)")

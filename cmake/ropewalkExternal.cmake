@@ -7,6 +7,7 @@ set(_ropewalk_module_xxhash libxxhash)
 set(_ropewalk_module_pcre2 libpcre2-8)
 set(_ropewalk_module_utf8proc libutf8proc)
 set(_ropewalk_module_sentencepiece sentencepiece)
+set(_ropewalk_module_cpp-httplib cpp-httplib)
 
 # Sets `out` to nothing once `target` exists, else to the Debian packages that bring it.
 function(ropewalk_find_external target out)
@@ -27,7 +28,7 @@ function(ropewalk_find_external target out)
   elseif(target STREQUAL DNNL::dnnl)
     set(packages libdnnl-dev ocl-icd-opencl-dev) # its CMake file asks for OpenCL
     find_package(dnnl CONFIG QUIET)
-  elseif(target MATCHES "^PkgConfig::([a-z0-9]+)$")
+  elseif(target MATCHES "^PkgConfig::([a-z0-9-]+)$")
     set(name ${CMAKE_MATCH_1})
     set(packages pkg-config lib${name}-dev)
     if(name STREQUAL sentencepiece)

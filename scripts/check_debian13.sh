@@ -30,4 +30,4 @@ chroot "$dir" /bin/bash -ec 'apt-get update -qq
   make test CMAKE_ARGS="${CMAKE_ARGS:-}"
   . /etc/os-release && echo "proven on $PRETTY_NAME with"
   dpkg-query -W cmake g++ libhwy-dev libdnnl-dev libfmt-dev libcli11-dev nlohmann-json3-dev \
-    libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libmpfr-dev python3'
+    libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcpp-httplib-dev libgtest-dev libmpfr-dev python3'

@@ -9,7 +9,7 @@ packages() {
     build)  # compilers and the libraries that the program links (oneDNN's CMake file asks for OpenCL)
       echo g++ cmake ninja-build pkg-config libhwy-dev libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev \
         libcli11-dev libfmt-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
-        libjs-chart.js
+        libcpp-httplib-dev libjs-chart.js
       # Newer sentencepiece.pc refer to protobuf-lite.pc, which libsentencepiece-dev does not bring.
       (. /etc/os-release && [ "${VERSION_ID:-}" = 12 ]) || echo libprotobuf-dev ;;
     test)   # test framework, exact reference arithmetic, and python3 for tests of the program

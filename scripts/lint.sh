@@ -32,8 +32,8 @@ for i in "${!order[@]}"; do
   done
 done
 # Measurements ask a ScoringEngine; its adapter and what observes a real decoder alone know one.
-grep -nE '^#include "(ropewalk|src)/(model|convert)/' src/eval/* include/ropewalk/eval/* |
-  grep -vE '/(decoder_engine|entropy|frequency_use)\.(h|cc):' &&
+grep -rnE '^#include "(ropewalk|src)/(model|convert)/' src/eval include/ropewalk/eval |
+  grep -vE '/(decoder_engine|entropy|frequency_use|sequence_feeder)\.(h|cc):' &&
   fail "measurements know no decoder, only ropewalk/eval/scoring_engine.h"
 
 # nanobind for the sources of the Python package, and a linter for those in Python.

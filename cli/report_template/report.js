@@ -455,7 +455,7 @@ for (const sweep of data.sweeps) {
     many ? el("h1", {}, sweep.label) : null,
     many ? el("p", {class: "soft"}, `${sweep.header.model_name}, ${trainedAt(sweep.header.trained_length)}; measured on ${sweep.header.text_path}.`) : null,
     answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
-    entropyChart(sweep), passkeyMaps(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
+    entropyChart(sweep), passkeyMaps(sweep), Tasks.sections(sweep), Tasks.race(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }
 start();
 })();

@@ -25,7 +25,8 @@ class Temperature:
 
     Attributes:
         kind: "log-n": max(1, ln(n + 1) / ln(period)) (Su 2021, kexue.fm/archives/8823; Qwen 1). "step-log":
-            1 + beta ln(1 + floor((n + offset) / period)) (Llama 4, Ministral 3).
+            1 + beta ln(1 + floor((n + offset) / period)) (Llama 4, Ministral 3). "mscale":
+            (1 + beta ln(period))^2, as if cos and sin were multiplied by its root (STRING's and LaMPE's code: 0.1 and 2).
         beta, period, offset: of the formula; period in tokens.
     """
 

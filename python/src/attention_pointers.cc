@@ -30,6 +30,20 @@ std::optional<DistanceMap> MapOf(const std::vector<int64_t>& map) {
       return DualChunk{.chunk = a, .limit = b};
     case 4:
       return AttentionSinks{.sinks = a, .window = b};
+    case 5:
+      return StringMap{.shift = a, .window = b};
+    case 6:
+      return Lampe{.head = a, .mapped = b, .tail = map.at(3), .length = map.at(4)};
+    case 7:
+      return Dpe{.window = a,
+                 .group1 = b,
+                 .group2 = map.at(3),
+                 .group3 = map.at(4),
+                 .group4 = map.at(5),
+                 .group5 = map.at(6),
+                 .group6 = map.at(7),
+                 .group7 = map.at(8),
+                 .group8 = map.at(9)};
     default:
       throw Error(ErrorCode::kInvalidArgument,
                   "remap: expected a map that is known, got " + std::to_string(map[0]));
@@ -202,6 +216,12 @@ int64_t FillMapView(const std::vector<int64_t>& map, int64_t view, int64_t first
                     int64_t keys, Pointer out) {
   const DistanceMap distances = *MapOf(map);
   const DistanceView v = Views(distances).at(static_cast<std::size_t>(view));
+  if (!v.shares.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                Describe(distances) +
+                    ": shares of the pairs have positions of their own, which is computed for "
+                    "tensors on the CPU alone, and not under torch.compile");
+  }
   auto* queries = At<int64_t>(out);
   int64_t *begins = queries + tokens, *ends = begins + tokens, *key_positions = ends + tokens;
   for (int64_t t = 0; t < tokens; ++t) {

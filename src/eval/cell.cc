@@ -1,13 +1,11 @@
-// Computes one cell: the row of a task.
+// What all rows of a sweep share, what a cell costs.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <sstream>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/engines/settings.h"
 #include "ropewalk/eval/results.h"
-#include "src/plan/local_base.h"
+#include "ropewalk/eval/task.h"
+#include "src/eval/cell_work.h"
 
 namespace ropewalk {
 namespace {
@@ -22,58 +20,16 @@ std::string PasskeyName(const SweepSpec& spec, const SweepInputs& inputs) {
   return name.str();
 }
 
-bool WithPasskey(const SweepSpec& spec, const SweepInputs& inputs, int64_t length) {
-  return spec.passkey && inputs.tokenizer != nullptr &&
-         length >= MinPasskeyTokens(*inputs.tokenizer, spec.passkey_options.bos);
-}
-
-int64_t PasskeyTrials(const SweepSpec& spec) {
-  return spec.passkey_options.trials * static_cast<int64_t>(spec.passkey_options.depths.size());
-}
-
-void DescribePlan(const SweepTask& task, Cell& cell) {
-  const ResolvedPlan resolved = Resolve(task.plan, task.length);
-  cell.plan_hash = resolved.hash;
-  const std::vector<LayerPlan>& layers = task.plan.layers;
-  const auto layer = std::find_if(layers.begin(), layers.end(), [&](const LayerPlan& l) {
-    return l.rotation && !internal::HasLocalBase(task.plan, l);
-  });
-  if (layer == layers.end()) return;
-  const auto index = static_cast<size_t>(layer - layers.begin());
-  const ResolvedRotation& rotation =
-      resolved.rotations[static_cast<size_t>(resolved.layers[index].rotation)];
-  if (const auto local = LocalBase(task.plan)) cell.local_base = *local;
-  for (const DoubleDouble& f : rotation.frequencies.inv_freq) cell.inv_freq.push_back(f.hi + f.lo);
-  cell.amplitude = rotation.frequencies.amplitude;
-  cell.rope_base = rotation.spec.base;
-  cell.rotary_dim = rotation.spec.rotary_dim;
-}
-
-void AddPerplexity(PerplexityResult&& result, Cell& cell) {
-  cell.mean_nll = result.mean_nll;
-  cell.standard_error = result.standard_error;
-  cell.perplexity = result.perplexity;
-  cell.bits_per_byte = result.bits_per_byte;
-  cell.windows = result.windows;
-  cell.scored_tokens = static_cast<int64_t>(result.tokens.size());
-  cell.window_nll = std::move(result.window_nll);
-  cell.bucket_edges = std::move(result.bucket_edges);
-  cell.bucket_nll = std::move(result.bucket_nll);
-  cell.entropy = result.entropy;
-  cell.entropy_share = result.entropy_share;
-}
-
-void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell& cell) {
-  cell.has_passkey = true;
-  cell.passkey_accuracy = result.accuracy;
-  cell.passkey_depths = options.depths;
-  cell.passkey_trials = static_cast<int64_t>(result.trials.size());
-  const size_t per_depth = static_cast<size_t>(options.trials);
-  for (size_t d = 0; d < options.depths.size(); ++d) {
-    int hits = 0;
-    for (size_t i = 0; i < per_depth; ++i) hits += result.trials[d * per_depth + i].exact ? 1 : 0;
-    cell.passkey_by_depth.push_back(hits / static_cast<double>(per_depth));
+std::string TasksName(const SweepSpec& spec) {
+  std::string name;
+  for (const auto& sampled : spec.tasks) {
+    const Task& task = sampled->task();
+    if (!name.empty()) name += "; ";
+    name += task.Name() + " = " + task.Protocol() + ", data " + task.DataHash() + ", " +
+            std::to_string(sampled->samples()) + " prompts" +
+            (sampled->generate() ? ", continued greedily" : "");
   }
+  return name;
 }
 
 }  // namespace
@@ -107,6 +63,7 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
                  ? "id " + std::to_string(*spec.bos_id) + " first in every window"
                  : "none";
   cell.passkey_protocol = PasskeyName(spec, inputs);
+  cell.tasks_protocol = TasksName(spec);
   cell.compute = engine.compute;
   cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
   if (!engine.angles.empty()) cell.angles = engine.angles;
@@ -119,48 +76,12 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
 
 Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
              const Cell& common, const ProgressFn& progress, std::vector<ScoredToken>* tokens) {
-  const auto begin = std::chrono::steady_clock::now();
-  Cell cell = common;
-  cell.method = task.method;
-  cell.factor = task.factor;
-  cell.length = task.length;
-  cell.scaling = task.scaling;
-  DescribePlan(task, cell);
-
-  const int64_t all_tokens = CostOf(task, spec, inputs, common.longest_length).tokens;
-  int64_t before = 0;
-  RunOptions options;
-  options.angles = spec.angles;
-  options.bos_id = spec.bos_id;
-  options.entropy = true;
-  options.by_position =
-      spec.protocol.kind == Protocol::Kind::kWindows || task.length == common.longest_length;
-  if (progress) {
-    options.progress = [&](int64_t done, int64_t) { return progress(before + done, all_tokens); };
-  }
-  if (spec.perplexity) {
-    PerplexityResult result =
-        MeasurePerplexity(*inputs.engine, task.plan, *inputs.text, spec.protocol, task.length,
-                          common.longest_length, options);
-    before = result.windows * (task.length - 1);
-    if (tokens != nullptr) *tokens = result.tokens;
-    AddPerplexity(std::move(result), cell);
-  }
-  if (WithPasskey(spec, inputs, task.length)) {
-    std::span<const int32_t> filler;  // empty: the template's own
-    if (spec.passkey_text_filler) {
-      if (inputs.text == nullptr) {
-        throw Error(ErrorCode::kInvalidArgument, "passkey filler from the text needs a text");
-      }
-      filler = inputs.text->ids;
-    }
-    AddPasskey(MeasurePasskey(*inputs.engine, task.plan, *inputs.tokenizer, filler, task.length,
-                              spec.passkey_options, options),
-               spec.passkey_options, cell);
-  }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  cell.seconds = seconds.count();
-  return cell;
+  internal::CellWork work(task, spec, inputs, common);
+  work.progress = progress;
+  work.tokens = tokens;
+  work.MeasureWindows(work.windows());
+  work.MeasureRest();
+  return work.Row();
 }
 
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
@@ -181,7 +102,21 @@ CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs&
       add(1, ids - 1, ids - (all ? 1 : window.score_begin));
     }
   }
-  if (WithPasskey(spec, inputs, task.length)) add(PasskeyTrials(spec), task.length - 1, 0);
+  if (internal::HasPasskey(spec, inputs, task.length)) {
+    add(internal::PasskeyTrials(spec), task.length - 1, 0);
+  }
+  for (const auto& sampled : spec.tasks) {
+    for (const TaskPrompt& prompt : sampled->Prompts(task.length)) {
+      const auto context = static_cast<int64_t>(prompt.context.size());
+      const int64_t new_tokens = sampled->generate() ? sampled->task().MaxNewTokens() : 0;
+      const int64_t behind = TaskTokens(std::span(&prompt, 1), new_tokens) - context;
+      add(1, context, 0);
+      cost.tokens += behind;
+      cost.flops += static_cast<double>(behind) *
+                    (ForwardFlops(engine, task.plan, static_cast<double>(2 * context)) /
+                     static_cast<double>(2 * context));
+    }
+  }
   return cost;
 }
 

@@ -61,12 +61,83 @@ void VisitCell(C& c, Visit&& visit) {
   VisitCommon(c, visit);
 }
 
-// Keys that schema 1 got later: rows that were written before have none of them.
+// Keys that schema 1 got later: lines that were written before have none of them.
+template <class C, class Visit>
+void VisitCommonLater(C& c, Visit&& visit) {
+  visit("tasks_protocol", c.tasks_protocol);
+}
 template <class C, class Visit>
 void VisitLater(C& c, Visit&& visit) {
+  VisitCommonLater(c, visit);
+  visit("tasks", c.tasks);
+  visit("race_exit", c.race_exit);
   visit("entropy", c.entropy);
   visit("entropy_share", c.entropy_share);
   visit("local_base", c.local_base);
+}
+
+template <class R, class Visit>
+void VisitTask(R& r, Visit&& visit) {
+  visit("task", r.task);
+  visit("protocol", r.protocol);
+  visit("data_hash", r.data_hash);
+  visit("prompts", r.prompts);
+  visit("exact", r.exact);
+  visit("recall", r.recall);
+  visit("mean_nll", r.mean_nll);
+  visit("standard_error", r.standard_error);
+  visit("fed_tokens", r.fed_tokens);
+  visit("answers", r.answers);
+}
+
+template <class E, class Visit>
+void VisitExit(E& e, Visit&& visit) {
+  visit("round", e.round);
+  visit("against", e.against);
+  visit("against_factor", e.against_factor);
+  visit("difference", e.difference);
+  visit("standard_error", e.standard_error);
+  visit("at_least", e.at_least);
+}
+
+template <class A, class Visit>
+void VisitAnswer(A& a, Visit&& visit) {
+  visit("prompt", a.prompt);
+  visit("question", a.question);
+  visit("depth", a.depth);
+  visit("nll", a.nll);
+  visit("tokens", a.tokens);
+  visit("exact", a.exact);
+  visit("recall", a.recall);
+  visit("output", a.output);
+}
+
+Json Written(const TaskAnswer& answer) {
+  Json json;
+  VisitAnswer(answer, [&](const char* key, const auto& value) { json[key] = value; });
+  if (answer.output.empty()) json.erase("output");
+  return json;
+}
+Json Written(const std::optional<RaceExit>& exit) {
+  Json json;
+  if (exit) VisitExit(*exit, [&](const char* key, const auto& value) { json[key] = value; });
+  return json;
+}
+Json Written(const TaskResult& result);
+template <class T>
+Json Written(const std::vector<T>& items) {
+  Json json = Json::array();
+  for (const T& item : items) json.push_back(Written(item));
+  return json;
+}
+template <class T>
+Json Written(const T& value) {
+  return value;
+}
+Json Written(const TaskResult& result) {
+  Json json;
+  VisitTask(result, [&](const char* key, const auto& value) { json[key] = Written(value); });
+  return json;
 }
 
 void Read(const Json& json, double& out) {
@@ -80,6 +151,27 @@ template <class T>
 void Read(const Json& json, T& out) {
   json.get_to(out);
 }
+void Read(const Json& json, TaskAnswer& out) {
+  VisitAnswer(out, [&](const char* key, auto& value) {
+    if (json.contains(key)) Read(json[key], value);
+  });
+}
+void Read(const Json& json, std::optional<RaceExit>& out) {
+  out.reset();
+  if (json.is_null()) return;
+  VisitExit(out.emplace(), [&](const char* key, auto& value) { Read(json.at(key), value); });
+}
+void Read(const Json& json, TaskResult& out);
+template <class T>
+void ReadAll(const Json& json, std::vector<T>& out) {
+  out.clear();
+  for (const Json& item : json.get_ref<const Json::array_t&>()) Read(item, out.emplace_back());
+}
+void Read(const Json& json, std::vector<TaskAnswer>& out) { ReadAll(json, out); }
+void Read(const Json& json, std::vector<TaskResult>& out) { ReadAll(json, out); }
+void Read(const Json& json, TaskResult& out) {
+  VisitTask(out, [&](const char* key, auto& value) { Read(json.at(key), value); });
+}
 
 std::string Text(const std::string& value) { return value; }
 template <class T>
@@ -91,15 +183,18 @@ std::string Text(const T& value) {
 
 std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell) {
   std::vector<std::pair<std::string, std::string>> fields;
-  VisitCommon(cell,
-              [&](const char* key, const auto& value) { fields.emplace_back(key, Text(value)); });
+  const auto add = [&](const char* key, const auto& value) {
+    fields.emplace_back(key, Text(value));
+  };
+  VisitCommon(cell, add);
+  VisitCommonLater(cell, add);
   return fields;
 }
 
 Json ToJson(const Cell& cell) {
   Json json;
   VisitCell(cell, [&](const char* key, const auto& value) { json[key] = value; });
-  VisitLater(cell, [&](const char* key, const auto& value) { json[key] = value; });
+  VisitLater(cell, [&](const char* key, const auto& value) { json[key] = Written(value); });
   json["identity"] = cell.Identity();
   return json;
 }
@@ -113,11 +208,20 @@ Cell CellFromJson(const Json& json) {
   return cell;
 }
 
+Json ToJson(const TaskResult& result) { return Written(result); }
+
+TaskResult TaskFromJson(const Json& json) {
+  TaskResult result;
+  Read(json, result);
+  return result;
+}
+
 Json ToJson(const SweepHeader& header) {
   Json json;
   json["format"] = "ropewalk-sweep";
   json["schema"] = 1;
   VisitCommon(header.common, [&](const char* key, const auto& value) { json[key] = value; });
+  VisitCommonLater(header.common, [&](const char* key, const auto& value) { json[key] = value; });
   json["model_path"] = header.model_path;
   json["model_name"] = header.model_name;
   json["text_path"] = header.text_path;
@@ -130,6 +234,9 @@ Json ToJson(const SweepHeader& header) {
 SweepHeader HeaderFromJson(const Json& json) {
   SweepHeader header;
   VisitCommon(header.common, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitCommonLater(header.common, [&](const char* key, auto& value) {
+    if (json.contains(key)) Read(json[key], value);
+  });
   Read(json.at("model_path"), header.model_path);
   Read(json.at("model_name"), header.model_name);
   Read(json.at("text_path"), header.text_path);
@@ -166,7 +273,9 @@ std::string Cell::Identity() const {
   add("length", std::to_string(length));
   add("scaling", scaling);
   add("plan_hash", plan_hash);
-  for (const auto& [key, value] : internal::CommonIdentity(*this)) add(key, value);
+  for (const auto& [key, value] : internal::CommonIdentity(*this)) {
+    if (key != "tasks_protocol" || !value.empty()) add(key, value);
+  }
   return hasher.Hex();
 }
 

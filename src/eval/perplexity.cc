@@ -1,67 +1,54 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
-#include "ropewalk/eval/eval.h"
+#include "src/eval/statistics.h"
+#include "src/eval/window_score.h"
 
 namespace ropewalk {
+namespace internal {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kBuckets = 32;
 constexpr int64_t kEntropyQueries = 4, kEntropyApart = 16;  // tokens
 
-// Mean and its standard error with windows as clusters: tokens of one window share a context and
-// are not independent. The linearised variance of a ratio of two sums over n windows, window w
-// having S_w nats in m_w tokens: n / (n - 1) * sum (S_w - mean m_w)^2 / (sum m_w)^2.
-void Summarise(PerplexityResult& result) {
-  double nats = 0;
-  std::vector<double> sums(static_cast<size_t>(result.windows), 0.0), counts(sums);
-  for (const ScoredToken& token : result.tokens) {
-    sums[token.window] += token.nll;
-    counts[token.window] += 1;
-  }
-  for (const double sum : sums) nats += sum;
-  const double tokens = static_cast<double>(result.tokens.size());
-  result.mean_nll = nats / tokens;
-  result.perplexity = std::exp(result.mean_nll);
-  double square = 0;
-  for (size_t w = 0; w < sums.size(); ++w) {
-    const double off = sums[w] - result.mean_nll * counts[w];
-    square += off * off;
-    result.window_nll.push_back(sums[w] / counts[w]);
-  }
-  const double n = static_cast<double>(sums.size());
-  result.standard_error = n < 2 ? kNaN : std::sqrt(square * n / (n - 1)) / tokens;
+int64_t BucketsOf(int64_t length) { return std::min(kBuckets, length); }
+
+// The bucket with edge(i) <= position < edge(i + 1), edge(i) = ceil(i length / count).
+size_t BucketOf(int64_t position, int64_t length) {
+  return static_cast<size_t>(position * BucketsOf(length) / length);
 }
 
-class Buckets {
- public:
-  explicit Buckets(int64_t length) : length_(length), count_(std::min(kBuckets, length)) {
-    sums_.assign(static_cast<size_t>(count_), 0.0);
-    counts_.assign(static_cast<size_t>(count_), 0);
+// Windows are the clusters: tokens of one window share a context and are not independent.
+void AddMean(std::span<const WindowScore> windows, PerplexityResult& result) {
+  std::vector<double> sums, counts;
+  for (const WindowScore& window : windows) {
+    sums.push_back(window.nats);
+    counts.push_back(static_cast<double>(window.tokens));
+    result.window_nll.push_back(sums.back() / counts.back());
   }
-  void Add(int64_t position, float nll) {
-    // The bucket with edge(i) <= position < edge(i + 1), edge(i) = ceil(i length / count).
-    const size_t i = static_cast<size_t>(position * count_ / length_);
-    sums_[i] += nll;
-    ++counts_[i];
-  }
-  void Write(PerplexityResult& result) const {
-    for (int64_t i = 0; i <= count_; ++i) {
-      result.bucket_edges.push_back((i * length_ + count_ - 1) / count_);
-    }
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      result.bucket_nll.push_back(counts_[i] == 0 ? kNaN : sums_[i] / counts_[i]);
-    }
-  }
+  const ClusteredMean mean = MeanOfClusters(sums, counts);
+  result.mean_nll = mean.mean;
+  result.standard_error = mean.standard_error;
+  result.perplexity = std::exp(result.mean_nll);
+}
 
- private:
-  int64_t length_, count_;
-  std::vector<double> sums_;
-  std::vector<int64_t> counts_;
-};
+void AddBuckets(std::span<const WindowScore> windows, int64_t length, PerplexityResult& result) {
+  if (windows.empty() || windows[0].bucket_nats.empty()) return;
+  const int64_t count = BucketsOf(length);
+  for (int64_t i = 0; i <= count; ++i) {
+    result.bucket_edges.push_back((i * length + count - 1) / count);
+  }
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    double nats = 0;
+    int64_t tokens = 0;
+    for (const WindowScore& window : windows) {
+      nats += window.bucket_nats[i];
+      tokens += window.bucket_tokens[i];
+    }
+    result.bucket_nll.push_back(tokens == 0 ? kNaN : nats / static_cast<double>(tokens));
+  }
+}
 
 // What a window scores, and its last few queries for the entropy of attention.
 ScoreRequest RequestFor(const EvalWindow& window, const RunOptions& options) {
@@ -80,50 +67,91 @@ ScoreRequest RequestFor(const EvalWindow& window, const RunOptions& options) {
 
 }  // namespace
 
+std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const PositionPlan& plan,
+                                      const TokenText& text, const Protocol& protocol,
+                                      std::span<const EvalWindow> windows, int64_t begin,
+                                      int64_t end, int64_t length, const RunOptions& options,
+                                      std::vector<ScoredToken>* tokens) {
+  const std::span<const EvalWindow> chosen =
+      windows.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  int64_t all_tokens = 0;
+  for (const EvalWindow& w : chosen) all_tokens += static_cast<int64_t>(w.ids.size()) - 1;
+  int64_t done_tokens = 0;
+  const auto tick = [&](int64_t count) {
+    done_tokens += count;
+    if (options.progress && !options.progress(done_tokens, all_tokens)) throw Interrupted();
+  };
+  tick(0);
+  std::vector<ScoreRequest> requests;
+  requests.reserve(chosen.size());
+  for (const EvalWindow& window : chosen) requests.push_back(RequestFor(window, options));
+  const Scores scores = engine.Score(
+      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
+
+  std::vector<WindowScore> out(chosen.size());
+  const int64_t bos = protocol.bos ? 1 : 0;
+  for (size_t w = 0; w < chosen.size(); ++w) {
+    const EvalWindow& window = chosen[w];
+    WindowScore& score = out[w];
+    score.entropy = scores.entropy;
+    score.entropy_share = scores.entropy_share;
+    if (options.by_position) {
+      score.bucket_nats.assign(static_cast<size_t>(BucketsOf(length)), 0.0);
+      score.bucket_tokens.assign(score.bucket_nats.size(), 0);
+    }
+    for (size_t i = 0; i < requests[w].positions.size(); ++i) {
+      const int64_t position = requests[w].positions[i];
+      const float nll = -scores.tokens[w][i].log_prob;
+      if (options.by_position) {
+        score.bucket_nats[BucketOf(position, length)] += nll;
+        ++score.bucket_tokens[BucketOf(position, length)];
+      }
+      if (position < window.score_begin) continue;
+      score.nats += nll;
+      ++score.tokens;
+      if (!text.token_bytes.empty()) {
+        score.bytes += text.token_bytes[window.text_begin + position - bos];
+      }
+      if (tokens == nullptr) continue;
+      tokens->push_back({static_cast<int32_t>(begin) + static_cast<int32_t>(w),
+                         static_cast<int32_t>(position), window.ids[static_cast<size_t>(position)],
+                         nll});
+    }
+  }
+  return out;
+}
+
+PerplexityResult Summarise(std::span<const WindowScore> windows, int64_t length) {
+  PerplexityResult result;
+  result.windows = static_cast<int64_t>(windows.size());
+  AddMean(windows, result);
+  AddBuckets(windows, length, result);
+  double nats = 0, bytes = 0, entropy = 0, share = 0;
+  for (const WindowScore& window : windows) {
+    nats += window.nats;
+    bytes += window.bytes;
+    entropy += window.entropy;
+    share += window.entropy_share;
+  }
+  result.bits_per_byte = bytes > 0 ? nats / std::log(2.0) / bytes : kNaN;
+  result.entropy = entropy / static_cast<double>(windows.size());
+  result.entropy_share = share / static_cast<double>(windows.size());
+  return result;
+}
+
+}  // namespace internal
+
 PerplexityResult MeasurePerplexity(const ScoringEngine& engine, const PositionPlan& plan,
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options) {
   const std::vector<EvalWindow> windows =
       MakeWindows(text, protocol, length, longest_length, options.bos_id);
-  int64_t all_tokens = 0;
-  for (const EvalWindow& w : windows) all_tokens += static_cast<int64_t>(w.ids.size()) - 1;
-  int64_t done_tokens = 0;
-  const auto tick = [&](int64_t tokens) {
-    done_tokens += tokens;
-    if (options.progress && !options.progress(done_tokens, all_tokens)) throw Interrupted();
-  };
-  tick(0);
-  std::vector<ScoreRequest> requests;
-  requests.reserve(windows.size());
-  for (const EvalWindow& window : windows) requests.push_back(RequestFor(window, options));
-  const Scores scores = engine.Score(
-      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
-
-  PerplexityResult result;
-  result.windows = static_cast<int64_t>(windows.size());
-  Buckets buckets(length);
-  double scored_bytes = 0;
-  const int64_t bos = protocol.bos ? 1 : 0;
-  for (size_t w = 0; w < windows.size(); ++w) {
-    const EvalWindow& window = windows[w];
-    for (size_t i = 0; i < requests[w].positions.size(); ++i) {
-      const int64_t position = requests[w].positions[i];
-      const float nll = -scores.tokens[w][i].log_prob;
-      if (options.by_position) buckets.Add(position, nll);
-      if (position < window.score_begin) continue;
-      result.tokens.push_back({static_cast<int32_t>(w), static_cast<int32_t>(position),
-                               window.ids[static_cast<size_t>(position)], nll});
-      if (!text.token_bytes.empty()) {
-        scored_bytes += text.token_bytes[window.text_begin + position - bos];
-      }
-    }
-  }
-  Summarise(result);
-  const double nats = result.mean_nll * static_cast<double>(result.tokens.size());
-  result.bits_per_byte = scored_bytes > 0 ? nats / std::log(2.0) / scored_bytes : kNaN;
-  if (options.by_position) buckets.Write(result);
-  result.entropy = scores.entropy;
-  result.entropy_share = scores.entropy_share;
+  std::vector<ScoredToken> tokens;
+  const std::vector<internal::WindowScore> scores =
+      internal::ScoreWindows(engine, plan, text, protocol, windows, 0,
+                             static_cast<int64_t>(windows.size()), length, options, &tokens);
+  PerplexityResult result = internal::Summarise(scores, length);
+  result.tokens = std::move(tokens);
   return result;
 }
 

@@ -61,7 +61,7 @@ Yardstick FindYardstick(const std::vector<Cell>& cells) {
 }
 
 bool IsUsable(const Cell& cell, const Yardstick& y) {
-  if (y.baseline == nullptr || !std::isfinite(cell.perplexity)) return false;
+  if (y.baseline == nullptr || !std::isfinite(cell.perplexity) || cell.race_exit) return false;
   if (cell.perplexity > kUsablePerplexity * y.baseline->perplexity) return false;
   return y.passkey_fails != nullptr || !FailsPasskey(cell);
 }
@@ -112,8 +112,14 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
   }
   v.measured = here.size();
   std::stable_sort(here.begin(), here.end(), BetterPerplexity);
-  std::vector<const Cell*> kept, vetoed;
+  // What left a race is behind a cell of `here`, and has no tasks: it is a runner-up at best.
+  std::vector<const Cell*> kept, vetoed, left;
   for (const Cell* c : here) {
+    if (c->race_exit && !std::all_of(here.begin(), here.end(),
+                                     [](const Cell* other) { return other->race_exit; })) {
+      left.push_back(c);
+      continue;
+    }
     const bool worse = v.yardstick.passkey_fails == nullptr && v.best_passkey != nullptr &&
                        HasTrials(*c) &&
                        FisherBelow(PasskeyHits(*c), c->passkey_trials, PasskeyHits(*v.best_passkey),
@@ -127,6 +133,7 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
   for (const Cell* c : vetoed) {
     if (BetterPerplexity(c, v.nearest)) v.vetoed.push_back(c);
   }
+  kept.insert(kept.end(), left.begin(), left.end());
   for (const Cell* c : kept) {
     if (c == v.nearest) continue;
     if (SameNumbers(*c, *v.nearest)) {

@@ -1,4 +1,4 @@
-// The statistics behind Recommend.
+// The judgement behind Recommend.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,13 @@
 #include <vector>
 
 #include "ropewalk/eval/recommend.h"
+#include "src/eval/statistics.h"
 
 namespace ropewalk::internal {
 
 constexpr double kSignificance = 0.05;      // of every test here
 constexpr double kUsablePerplexity = 1.25;  // times that of no scaling at the trained length
 constexpr double kUsablePasskey = 0.5;      // accuracy
-
-// P(X <= k) for k successes in n trials of probability p.
-double BinomialAtMost(int64_t k, int64_t n, double p);
-// One-sided Fisher exact test: P of at most k1 successes in n1 given the pooled successes, under
-// equal rates. Small: k1 / n1 is significantly below k2 / n2.
-double FisherBelow(int64_t k1, int64_t n1, int64_t k2, int64_t n2);
-// 97.5 % quantile of Student's t (1.96 + 2.4 / dof past 30, within 0.003).
-double StudentT975(int64_t dof);
 
 int64_t PasskeyHits(const Cell& cell);
 

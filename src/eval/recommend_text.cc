@@ -248,6 +248,9 @@ std::string UsabilityRule(const std::vector<Cell>& cells) {
         ", and passkey accuracy not significantly below {} (one-sided binomial test, 5 %).",
         internal::kUsablePasskey);
   }
+  if (std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.race_exit; })) {
+    rule += " A method that left the race of a length is not taken for usable there.";
+  }
   return rule + " A method is usable up to the last length before the first failure.";
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string_view>
 
@@ -93,6 +94,18 @@ SweepResults ReadResults(const std::string& folder) {
   if (!parsed.has_header) {
     throw Error(ErrorCode::kInvalidFile, path + ": empty, the sweep wrote nothing yet");
   }
+  // A cell that left a race and was measured whole later has two rows.
+  std::map<std::string, std::size_t> index;
+  std::vector<Cell> cells;
+  for (Cell& cell : parsed.results.cells) {
+    const auto [it, added] = index.try_emplace(cell.Identity(), cells.size());
+    if (added) {
+      cells.push_back(std::move(cell));
+    } else {
+      cells[it->second] = std::move(cell);
+    }
+  }
+  parsed.results.cells = std::move(cells);
   return std::move(parsed.results);
 }
 

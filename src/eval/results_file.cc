@@ -22,7 +22,8 @@ namespace {
 
 }  // namespace
 
-ResultsFile::ResultsFile(const std::string& folder) : path_(folder + "/results.jsonl") {
+ResultsFile::ResultsFile(const std::string& folder, const std::string& name)
+    : path_(folder + "/" + name) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {

@@ -1,4 +1,4 @@
-// results.jsonl on disk: locked while open, appended line by line, each line synced.
+// A JSON-lines file of a sweep on disk: locked while open, appended line by line, each line synced.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ class ResultsFile {
  public:
   // Creates the folder and the file where they are missing, and takes the lock. Throws Error(kIo)
   // or Error(kMismatch) when another process holds the lock.
-  explicit ResultsFile(const std::string& folder);
+  explicit ResultsFile(const std::string& folder, const std::string& name = "results.jsonl");
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;

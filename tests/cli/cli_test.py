@@ -20,7 +20,7 @@ TRAINED = 256
 # have a form in GGUF and none in config.json; dynamic NTK is the other way round.
 FOLLOWS_LENGTH = {"dynamic-linear", "qwen", "dynamic-yarn"}
 # What attention does with positions has a place in neither.
-ATTENTION = {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "log-n"}
+ATTENTION = {"rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "string", "lampe", "dpe", "log-n", "mscale"}
 FOLDER_REFUSES = FOLLOWS_LENGTH | {"hope"} | ATTENTION
 GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"} | ATTENTION
 
@@ -44,7 +44,7 @@ class Cli(support.CliCase):
     def test_help_and_version(self):
         self.assertRegex(self.works("--version").decode(), r"^ropewalk \d+\.\d+\.\d+\n$")
         self.assertIn("Examples:", self.works("--help").decode())
-        for command in ("inspect", "sweep", "perplexity", "passkey", "generate", "tokenize", "embed",
+        for command in ("inspect", "sweep", "perplexity", "passkey", "prompts", "generate", "tokenize", "embed",
                         "extend", "convert",
                         "report", "info"):
             self.assertIn(command, self.works("--help").decode())

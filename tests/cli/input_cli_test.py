@@ -106,7 +106,7 @@ class Input(support.CliCase):
         """Every encoding that has a page and is no method."""
         pages = {path.stem for folder in ("relative", "absolute")
                  for path in (SOURCE / "docs" / folder / "methods").glob("*.md")}
-        maps = {"dual-chunk", "rerope", "self-extend", "sinks"}
+        maps = {"dual-chunk", "rerope", "self-extend", "sinks", "string", "lampe", "dpe"}
         self.assertLessEqual(maps, pages)
         trained = pages - maps - {"hierarchical"} | {"xpos", "nope"}  # hierarchical: ropewalk embed
         self.assertGreater(len(trained), 20)

@@ -212,7 +212,8 @@ class Threads(support.CliCase):
                 except OSError:
                     break
             self.assertEqual(process.wait(), 0)
-            self.assertLessEqual(most, min(wanted, CORES))
+            # A lane per core beside OpenMP's pool, which then sleeps.
+            self.assertLessEqual(most, 1 if wanted == 1 else 2 * CORES)
 
     # What the program is started with again, so that barriers do not spin for long.
     def test_threads_do_not_spin_for_long(self):

@@ -31,7 +31,7 @@ import ropewalk as rw
 from ropewalk import _core
 from ropewalk.engine import ScoreRequest, TorchEngine, native_engine
 
-MAPS = ["rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "log-n", "rerope+log-n"]
+MAPS = ["rerope", "leaky-rerope", "self-extend", "dual-chunk", "sinks", "string", "lampe", "dpe", "log-n", "rerope+log-n", "string+mscale"]
 
 
 def tokens_of(length):

@@ -12,34 +12,9 @@
 namespace ropewalk {
 namespace {
 
-using internal::BinomialAtMost;
-using internal::FisherBelow;
 using ::testing::HasSubstr;
 using testing::MakeCell;
 using ::testing::Not;
-
-// Values of R: fisher.test(matrix(...), alternative = "less"), pbinom, qt.
-TEST(Statistics, FisherBelow) {
-  // R: fisher.test(matrix(c(1,9,11,3),2), alternative="less") p = 0.001379728
-  EXPECT_NEAR(FisherBelow(1, 10, 11, 14), 0.001379728, 1e-9);
-  EXPECT_NEAR(FisherBelow(0, 5, 5, 5), 1 / 252.0, 1e-12);  // one table of C(10, 5)
-  EXPECT_NEAR(FisherBelow(0, 20, 0, 20), 1, 1e-12);
-  EXPECT_NEAR(FisherBelow(20, 20, 20, 20), 1, 1e-12);
-}
-
-TEST(Statistics, BinomialAtMost) {
-  EXPECT_NEAR(BinomialAtMost(5, 20, 0.5), 21700 / 1048576.0, 1e-12);
-  EXPECT_NEAR(BinomialAtMost(6, 20, 0.5), 60460 / 1048576.0, 1e-12);
-  EXPECT_NEAR(BinomialAtMost(20, 20, 0.5), 1, 1e-12);
-}
-
-TEST(Statistics, StudentT) {
-  EXPECT_EQ(internal::StudentT975(1), 12.706);
-  EXPECT_EQ(internal::StudentT975(7), 2.365);
-  EXPECT_NEAR(internal::StudentT975(31), 2.0395, 0.003);
-  EXPECT_NEAR(internal::StudentT975(120), 1.9799, 0.003);
-  EXPECT_EQ(internal::StudentT975(0), std::numeric_limits<double>::infinity());
-}
 
 TEST(Statistics, PairedDifferencesIgnoreWhatWindowsShare) {
   Cell a, b;
@@ -273,6 +248,28 @@ TEST(Recommend, NotANumberNeverWins) {
   broken.perplexity = broken.mean_nll = std::numeric_limits<double>::quiet_NaN();
   const auto r = Recommend(WithBaseline({broken, MakeCell({"llama3", 4, 1024, 22, 19})}));
   EXPECT_EQ(r[0].method, "llama3");
+}
+
+// A cell that left a race has no passkey and fewer windows: it is never recommended, also where those
+// in front of it fail the passkey, and it is compared over the windows that it has.
+TEST(Recommend, WhatLeftTheRaceIsARunnerUpAtBest) {
+  std::vector<Cell> cells =
+      WithBaseline({MakeCell({"yarn", 4, 1024, 22, 20}), MakeCell({"llama3", 4, 1024, 20.5, 0})});
+  Cell left = MakeCell({"ntk", 4, 1024, 21.9, 0});
+  left.has_passkey = false;
+  left.passkey_trials = 0;
+  left.window_nll.resize(3);
+  left.race_exit = RaceExit{.round = 1, .against = "llama3", .against_factor = 4};
+  cells.push_back(left);
+  const auto r = Recommend(cells);
+  ASSERT_EQ(r.size(), 1u);
+  EXPECT_EQ(r[0].method, "yarn");
+  EXPECT_EQ(r[0].runner_up, "ntk");
+  EXPECT_EQ(Compare(left, cells[2]).windows, 3);
+  EXPECT_THAT(UsabilityRule(cells), HasSubstr("left the race"));
+  for (const MethodReach& reach : Reaches(cells)) {
+    EXPECT_EQ(reach.longest_usable, reach.method == "yarn" ? 1024 : 256) << reach.method;
+  }
 }
 
 TEST(Reaches, StopsAtTheFirstFailure) {

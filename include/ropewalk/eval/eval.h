@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,7 +14,9 @@
 #include <vector>
 
 #include "ropewalk/engines/settings.h"
+#include "ropewalk/eval/race.h"
 #include "ropewalk/eval/scoring_engine.h"
+#include "ropewalk/eval/task_result.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/tokenizer/tokenizer.h"
@@ -167,6 +170,8 @@ PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& pl
 using SweepMethod = std::variant<PositionMethod, FixedPlan>;
 const std::string& NameOf(const SweepMethod& method);
 
+class SampledTask;  // ropewalk/eval/task.h
+
 struct SweepSpec {
   std::vector<SweepMethod> methods;
   std::vector<int64_t> lengths;  // tokens, ascending
@@ -177,8 +182,23 @@ struct SweepSpec {
   bool passkey = true;
   PasskeyOptions passkey_options;
   bool passkey_text_filler = false;  // true: filler is the measured text, not the template's
+  // Further tasks, each at every length that holds a prompt of it.
+  std::vector<std::shared_ptr<const SampledTask>> tasks;
+  // Methods that are clearly behind another leave a length early; absent: all are measured whole.
+  std::optional<RaceRule> race;
   AnglePrecision angles = AnglePrecision::kExact;
   std::optional<int32_t> bos_id;
+};
+
+// Why a method left the race of a length (ropewalk/eval/race.h).
+struct RaceExit {
+  int64_t round = 0;         // from 1
+  std::string against = {};  // the method that it was behind; empty: its loss was not finite
+  double against_factor = 1;
+  double difference = std::numeric_limits<double>::quiet_NaN();  // nats per token, over its windows
+  double standard_error = std::numeric_limits<double>::quiet_NaN();
+  // Lower confidence bound of the difference, which holds at every round at once.
+  double at_least = std::numeric_limits<double>::quiet_NaN();
 };
 
 // The result of one (method, factor, length): a row of results.jsonl. ToJson and ReadResults are in
@@ -218,8 +238,13 @@ struct Cell {
   std::vector<double> passkey_depths, passkey_by_depth;
   int64_t passkey_trials = 0;
 
+  std::vector<TaskResult> tasks;  // of the tasks that the length holds a prompt of
+  // Set where the method left the race of its length: it has the windows up to then and no tasks.
+  std::optional<RaceExit> race_exit;
+
   std::string model_hash, text_hash, tokenizer_hash, tokenizer, protocol, bos, compute, angles,
       passkey_protocol, version;
+  std::string tasks_protocol;  // of `tasks`, with their data and numbers of prompts; may be empty
   int64_t trained_length = 0;
   int64_t anchors = 0;         // as requested; `windows` is the number measured
   int64_t longest_length = 0;  // of the sweep; it fixes the anchors

@@ -12,7 +12,8 @@
 namespace ropewalk {
 
 // The mean over windows of a's loss minus b's, nats per token, with the standard error clustered by
-// window. With one window, or windows that do not correspond, `standard_error` is NaN.
+// window; of a cell that left a race over the windows that both have. With one window, or windows
+// that do not correspond, `standard_error` is NaN.
 struct PairedDifference {
   double mean = 0;
   double standard_error = 0;

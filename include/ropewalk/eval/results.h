@@ -29,7 +29,7 @@ struct SweepResults {
   int64_t dropped_bytes = 0;  // of an incomplete last line
 };
 
-// Reads FOLDER/results.jsonl. An incomplete last line (no newline, or no JSON) is dropped and its
+// Reads FOLDER/results.jsonl; of rows with one identity the last. An incomplete last line (no newline, or no JSON) is dropped and its
 // bytes are counted if it begins like a row. Throws Error(kIo) without the file, kInvalidFile with
 // the line number for any other fault.
 SweepResults ReadResults(const std::string& folder);
@@ -75,15 +75,17 @@ struct SweepEvents {
   // Before, during and after a cell; `index` counts the tasks. False interrupts.
   std::function<bool(size_t index, int64_t done_tokens, int64_t all_tokens)> progress;
   std::function<void(size_t index, const Cell& cell, bool resumed)> finished;
+  std::function<void(size_t index, const RaceExit& exit)> left;  // a method left the race
 };
 
-// For each task, whether `folder` already holds its row; all false without results. Throws
-// Error(kMismatch) as RunSweep does. Writes nothing.
+// For each task, whether `folder` already holds its row; all false without results. A row that left
+// a race is finished only where `race`. Throws Error(kMismatch) as RunSweep does. Writes nothing.
 std::vector<bool> FinishedTasks(const std::vector<SweepTask>& tasks, const SweepHeader& header,
-                                const std::string& folder);
+                                const std::string& folder, bool race);
 
-// Runs the tasks whose rows `folder` does not hold yet, writes and syncs each row before the next
-// task begins, and returns the rows of `tasks` in their order. Creates the folder. Throws
+// Runs the tasks whose rows `folder` does not hold yet and returns the rows of `tasks` in their
+// order. Windows and tasks that are measured are written to units.jsonl and synced at once, rows
+// when their cell is done: an interrupted sweep repeats nothing. Creates the folder. Throws
 // Error(kMismatch) if the folder holds results of other settings (both values are shown) or another
 // sweep writes to it, Error as ReadResults does, Error(kIo) if it cannot be written, and
 // Interrupted; rows written before stay intact.

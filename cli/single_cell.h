@@ -1,0 +1,22 @@
+// What the commands that compute one cell share.
+#pragma once
+
+#include <vector>
+
+#include "cli/options.h"
+#include "ropewalk/eval/results.h"
+
+namespace ropewalk::cli {
+
+// The one of --length; UsageError where there are none or several.
+int64_t OneLength(const SweepSpec& spec);
+// RunCell with a line of progress. `tokens` may be null.
+Cell ComputeCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
+                 std::vector<ScoredToken>* tokens);
+// What --dry-run prints.
+void DryRunCell(const Options& options, const SweepTask& task, const SweepSpec& spec,
+                const SweepInputs& inputs);
+// The lines about model, text, tokenizer and computation.
+void PrintProvenance(const Options& options, const Cell& cell);
+
+}  // namespace ropewalk::cli

@@ -1,0 +1,76 @@
+// The measurement of one cell in parts: windows, the passkey, tasks. A sweep writes each part to
+// units.jsonl as soon as it is there, and goes on from these.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ropewalk/eval/results.h"
+#include "src/eval/window_score.h"
+
+namespace ropewalk::internal {
+
+// What is known of a cell.
+struct CellParts {
+  std::vector<WindowScore> windows = {};  // the first ones
+  std::optional<PasskeyResult> passkey = {};
+  std::vector<TaskResult> tasks = {};  // the first ones that the length holds a prompt of
+  double seconds = 0;                  // that these took
+};
+
+// One line of units.jsonl: a part that was measured, with the identity of its cell.
+struct UnitRecord {
+  std::string cell;
+  int64_t window = -1;  // index; -1: one of the others
+  WindowScore score = {};
+  std::optional<PasskeyResult> passkey = {};
+  std::optional<TaskResult> task = {};
+  double seconds = 0;
+};
+std::string ToJson(const UnitRecord& unit);
+// Throws nlohmann::json::exception.
+UnitRecord UnitFromJson(const std::string& line);
+// Adds what follows on the parts that are there; others are left out.
+void AddUnit(const UnitRecord& unit, CellParts& parts);
+
+// The row of a task without results.
+Cell EmptyRow(const SweepTask& task, const Cell& common);
+bool HasPasskey(const SweepSpec& spec, const SweepInputs& inputs, int64_t length);
+int64_t PasskeyTrials(const SweepSpec& spec);
+
+class CellWork {
+ public:
+  // All must outlive it. `parts`: what was measured before.
+  CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
+           const Cell& common, CellParts parts = {});
+
+  // What a new part is reported to, before the next begins.
+  std::function<void(const UnitRecord& unit)> keep = {};
+  ProgressFn progress = {};                    // of the whole cell
+  std::vector<ScoredToken>* tokens = nullptr;  // gets the scored tokens
+
+  const CellParts& parts() const { return parts_; }
+  int64_t windows() const { return static_cast<int64_t>(windows_.size()); }  // in all
+  // Measures what is missing of the first `end` windows.
+  void MeasureWindows(int64_t end);
+  void MeasureRest();  // passkey and tasks
+  Cell Row() const;    // from the parts that are there
+
+ private:
+  RunOptions Options() const;
+  template <class Measure>
+  void Part(UnitRecord unit, Measure&& measure);
+
+  const SweepTask& task_;
+  const SweepSpec& spec_;
+  const SweepInputs& inputs_;
+  Cell row_;
+  std::vector<EvalWindow> windows_;
+  CellParts parts_;
+  int64_t all_tokens_ = 0, done_tokens_ = 0;
+};
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,106 @@
+// Lines of units.jsonl: what a sweep has measured of cells that have no row yet.
+#include <nlohmann/json.hpp>
+
+#include "src/eval/cell_json.h"
+#include "src/eval/cell_work.h"
+
+namespace ropewalk::internal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double Number(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+Json WindowJson(const WindowScore& score) {
+  return {{"nats", score.nats},
+          {"tokens", score.tokens},
+          {"bytes", score.bytes},
+          {"bucket_nats", score.bucket_nats},
+          {"bucket_tokens", score.bucket_tokens},
+          {"entropy", score.entropy},
+          {"entropy_share", score.entropy_share}};
+}
+
+WindowScore WindowFromJson(const Json& json) {
+  WindowScore score;
+  score.nats = Number(json.at("nats"));
+  json.at("tokens").get_to(score.tokens);
+  score.bytes = Number(json.at("bytes"));
+  json.at("bucket_nats").get_to(score.bucket_nats);
+  json.at("bucket_tokens").get_to(score.bucket_tokens);
+  score.entropy = Number(json.at("entropy"));
+  score.entropy_share = Number(json.at("entropy_share"));
+  return score;
+}
+
+Json PasskeyJson(const PasskeyResult& result) {
+  Json trials = Json::array();
+  for (const PasskeyTrial& t : result.trials) {
+    trials.push_back({{"depth", t.depth},
+                      {"key", t.key},
+                      {"prompt_tokens", t.prompt_tokens},
+                      {"needle_token", t.needle_token},
+                      {"exact", t.exact},
+                      {"key_nll", t.key_nll}});
+  }
+  return {{"accuracy", result.accuracy}, {"trials", trials}};
+}
+
+PasskeyResult PasskeyFromJson(const Json& json) {
+  PasskeyResult result;
+  result.accuracy = Number(json.at("accuracy"));
+  for (const Json& t : json.at("trials")) {
+    PasskeyTrial& trial = result.trials.emplace_back();
+    t.at("depth").get_to(trial.depth);
+    t.at("key").get_to(trial.key);
+    t.at("prompt_tokens").get_to(trial.prompt_tokens);
+    t.at("needle_token").get_to(trial.needle_token);
+    t.at("exact").get_to(trial.exact);
+    t.at("key_nll").get_to(trial.key_nll);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string ToJson(const UnitRecord& unit) {
+  Json json = {{"cell", unit.cell}, {"seconds", unit.seconds}};
+  if (unit.window >= 0) {
+    json["window"] = unit.window;
+    json["score"] = WindowJson(unit.score);
+  }
+  if (unit.passkey) json["passkey"] = PasskeyJson(*unit.passkey);
+  if (unit.task) json["task"] = ToJson(*unit.task);
+  return Line(json);
+}
+
+UnitRecord UnitFromJson(const std::string& line) {
+  const Json json = Json::parse(line);
+  UnitRecord unit;
+  json.at("cell").get_to(unit.cell);
+  json.at("seconds").get_to(unit.seconds);
+  if (json.contains("window")) {
+    json["window"].get_to(unit.window);
+    unit.score = WindowFromJson(json.at("score"));
+  }
+  if (json.contains("passkey")) unit.passkey = PasskeyFromJson(json["passkey"]);
+  if (json.contains("task")) unit.task = TaskFromJson(json["task"]);
+  return unit;
+}
+
+void AddUnit(const UnitRecord& unit, CellParts& parts) {
+  if (unit.window >= 0) {
+    if (unit.window != static_cast<int64_t>(parts.windows.size())) return;
+    parts.windows.push_back(unit.score);
+  } else if (unit.passkey) {
+    if (parts.passkey) return;
+    parts.passkey = unit.passkey;
+  } else if (unit.task) {
+    parts.tasks.push_back(*unit.task);
+  }
+  parts.seconds += unit.seconds;
+}
+
+}  // namespace ropewalk::internal

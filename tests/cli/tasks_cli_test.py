@@ -1,0 +1,102 @@
+"""Tasks with questions and answers: `ropewalk kv`, `ropewalk ruler`, `ropewalk sweep --tasks`, and the race."""
+
+import json
+
+import support
+from support import MODEL
+
+
+class Tasks(support.CliCase):
+    def test_kv_asks_many_questions_behind_one_prompt(self):
+        cell = self.json("kv", MODEL, "--length", "2k", "--method", "yarn", "--factor", 8, "--json")
+        (task,) = cell["tasks"]
+        self.assertEqual((task["task"], task["prompts"]), ("kv", 1))
+        self.assertGreaterEqual(len(task["answers"]), 4)
+        self.assertIsNone(task["recall"])
+        nats = sum(a["nll"] for a in task["answers"]) / sum(a["tokens"] for a in task["answers"])
+        self.assertAlmostEqual(task["mean_nll"], nats, 9)
+        depths = [a["depth"] for a in task["answers"]]
+        self.assertEqual(depths, sorted(depths))
+        # The context once, and a fifth more for the questions.
+        self.assertLess(task["fed_tokens"], 1.25 * 2048)
+        text = self.works("kv", MODEL, "--length", "2k", "--method", "yarn", "--factor", 8).decode()
+        self.assertIn(f"of {len(task['answers'])} answers", text)
+        self.assertIn("depth 0.", text)
+
+    def test_rulers_score_is_the_recall_of_the_greedy_continuation(self):
+        cell = self.json("ruler", MODEL, "--tasks", "vt,niah_multikey_2", "--length", "1k", "--samples", 2, "--method", "yarn",
+                         "--json")
+        self.assertEqual([t["task"] for t in cell["tasks"]], ["ruler:vt", "ruler:niah_multikey_2"])
+        for task in cell["tasks"]:
+            self.assertEqual(task["prompts"], 2)
+            self.assertEqual(task["recall"], sum(a["recall"] for a in task["answers"]) / len(task["answers"]))
+            self.assertTrue(all("output" in a for a in task["answers"]))
+        without = self.json("ruler", MODEL, "--tasks", "vt", "--length", "1k", "--samples", 2, "--method", "yarn", "--no-generate",
+                            "--json")
+        self.assertIsNone(without["tasks"][0]["recall"])
+        self.assertAlmostEqual(without["tasks"][0]["mean_nll"], cell["tasks"][0]["mean_nll"], 4)
+
+    def test_what_does_not_fit_is_said_with_the_need(self):
+        self.fails(1, "kv", MODEL, "--length", 256, says="two pairs of UUIDs with a question take")
+        self.fails(1, "ruler", MODEL, "--tasks", "vt", "--length", 256, says="takes 950")
+        self.fails(1, "ruler", MODEL, "--tasks", "vt,nonsense", "--length", "1k", says="nonsense")
+        self.fails(2, "kv", MODEL, says="--length")
+        self.fails(2, "kv", MODEL, "--lengths", "512,1k", says="one length")
+        self.fails(1, "ruler", MODEL, "--tasks", "qa_1", "--length", "1k", says="squad")
+
+    def test_dry_runs_count_questions(self):
+        once = self.json("kv", MODEL, "--length", "2k", "--dry-run", "--json")
+        twice = self.json("kv", MODEL, "--length", "2k", "--samples", 2, "--dry-run", "--json")
+        cell = self.json("kv", MODEL, "--length", "2k", "--json")
+        self.assertGreater(twice["tokens"], 1.9 * once["tokens"])
+        self.assertAlmostEqual(once["tokens"] / cell["tasks"][0]["fed_tokens"], 1, delta=0.05)
+
+
+class Sweeps(support.CliCase):
+    def sweep(self, *more):
+        return self.json("sweep", MODEL, "--text", self.text, "--methods", "none,linear,yarn", "--lengths", "256,512", "--anchors", 8,
+                         "--passkey-trials", 1, "-o", self.folder / "out", "--json", *more)["sweeps"][0]
+
+    def test_tasks_are_in_rows_report_and_tables(self):
+        sweep = self.sweep("--tasks", "perplexity,kv")
+        for cell in sweep["cells"]:
+            self.assertFalse(cell["has_passkey"])
+            self.assertEqual([t["task"] for t in cell["tasks"]], ["kv"] if cell["length"] == 512 else [])
+        self.assertTrue(any("kv is left out at 256 tokens" in note for note in sweep["header"]["notes"]))
+        folder = self.folder / "out"
+        self.assertIn("share of exact answers", self.works("report", folder, "--markdown").decode())
+        self.assertIn("kv ", self.works("report", folder, "--csv").decode())
+        page = (folder / "report.html").read_text()
+        self.assertIn("const Tasks = ", page)
+        # Other tasks are another sweep.
+        self.fails(1, "sweep", MODEL, "--text", self.text, "--methods", "none,linear,yarn", "--lengths", "256,512", "--anchors", 8,
+                   "--passkey-trials", 1, "-o", folder, says="tasks_protocol")
+
+    def test_a_sweep_needs_perplexity_and_says_where_the_others_are(self):
+        self.fails(2, "sweep", MODEL, "--text", self.text, "--tasks", "kv", says="commands of their own")
+        self.fails(1, "sweep", MODEL, "--text", self.text, "--tasks", "perplexity,nonsense", says="nonsense")
+
+    def test_who_is_far_behind_leaves_the_race(self):
+        sweep = self.sweep("--tasks", "perplexity,passkey", "--race")
+        left = {(c["method"], c["length"]): c for c in sweep["cells"] if c["race_exit"]}
+        self.assertIn(("linear", 256), left)  # twice the factor it would need there
+        self.assertNotIn(("none", 256), left)
+        for cell in left.values():
+            self.assertFalse(cell["has_passkey"])
+            self.assertEqual(len(cell["window_nll"]), cell["windows"])
+            self.assertGreater(cell["race_exit"]["at_least"], 0.05)
+        text = self.works("report", self.folder / "out", "--markdown").decode()
+        self.assertIn("clearly behind another method", text)
+        # Without the race the same folder is measured whole.
+        whole = self.sweep("--tasks", "perplexity,passkey")
+        self.assertTrue(all(c["race_exit"] is None and c["windows"] == 8 for c in whole["cells"]))
+        kept = {(c["method"], c["factor"], c["length"]): c["window_nll"] for c in whole["cells"]}
+        for (method, length), cell in left.items():
+            self.assertEqual(kept[method, cell["factor"], length][: cell["windows"]], cell["window_nll"])
+        units = [json.loads(line) for line in (self.folder / "out/units.jsonl").read_text().splitlines()]
+        windows = [(u["cell"], u["window"]) for u in units if "window" in u]
+        self.assertEqual(len(windows), len(set(windows)))  # none was measured twice
+
+
+if __name__ == "__main__":
+    support.main()
