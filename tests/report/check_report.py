@@ -36,6 +36,7 @@ window.addEventListener("load", () => {
     headings: [...document.querySelectorAll("h2")].map((h) => h.textContent),
     background: getComputedStyle(document.body).backgroundColor,
     settings: document.querySelectorAll("pre").length,
+    unwritten: (document.body.innerText.match(/\\[object [A-Z]\\w+\\]|\\bundefined\\b|\\bNaN\\b/) || [""])[0],
   };
   root.dataset.probe = JSON.stringify(seen);
 });
@@ -66,6 +67,10 @@ def problems_of(page, seen, width, theme):
         found.append(f"{seen['overflow']} px wider than the window of {seen['width']}")
     if seen["images"] or seen["frames"] or not seen["title"].endswith(" - Ropewalk"):
         found.append("markup from the data became part of the page")
+    if seen["unwritten"]:
+        found.append(f"it says {seen['unwritten']!r}")
+    if page.stem in ("one", "two", "hostile") and not {"Tasks", "Who left early"} <= set(seen["headings"]):
+        found.append(f"tasks or the race are missing: {seen['headings']}")
     if seen["theme"] != theme:
         found.append(f"theme {seen['theme']} instead of {theme}")
     if not seen["headings"] or seen["headings"][0] not in ("Recommendations", "Side by side", "Warnings"):

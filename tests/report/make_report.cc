@@ -3,7 +3,41 @@
 #include <iostream>
 
 #include "cli/report.h"
+#include "ropewalk/eval/task.h"
 #include "tests/report/synthetic.h"
+
+namespace {
+
+// Two tasks beyond 512 tokens, one of them with continuations, and a method that left the race.
+void AddTasks(const std::string& name, ropewalk::SweepResults& results) {
+  for (ropewalk::Cell& cell : results.cells) {
+    if (cell.length < 512) continue;
+    if (cell.method == "linear") {
+      cell.race_exit = ropewalk::RaceExit{
+          .round = 2, .against = name, .difference = 1.5, .standard_error = 0.2, .at_least = 0.3};
+      continue;
+    }
+    for (const bool generated : {false, true}) {
+      ropewalk::TaskResult& task = cell.tasks.emplace_back();
+      task.task = generated ? "ruler:vt" : name;
+      task.protocol = "made up";
+      task.prompts = 2;
+      for (int i = 0; i < 20; ++i) {
+        ropewalk::TaskAnswer& answer = task.answers.emplace_back();
+        answer.prompt = i / 10;
+        answer.question = i % 10;
+        if (!generated) answer.depth = (i % 10 + 0.5) / 10;
+        answer.nll = 0.1 * i;
+        answer.tokens = 4;
+        answer.exact = (i * cell.length / 512) % 5 != 0;
+        if (generated) answer.recall = i % 3 / 2.0;
+      }
+      Summarise(task);
+    }
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using ropewalk::cli::MakeSweepReport;
@@ -15,6 +49,7 @@ int main(int argc, char** argv) {
   const std::string hostile = "</script><img src=x onerror=\"document.title='broken'\">'{{data}}";
   const std::string name = kind == "hostile" ? hostile : "ropewalk-small";
   ropewalk::SweepResults results = ropewalk::testing::MakeSweep(name);
+  AddTasks(kind == "hostile" ? hostile : "kv", results);
   if (kind == "hostile") {
     results.header.command = results.header.text_path = hostile;
     results.header.notes = {hostile, "<!-- <script>"};
