@@ -26,17 +26,6 @@ using testing::HasSubstr;
 
 constexpr int64_t kRaceTrained = 128, kLength = 512, kWindows = 12;
 
-PositionPlan RacePlan() {
-  PositionPlan plan;
-  RotarySpec rotation(PairLayout::kHalf);
-  rotation.head_dim = rotation.rotary_dim = 16;
-  rotation.trained_length = kRaceTrained;
-  plan.layers.resize(2);
-  for (LayerPlan& layer : plan.layers) layer.rotation = rotation;
-  plan.trained_length = kRaceTrained;
-  return plan;
-}
-
 // Nats per token that a method loses beyond the trained length.
 double Penalty(const PositionPlan& plan) {
   const Scaling& scaling = plan.layers[0].rotation->scaling;
@@ -78,7 +67,7 @@ class NoisyEngine : public ScoringEngine {
 };
 
 struct Made {
-  PositionPlan plan = RacePlan();
+  PositionPlan plan = test::MadeUpPlan(kRaceTrained);
   ByteTokenizer tokenizer;
   TokenText text = RandomText(4000, 11);
   NoisyEngine engine;

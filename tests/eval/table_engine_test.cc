@@ -20,18 +20,6 @@ using testing::HasSubstr;
 
 constexpr int64_t kTrained = 128, kVocab = 257;
 
-// Two layers that rotate heads of 16.
-PositionPlan MadeUpPlan() {
-  PositionPlan plan;
-  RotarySpec rotation(PairLayout::kHalf);
-  rotation.head_dim = rotation.rotary_dim = 16;
-  rotation.trained_length = kTrained;
-  plan.layers.resize(2);
-  for (LayerPlan& layer : plan.layers) layer.rotation = rotation;
-  plan.trained_length = kTrained;
-  return plan;
-}
-
 // How far a plan reaches: none to the trained length, YaRN to factor times it, others half as far.
 double Reach(const PositionPlan& plan) {
   const Scaling& scaling = plan.layers[0].rotation->scaling;
@@ -87,7 +75,7 @@ TEST(TableEngine, RunsAWholeSweep) {
   inputs.tokenizer = &tokenizer;
   inputs.text = &text;
   inputs.model_hash = "made up";
-  const PositionPlan plan = MadeUpPlan();
+  const PositionPlan plan = test::MadeUpPlan(kTrained);
   std::vector<SweepTask> tasks = PlanSweep(spec, plan);
   SweepHeader header;
   header.common = CommonFields(spec, inputs, 512);
@@ -134,7 +122,7 @@ TEST(TableEngine, RunsAWholeSweep) {
 TEST(TableEngine, RowsDescribeTheExtendedLayers) {
   const TableEngine engine;
   const TokenText text = RandomText(600, 3);
-  PositionPlan plan = MadeUpPlan();
+  PositionPlan plan = test::MadeUpPlan(kTrained);
   plan.layers[0].window_tokens = 32;
   plan.layers[0].rotation->base = 777;
   SweepSpec spec;
@@ -173,7 +161,7 @@ TEST(TableEngine, AnswersAreChecked) {
     }
     Scores scores_;
   };
-  const PositionPlan plan = MadeUpPlan();
+  const PositionPlan plan = test::MadeUpPlan(kTrained);
   const std::vector<int32_t> ids = {1, 2, 3};
   const ScoreRequest request{.ids = ids, .positions = {1, 2}};
   const auto message = [&](std::vector<std::vector<TokenScore>> tokens) -> std::string {
@@ -225,7 +213,7 @@ TEST(TableEngine, ContinuationsComeFromGenerateWhereScoreHasNone) {
       return made;
     }
   };
-  const PositionPlan plan = MadeUpPlan();
+  const PositionPlan plan = test::MadeUpPlan(kTrained);
   const std::vector<int32_t> ids = {1, 2, 3}, stop = {7};
   const std::span all(ids);
   const std::vector<ScoreRequest> requests = {

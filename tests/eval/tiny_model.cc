@@ -150,4 +150,15 @@ std::vector<int32_t> ReferenceArgmax(const Decoder& decoder, const PositionPlan&
   return best;
 }
 
+PositionPlan MadeUpPlan(int64_t trained_length) {
+  PositionPlan plan;
+  RotarySpec rotation(PairLayout::kHalf);
+  rotation.head_dim = rotation.rotary_dim = 16;
+  rotation.trained_length = trained_length;
+  plan.layers.resize(2);
+  for (LayerPlan& layer : plan.layers) layer.rotation = rotation;
+  plan.trained_length = trained_length;
+  return plan;
+}
+
 }  // namespace ropewalk::test

@@ -51,6 +51,9 @@ class ByteTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return 257; }
 };
 
+// Two layers that rotate heads of 16, for engines without a model.
+PositionPlan MadeUpPlan(int64_t trained_length);
+
 // Ids below 256 that repeat nowhere soon.
 TokenText RandomText(int64_t tokens, uint64_t seed);
 
