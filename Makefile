@@ -65,9 +65,9 @@ results: build
 	scripts/results.py $(BUILD) $(foreach name,$(RESULTS),'$(name)')
 
 parity: build
-	scripts/deps.sh test parity
+	scripts/deps.sh test sweep parity
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON
-	cmake --build $(BUILD) --target encoder_dump logits_dump rotary_dump
+	cmake --build $(BUILD) --target encoder_dump logits_dump rotary_dump key_tokens_dump
 	scripts/parity.sh $(BUILD)
 
 parity-llamacpp: build

@@ -1,15 +1,15 @@
 #!/bin/sh
 # Holds the library against transformers: logits of random tiny models (4.57), the same with keys in
 # their configuration that their family may not read, states of encoders and sentence vectors of the
-# real all-MiniLM-L6-v2, frequencies, and cos and sin of every family's rotary module (4.57 and 5), in
-# the environment of scripts/parity_env.sh.
+# real all-MiniLM-L6-v2, frequencies, cos and sin of every family's rotary module (4.57 and 5), and the
+# key tokens of the embedded model against PyPI's longppl, in the environment of scripts/parity_env.sh.
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
-for dump in encoder_dump logits_dump rotary_dump; do
-  [ -x "$build/tests/model/$dump" ] && continue
-  echo "parity.sh: $build/tests/model/$dump is missing; run make build first" >&2
+for dump in model/encoder_dump model/logits_dump model/rotary_dump eval/key_tokens_dump; do
+  [ -x "$build/tests/$dump" ] && continue
+  echo "parity.sh: $build/tests/$dump is missing; run make parity" >&2
   exit 1
 done
 venv=$("$root/scripts/parity_env.sh")
@@ -23,4 +23,11 @@ minilm=$venv/minilm
 PYTHONPATH=$venv/transformers5 \
   "$venv/bin/python" "$root/tests/parity/rotary.py" "$build/tests/model/rotary_dump"
 "$venv/bin/python" "$root/tests/parity/keys.py" "$build/tests/model/logits_dump"
+longppl=$venv/longppl
+[ -d "$longppl" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+  --target "$longppl" longppl==0.3.0
+"$root/scripts/heldout_text.sh" > "$build/heldout.txt"
+"$venv/bin/python" "$root/tests/parity/longppl.py" "$root/models" "$build/heldout.txt" \
+  --longppl "$longppl" --dump "$build/tests/eval/key_tokens_dump" \
+  --tokens 8184 --document 1024 --short-context 128
 exec "$venv/bin/python" "$root/tests/parity/compare.py" "$build/tests/model/logits_dump"
