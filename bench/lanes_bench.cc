@@ -4,7 +4,7 @@
 //
 // One round times, for each number of threads in turn, one call of the engine with all windows (as
 // many lanes as the engine takes), a call for each (one lane, which has all threads), the decoder
-// alone with all threads in every product, and a passkey cell of 25 prompts that share filler.
+// alone with all threads in every product, and a passkey cell of 25 questions behind 3 prompts.
 // Prints a JSON line per number of threads: medians in seconds. Run it on a machine that is quiet.
 #include <algorithm>
 #include <chrono>
@@ -19,6 +19,7 @@
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/decoder_engine.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/tasks.h"
 
 namespace {
 
@@ -65,9 +66,10 @@ class Bench {
       }
     }));
     if (files_.tokenizer == nullptr) return;
-    times.passkey.push_back(Seconds([&] {
-      MeasurePasskey(engine_, *call_.plan, *files_.tokenizer, {}, call_.final_length, {}, {});
-    }));
+    const auto passkey = MakePasskeyTask({}, *files_.tokenizer);
+    const std::vector<TaskPrompt> prompts = passkey->Prompts(call_.final_length, 25);
+    times.passkey.push_back(Seconds(
+        [&] { MeasureTask(engine_, *call_.plan, *passkey, prompts, call_.final_length, {}, {}); }));
   }
   void Print(int threads, const Times& times) const {
     SetNumThreads(threads);

@@ -1,4 +1,4 @@
-// ropewalk perplexity, ropewalk passkey: one cell.
+// ropewalk perplexity: one cell.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -27,59 +27,12 @@ void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens
 
 }  // namespace
 
-void RunPasskey(const Options& options) {
-  const ModelFiles files = OpenRunnable(options);
-  const Tokenizer& tokenizer = RequireTokenizer(files);
-  SweepSpec spec = SpecOf(options, files);
-  if (spec.passkey_text_filler == options.text.empty()) {
-    throw UsageError(
-        options.text.empty()
-            ? "--passkey-filler text: give the text with --text FILE"
-            : "--text: the passkey is hidden in the built-in filler, which needs no "
-              "text; add --passkey-filler text to hide it in this one, or leave --text "
-              "out");
-  }
-  TokenText text;
-  if (spec.passkey_text_filler) text = ReadTokenText(options, files);
-  const int64_t length = OneLength(spec);
-  spec.perplexity = false;
-  const int64_t needed = MinPasskeyTokens(tokenizer, spec.passkey_options.bos);
-  if (length < needed) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a passkey prompt with this tokenizer needs at least {} tokens, the "
-                            "length is {}",
-                            needed, length));
-  }
-  const SweepTask task = SingleTask(options, files, spec, length);
-  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
-  const DecoderEngine engine(*decoder);
-  SweepInputs inputs;
-  inputs.engine = &engine;
-  inputs.tokenizer = &tokenizer;
-  inputs.text = spec.passkey_text_filler ? &text : nullptr;
-  if (options.dry_run) return DryRunCell(options, task, spec, inputs);
-  inputs.model_hash = files.Hash();
-  const Cell cell = ComputeCell(task, spec, inputs, nullptr);
-  if (options.json) {
-    fmt::print("{}\n", ToJson(cell, 2));
-    return;
-  }
-  fmt::print("passkey        {:.0f}% of {} prompts of {} tokens\n", 100 * cell.passkey_accuracy,
-             cell.passkey_trials, cell.length);
-  for (size_t i = 0; i < cell.passkey_depths.size(); ++i) {
-    fmt::print("  depth {:<8} {:.0f}%\n", cell.passkey_depths[i], 100 * cell.passkey_by_depth[i]);
-  }
-  fmt::print("protocol       {}, seed {}, BOS {}\n", cell.passkey_protocol, cell.seed, cell.bos);
-  PrintProvenance(options, cell);
-}
-
 void RunPerplexity(const Options& options) {
   const ModelFiles files = OpenRunnable(options);
   const TokenText text = ReadTokenText(options, files);
   SweepSpec spec = SpecOf(options, files);
   const int64_t length = OneLength(spec);
   if (options.protocol == "aligned") SettleProtocol(length, spec);
-  spec.passkey = false;
   const SweepTask task = SingleTask(options, files, spec, length);
   MakeWindows(text, spec.protocol, length, length, spec.bos_id);  // too short? before loading
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);

@@ -89,7 +89,7 @@ constexpr Command kCommands[] = {
      .required = "MODEL",
      .options =
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
-         "--protocol --anchors --seed --passkey-trials --passkey-filler --depths "
+         "--protocol --anchors --seed --passkey-trials --passkey-filler "
          "--no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
          "--english-words --race --angles --compute --bos --special --threads --oversubscribe "
          "--allow-unknown --json --dry-run --search --budget --yes --engine --device --dtype",
@@ -131,14 +131,14 @@ constexpr Command kCommands[] = {
      .examples = "ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half",
      .run = RunPerplexity},
     {.name = "passkey",
-     .title = "One cell: retrieval of a number hidden in prompts of one length",
+     .title = "One cell: retrieval of numbers hidden in prompts of one length",
      .group = kMeasure,
      .required = "MODEL",
      .options = "--passkey-filler --text --lengths --methods --rope-scaling --factors --trained "
-                "--seed --passkey-trials --depths --angles --compute --bos --special --threads "
+                "--seed --passkey-trials --angles --compute --bos --special --threads "
                 "--oversubscribe --allow-unknown --json --dry-run",
      .about = "--text is read only for --passkey-filler text. Without --method: as-shipped. "
-              "docs/results-format.md describes --json.",
+              "docs/tasks/passkey.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk passkey model.gguf --length 16k --method yarn --factor 2",
      .run = RunPasskey},
     {.name = "kv",
@@ -167,7 +167,8 @@ constexpr Command kCommands[] = {
      .title = "Prints what tasks ask, and their answers, as JSON lines; runs no model",
      .group = kMeasure,
      .required = "MODEL --tasks --lengths",
-     .options = "--samples --questions --seed --haystack --squad --hotpot --english-words --bos "
+     .options = "--samples --questions --passkey-trials --passkey-filler --text --seed --haystack "
+                "--squad --hotpot --english-words --bos "
                 "--output --threads --oversubscribe --allow-unknown",
      .about = "A tokenizer is enough, without weights. docs/tasks/ruler.md describes the tasks and "
               "the lines.",

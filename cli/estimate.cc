@@ -51,7 +51,7 @@ CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trial
   task.plan = sweep.files.config.plan;
   task.length = sweep.longest;
   SweepSpec spec = sweep.spec;
-  spec.passkey = false;
+  spec.tasks.clear();
   CellCost sum = CostOf(task, spec, inputs, sweep.longest);
   sum.tokens *= trials;
   sum.flops *= static_cast<double>(trials);
@@ -206,8 +206,7 @@ class Shrinker {
         inputs_(inputs),
         seconds_per_flop_(estimate.seconds / estimate.flops) {}
 
-  // The first that takes at most an hour: with fewer passkey trials, then also fewer anchors, then
-  // fewer methods, then without the longest lengths; else the quickest of these.
+  // The first that takes at most an hour: with fewer anchors, then also fewer methods, then without the longest lengths; else the quickest of these.
   std::optional<Smaller> LargestThatFits() const {
     const std::vector<int64_t>& lengths = whole_.spec.lengths;
     // Keeps one length beyond the trained one, if there was any.
@@ -218,8 +217,8 @@ class Shrinker {
     std::optional<Smaller> quickest;
     for (size_t n = lengths.size(); n >= std::max<size_t>(1, fewest); --n) {
       for (const bool few_methods : {false, true}) {
-        for (const int thrift : {0, 1, 2}) {
-          const Smaller s = Make(n, few_methods, thrift);
+        for (const bool few_anchors : {false, true}) {
+          const Smaller s = Make(n, few_methods, few_anchors);
           if (s.values.empty()) continue;
           if (s.estimate.seconds <= kHour) return s;
           if (!quickest || s.estimate.seconds < quickest->estimate.seconds) quickest = s;
@@ -230,7 +229,7 @@ class Shrinker {
   }
 
  private:
-  Smaller Make(size_t lengths, bool few_methods, int thrift) const {
+  Smaller Make(size_t lengths, bool few_methods, bool few_anchors) const {
     Smaller s;
     Sweep sweep;
     sweep.files.config.plan = whole_.files.config.plan;
@@ -243,12 +242,8 @@ class Shrinker {
       spec.methods = FewMethods(spec.methods);
       s.values["--methods"] = NameOf(spec.methods[0]) + "," + NameOf(spec.methods[1]);
     }
-    if (thrift > 0 && spec.passkey && spec.passkey_options.trials > 1) {
-      spec.passkey_options.trials = 1;
-      s.values["--passkey-trials"] = "1";
-    }
     const int64_t anchors = spec.protocol.kind == Protocol::Kind::kAligned ? 3 : 8;
-    if (thrift > 1 && (spec.protocol.anchors == 0 || spec.protocol.anchors > anchors)) {
+    if (few_anchors && (spec.protocol.anchors == 0 || spec.protocol.anchors > anchors)) {
       spec.protocol.anchors = anchors;
       s.values["--anchors"] = std::to_string(anchors);
     }

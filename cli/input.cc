@@ -195,12 +195,6 @@ SweepSpec SpecOf(const Options& options, const ModelFiles& files) {
   spec.protocol.seed = options.seed;
   spec.protocol.bos = WantsBos(options, files);
   if (files.tokenizer != nullptr) spec.bos_id = files.tokenizer->bos_id();
-  spec.passkey = !options.no_passkey && files.tokenizer != nullptr && options.ids.empty();
-  spec.passkey_options.trials = options.passkey_trials;
-  spec.passkey_options.depths = options.depths;
-  spec.passkey_options.seed = options.seed;
-  spec.passkey_options.bos = spec.protocol.bos;
-  spec.passkey_text_filler = options.passkey_filler == "text";
   spec.angles = options.angles == "exact" ? AnglePrecision::kExact : AnglePrecision::kFloat32;
   return spec;
 }

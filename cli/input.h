@@ -51,7 +51,7 @@ std::vector<SweepMethod> NamedMethods(const std::vector<std::string>& names,
 // The methods of --methods and --rope-scaling; `defaults` where neither was given.
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults);
-// Lengths (sorted), factors, protocol, angles and passkey; methods are left empty. The K of a plain
+// Lengths (sorted), factors, protocol and angles; methods and tasks are left empty. The K of a plain
 // `aligned` is settled by SettleProtocol.
 SweepSpec SpecOf(const Options& options, const ModelFiles& files);
 

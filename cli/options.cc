@@ -199,13 +199,15 @@ constexpr OptionRow kOptions[] = {
     {.names = "--passkey-trials",
      .value = "N",
      .field = &O::passkey_trials,
-     .help = "Passkey prompts at each depth",
-     .range = {1, 1000000}},
+     .help =
+         "Passkeys asked for at each length, or a few more: up to 9 stand in one prompt and are "
+         "all asked for",
+     .range = {1, 10000}},
     {.names = "--passkey-filler",
      .value = "WHAT",
      .field = &O::passkey_filler,
-     .help = "What the passkey is hidden in: builtin, one repeated sentence, the same for every "
-             "text; or text, the text of --text, in which it is harder to find",
+     .help = "What the passkeys are hidden in: builtin, one repeated sentence, the same for every "
+             "text; or text, the text of --text",
      .takes = Takes::kOneOf,
      .choices = "builtin,text"},
     {.names = "--tokens",
@@ -219,12 +221,7 @@ constexpr OptionRow kOptions[] = {
      .field = &O::timeout,
      .help = "How long an answer may take",
      .range = {1, 86400}},
-    {.names = "--depths",
-     .value = "X,...",
-     .field = &O::depths,
-     .help = "Depths of the passkey: 0 is the beginning, 1 directly before the question",
-     .range = {0, 1}},
-    {.names = "--no-passkey", .value = "", .field = &O::no_passkey, .help = "Perplexity only"},
+    {.names = "--no-passkey", .value = "", .field = &O::no_passkey, .help = "No passkeys"},
     {.names = "--spans",
      .value = "FILE",
      .field = &O::spans,

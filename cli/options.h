@@ -28,7 +28,6 @@ struct Options {
   std::string url, served_model;                // of verify
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
   std::vector<double> factors;
-  std::vector<double> depths = {0.1, 0.3, 0.5, 0.7, 0.9};
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = "float32";
@@ -37,7 +36,7 @@ struct Options {
   std::string haystack, squad, hotpot, english_words;  // files of RULER's tasks
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
-  int64_t passkey_trials = 5, max_tokens = 100, budget = 12;
+  int64_t passkey_trials = 25, max_tokens = 100, budget = 12;
   int64_t questions = 0;
   std::optional<int64_t> samples;
   std::optional<bool> generate, race;

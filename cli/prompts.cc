@@ -9,7 +9,10 @@ namespace ropewalk::cli {
 
 void RunPrompts(const Options& options) {
   const ModelFiles files = OpenModelFor(options, false);
-  const auto tasks = TasksOf(options, options.tasks, files);
+  TokenText filler;
+  if (!options.text.empty()) filler = ReadTokenText(options, files);
+  const auto tasks =
+      TasksOf(options, options.tasks, files, options.text.empty() ? nullptr : &filler);
   std::ostringstream lines;
   for (const std::string& text : options.lengths) {
     const int64_t length = ParseLength(text);

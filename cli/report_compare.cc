@@ -31,7 +31,9 @@ bool InBitsPerByte(const std::vector<SweepReport>& sweeps) {
 
 std::string Value(const Cell& c, bool bits) {
   std::string out = bits ? fmt::format("{:.3f}", c.bits_per_byte) : PerplexityText(c.perplexity);
-  if (c.has_passkey) out += fmt::format(", {:.2f}", c.passkey_accuracy);
+  if (const TaskResult* passkey = FindTask(c.tasks, "passkey")) {
+    out += fmt::format(", {:.2f}", ScoreOf(*passkey));
+  }
   return out;
 }
 
@@ -106,7 +108,7 @@ std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps) {
   const char* unit = bits ? "bits per byte" : "perplexity";
   const bool passkey = std::any_of(sweeps.begin(), sweeps.end(), [](const SweepReport& sweep) {
     return std::any_of(sweep.results.cells.begin(), sweep.results.cells.end(),
-                       [](const Cell& c) { return c.has_passkey; });
+                       [](const Cell& c) { return FindTask(c.tasks, "passkey") != nullptr; });
   });
   std::vector<std::vector<std::string>> best = {Heads(sweeps, {"length"})};
   for (const int64_t length : Lengths(sweeps)) {

@@ -57,12 +57,15 @@ std::string ColumnTitle(const Grid::Column& c) {
 }
 
 bool HasPasskey(const std::vector<Cell>& cells) {
-  return std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.has_passkey; });
+  return std::any_of(cells.begin(), cells.end(),
+                     [](const Cell& c) { return FindTask(c.tasks, "passkey") != nullptr; });
 }
 
 std::string CellText(const Cell& c, const char* separator) {
   std::string out = PerplexityText(c.perplexity) + (c.race_exit ? "*" : "");
-  if (c.has_passkey) out += fmt::format("{}{:.2f}", separator, c.passkey_accuracy);
+  if (const TaskResult* passkey = FindTask(c.tasks, "passkey")) {
+    out += fmt::format("{}{:.2f}", separator, ScoreOf(*passkey));
+  }
   return out;
 }
 
@@ -214,8 +217,6 @@ std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
           {"bits_per_byte", CsvNumber(c.bits_per_byte)},
           {"windows", std::to_string(c.windows)},
           {"scored_tokens", std::to_string(c.scored_tokens)},
-          {"passkey_accuracy", c.has_passkey ? CsvNumber(c.passkey_accuracy) : ""},
-          {"passkey_trials", c.has_passkey ? std::to_string(c.passkey_trials) : ""},
           {"trained_length", std::to_string(c.trained_length)},
           {"protocol", c.protocol},
           {"bos", c.bos},

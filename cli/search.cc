@@ -28,7 +28,7 @@ class Search {
         header_(std::move(header)),
         length_(header_.common.longest_length),
         rotation_(OnlyRotation(files.config.plan)) {
-    spec_.passkey = false;  // the search uses the loss; the sweep measures passkey of its result
+    spec_.tasks.clear();  // the search uses the loss; the sweep measures tasks of its result
     header_.common = CommonFields(spec_, inputs_, length_);
     extension_ = static_cast<double>(length_) / static_cast<double>(spec_.trained_length);
     if (extension_ <= 1) {

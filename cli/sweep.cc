@@ -1,4 +1,4 @@
-// ropewalk sweep: perplexity and passkey against length for every method.
+// ropewalk sweep: perplexity and tasks against length for every method.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,35 +22,24 @@
 namespace ropewalk::cli {
 namespace {
 
-// What --tasks names; without it perplexity and passkey.
-void AddTasks(const Options& options, const ModelFiles& files, SweepSpec& spec) {
+// What --tasks names; without it perplexity and passkey, which needs a text and a tokenizer.
+void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
   if (options.race.value_or(false)) spec.race = RaceRule{.margin = kRaceMargin};
-  if (options.tasks.empty()) return;
   std::vector<std::string> others = options.tasks;
+  if (options.tasks.empty()) {
+    others = {"perplexity"};
+    if (sweep.files.tokenizer != nullptr && options.ids.empty()) others.emplace_back("passkey");
+  }
+  if (options.no_passkey) std::erase(others, "passkey");
   if (std::erase(others, "perplexity") == 0) {
     throw UsageError(
         "--tasks of a sweep include perplexity, by which methods are compared; other tasks alone "
         "are commands of their own: passkey, kv, ruler");
   }
-  spec.passkey = std::erase(others, "passkey") > 0 && spec.passkey;
   if (!others.empty() && !options.ids.empty()) {
     throw UsageError("--tasks: tasks need a text and a tokenizer, not --ids");
   }
-  spec.tasks = TasksOf(options, others, files);
-}
-
-// Which lengths hold no prompt of a task.
-void SayTooShort(Sweep& sweep) {
-  std::vector<int64_t> lengths;
-  for (const SweepTask& task : sweep.tasks) lengths.push_back(task.length);
-  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-  for (const auto& sampled : sweep.spec.tasks) {
-    for (const int64_t length : lengths) {
-      if (!sampled->Prompts(length).empty()) continue;
-      sweep.notes.push_back(fmt::format("{} is left out at {} tokens: {}", sampled->task().Name(),
-                                        length, sampled->too_short()));
-    }
-  }
+  spec.tasks = TasksOf(options, others, sweep.files, &sweep.text);
 }
 
 // Opens the model, reads the text, settles every option.
@@ -65,12 +54,10 @@ Sweep Prepare(const Options& options, bool torch) {
         "--lengths");
   }
   spec.methods = MethodsOf(options, sweep.files, {});
-  AddTasks(options, sweep.files, spec);
-  static_cast<PreparedSweep&>(sweep) =
-      PrepareSweep(std::move(spec), options.protocol == "aligned", sweep.files.config.plan,
-                   sweep.text, sweep.files.tokenizer.get());
-  SayTooShort(sweep);
-  if (!sweep.spec.passkey && !options.no_passkey && options.tasks.empty()) {
+  AddTasks(options, sweep, spec);
+  static_cast<PreparedSweep&>(sweep) = PrepareSweep(std::move(spec), options.protocol == "aligned",
+                                                    sweep.files.config.plan, sweep.text);
+  if (sweep.spec.tasks.empty() && !options.no_passkey && options.tasks.empty()) {
     sweep.notes.push_back(options.ids.empty()
                               ? "passkey is left out: no tokenizer (" +
                                     sweep.files.tokenizer_error + ")"
@@ -86,7 +73,6 @@ std::string CellName(const SweepTask& task) {
 
 std::string CellResult(const Cell& cell) {
   std::string text = fmt::format("perplexity {:.4g}", cell.perplexity);
-  if (cell.has_passkey) text += fmt::format(", passkey {:.0f}%", 100 * cell.passkey_accuracy);
   for (const TaskResult& result : cell.tasks) {
     text += fmt::format(", {} {:.0f}%", result.task, 100 * ScoreOf(result));
   }

@@ -1,4 +1,4 @@
-// ropewalk kv, ropewalk ruler: the tasks of one cell.
+// ropewalk passkey, kv, ruler: the tasks of one cell.
 #include <fmt/format.h>
 
 #include <map>
@@ -45,8 +45,11 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
   const ModelFiles files = OpenRunnable(options);
   SweepSpec spec = SpecOf(options, files);
   const int64_t length = OneLength(spec);
-  spec.perplexity = spec.passkey = false;
-  spec.tasks = TasksOf(options, names, files);
+  spec.perplexity = false;
+  TokenText text;
+  if (!options.text.empty()) text = ReadTokenText(options, files);
+  const TokenText* given = options.text.empty() ? nullptr : &text;
+  spec.tasks = TasksOf(options, names, files, given);
   for (const auto& sampled : spec.tasks) {
     if (sampled->Prompts(length).empty()) {
       throw Error(ErrorCode::kInvalidArgument, sampled->too_short());
@@ -58,6 +61,7 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
   SweepInputs inputs;
   inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
+  inputs.text = given;
   if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   const Cell cell = ComputeCell(task, spec, inputs, nullptr);
@@ -74,6 +78,15 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+void RunPasskey(const Options& options) {
+  if (!options.text.empty() && options.passkey_filler != "text") {
+    throw UsageError(
+        "--text: the passkeys are hidden in the built-in filler, which needs no text; add "
+        "--passkey-filler text to hide them in this one, or leave --text out");
+  }
+  RunTasks(options, {"passkey"});
+}
 
 void RunKv(const Options& options) { RunTasks(options, {"kv"}); }
 

@@ -11,13 +11,11 @@
 
 namespace ropewalk::cli {
 
-// --seed (RULER's own, 42, where it is not given), --questions, --bos and the files of the tasks,
-// which are read here.
-TaskSettings TaskSettingsOf(const Options& options, const ModelFiles& files);
-
-// The tasks of these names (MakeTasks), with --samples and --generate.
+// The tasks of these names (MakeTasks), with --samples, --passkey-trials and --generate. `text`, that
+// of --text, is what --passkey-filler text hides the passkeys in; null: there is none.
 std::vector<std::shared_ptr<const SampledTask>> TasksOf(const Options& options,
                                                         const std::vector<std::string>& names,
-                                                        const ModelFiles& files);
+                                                        const ModelFiles& files,
+                                                        const TokenText* text);
 
 }  // namespace ropewalk::cli

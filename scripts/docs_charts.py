@@ -56,15 +56,20 @@ def cells():
     return lines[0], [line for line in lines if "method" in line]
 
 
+def passkey_share(cell):
+    """The share of passkeys found; rows of schema 1 have it as a field."""
+    return next((t["exact"] for t in cell.get("tasks", []) if t["task"] == "passkey"), cell.get("passkey_accuracy"))
+
+
 def by_length(method, key):
-    return [(c["length"], c[key]) for c in sorted(CELLS, key=lambda c: c["length"]) if c["method"] == method]
+    return [(c["length"], passkey_share(c) if key == "passkey" else c[key]) for c in sorted(CELLS, key=lambda c: c["length"]) if c["method"] == method]
 
 
 def measured(method):
     """Perplexity and passkey of the embedded model by length, the method in colour among all."""
     panels = []
     for key, title, log in (("perplexity", "Perplexity, embedded model", True),
-                            ("passkey_accuracy", "Passkey found, embedded model", False)):
+                            ("passkey", "Passkey found, embedded model", False)):
         lines = [("", by_length(m, key), "rest") for m in METHODS if m not in (method, "none") and ":" not in m]
         lines.append(("no scaling", by_length("none", key), "c1"))
         if method != "none":
@@ -248,7 +253,7 @@ def table():
             "`dynamic:factor=1` has its own, whatever `--factors` says.", "",
             "| method | " + " | ".join(str(n) for n in lengths) + " |", "|---" * (len(lengths) + 1) + "|"]
     for method in METHODS:
-        perplexity, passkey = dict(by_length(method, "perplexity")), dict(by_length(method, "passkey_accuracy"))
+        perplexity, passkey = dict(by_length(method, "perplexity")), dict(by_length(method, "passkey"))
         values = " | ".join(f"{perplexity[n]:.1f}, {passkey[n]:.2f}" for n in lengths)
         rows.append(f"| [{method}](../../rotary/methods/{method.partition(':')[0]}.md) | {values} |")
     return "\n".join(rows) + "\n"

@@ -352,10 +352,8 @@ def sweep(check):
         seconds = time.perf_counter() - begin
     print(done)
     for r in done.rows:
-        values = {
-            key: r[key]
-            for key in ("method", "factor", "length", "perplexity", "passkey_accuracy", "seconds", "compute")
-        }
+        values = {key: r[key] for key in ("method", "factor", "length", "perplexity", "seconds", "compute")}
+        values |= {task["task"]: task["exact"] for task in r["tasks"]}
         check.row("cell", **values)
     for r in done.recommendations:
         check.row("recommended", length=r.length, method=r.method, text=r.text)

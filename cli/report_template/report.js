@@ -26,6 +26,7 @@ function columnTitle(column) {
   return column.factor > 0 ? [grouped(column.length), el("span", {class: "minor"}, `factor ${short(column.factor)}`)]
                            : [grouped(column.length)];
 }
+const passkeyOf = (cell) => Tasks.taskOf(cell, "passkey");
 const noneAt = (sweep, length) => sweep.cells.find((c) => c.method === "none" && c.length === length);
 
 // Cells of one line: with the factor matched to each length ("matched"; no scaling up to the trained
@@ -144,13 +145,13 @@ function bigTable(sweep) {
       number(cell.standard_error)
         ? el("span", {class: "error"}, ` ± ${ppl(cell.perplexity * cell.standard_error)}`) : null,
       number(cell.bits_per_byte) ? el("span", {class: "minor"}, `${cell.bits_per_byte.toFixed(3)} bits/byte`) : null,
-      cell.has_passkey ? el("span", {class: "minor"}, `passkey ${cell.passkey_accuracy.toFixed(2)}`) : null);
+      passkeyOf(cell) ? el("span", {class: "minor"}, `passkey ${Tasks.scoreOf(passkeyOf(cell)).toFixed(2)}`) : null);
   })]);
   const every = table(
     ["method", "factor", "length", "perplexity", "± (nats)", "bits/byte", "passkey", "windows", "tokens", "seconds"],
     sweep.cells.map((c) => [c.method, short(c.factor), grouped(c.length), ppl(c.perplexity),
       fixed(c.standard_error, 3), fixed(c.bits_per_byte, 3),
-      c.has_passkey ? c.passkey_accuracy.toFixed(2) : "–", String(c.windows), grouped(c.scored_tokens),
+      passkeyOf(c) ? Tasks.scoreOf(passkeyOf(c)).toFixed(2) : "–", String(c.windows), grouped(c.scored_tokens),
       c.shared_with ? "shared" : fixed(c.seconds, 1)]));
   const trained = sweep.header.trained_length;
   return [el("h2", {}, "Every method at every length"), el("div", {class: "card"},
@@ -282,42 +283,6 @@ function entropyChart(sweep) {
       })]), {caption: "Nats, and relative to ln(number of keys), the entropy of uniform attention."})))];
 }
 
-function passkeyMaps(sweep) {
-  const {methods, columns} = sweep.grid;
-  if (!sweep.cells.some((c) => c.has_passkey)) {
-    return [el("h2", {}, "Passkey"), el("p", {class: "soft"}, "Not measured: it needs a tokenizer.")];
-  }
-  const maps = methods.map((method, m) => {
-    const cells = columns.map((_, c) => gridCell(sweep, m, c));
-    const first = cells.find((c) => c && c.has_passkey);
-    if (!first) return null;
-    const depths = first.passkey_depths;
-    const head = el("tr", {}, el("th", {scope: "col"}, "depth"),
-      columns.map((column) => el("th", {scope: "col"}, grouped(column.length))));
-    const rows = depths.map((depth, d) => el("tr", {}, el("th", {scope: "row"}, `${Math.round(depth * 100)} %`),
-      cells.map((c) => {
-        const v = c && c.has_passkey ? c.passkey_by_depth[d] : null;
-        const td = el("td", {}, number(v) ? v.toFixed(v === 0 || v === 1 ? 0 : 2) : "–");
-        if (number(v)) {
-          td.style.background = `rgba(var(--heat), ${0.07 + 0.93 * v})`;
-          if (v > 0.5) td.style.color = "var(--heat-high)";
-        }
-        return td;
-      })));
-    const total = el("tr", {}, el("th", {scope: "row"}, "all"), cells.map((c) =>
-      el("td", {}, el("strong", {}, c && c.has_passkey ? c.passkey_accuracy.toFixed(2) : "–"))));
-    return el("div", {class: "card"}, el("h3", {}, swatch(method), method),
-      el("table", {class: "heat"}, el("thead", {}, head), el("tbody", {}, rows, total)));
-  });
-  const trials = sweep.cells.find((c) => c.has_passkey).passkey_trials;
-  return [el("h2", {}, "Passkey retrieval"),
-    el("p", {class: "small soft"}, `Share of ${trials} prompts per cell in which every digit of a hidden number is predicted ` +
-      "correctly, by length in tokens and depth of the number (0 % is the beginning). Darker is better. " +
-      "Factors as in the table above."),
-    sweep.passkey_note ? el("p", {}, sweep.passkey_note) : null,
-    el("div", {class: "heatmaps"}, maps)];
-}
-
 function frequencyChart(sweep) {
   const trained = sweep.header.trained_length;
   const {methods, columns} = sweep.grid;
@@ -361,7 +326,7 @@ function protocol(sweep) {
     ["tokenizer", h.tokenizer], ["tokenizer hash", h.tokenizer_hash || "–"],
     ["trained length", h.trained_length > 0 ? `${grouped(h.trained_length)} tokens` : "unknown"], ["protocol", h.protocol],
     ["windows per cell", range("windows")], ["scored tokens per cell", range("scored_tokens")],
-    ["BOS rule", h.bos], ["passkey", h.passkey_protocol || "not measured"], ["seed", String(h.seed)],
+    ["BOS rule", h.bos], ["tasks", h.tasks_protocol || "none"], ["seed", String(h.seed)],
     ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
     ["seconds, all cells", seconds.toFixed(1)], ["Ropewalk", h.version],
   ];
@@ -415,7 +380,7 @@ function comparison(sweeps) {
                                : length <= s.header.trained_length ? noneAt(s, length) : null;
     if (!cell) return el("td", {}, r ? "none usable" : "–");
     return el("td", {}, cell.method === "none" ? "no scaling" : cell.method,
-      el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${cell.has_passkey ? `, passkey ${cell.passkey_accuracy.toFixed(2)}` : ""}`));
+      el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${passkeyOf(cell) ? `, passkey ${Tasks.scoreOf(passkeyOf(cell)).toFixed(2)}` : ""}`));
   })]);
   const make = () => {
     const datasets = [], ys = [], xs = new Set();
@@ -455,7 +420,7 @@ for (const sweep of data.sweeps) {
     many ? el("h1", {}, sweep.label) : null,
     many ? el("p", {class: "soft"}, `${sweep.header.model_name}, ${trainedAt(sweep.header.trained_length)}; measured on ${sweep.header.text_path}.`) : null,
     answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
-    entropyChart(sweep), passkeyMaps(sweep), Tasks.sections(sweep), Tasks.race(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
+    entropyChart(sweep), Tasks.sections(sweep), Tasks.race(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }
 start();
 })();

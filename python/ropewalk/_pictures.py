@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 _COLOURS = (
@@ -28,18 +29,29 @@ def _tokens(n: float) -> str:
     return f"{n / 1024:g}k" if n >= 1024 and n % 1024 == 0 else f"{n:g}"
 
 
-def _lines_of(report: dict[str, Any], key: str) -> list[tuple[int, str, list[tuple[int, float]]]]:
+def _perplexity(cell: dict[str, Any]) -> float | None:
+    return cell["perplexity"]
+
+
+def _passkey(cell: dict[str, Any]) -> float | None:
+    return next((task["exact"] for task in cell["tasks"] if task["task"] == "passkey"), None)
+
+
+def _lines_of(report: dict[str, Any], value_of: Callable[[dict[str, Any]], float | None]) -> list[tuple[int, str, list[tuple[int, float]]]]:
     """[(number, method, [(length, value)])] of the report's grid."""
     grid, cells, lines = report["grid"], report["cells"], []
     for number, (method, row) in enumerate(zip(grid["methods"], grid["cells"])):
-        values = [(cells[i]["length"], cells[i][key]) for i in row if i >= 0 and cells[i][key] is not None]
+        there = [(cells[i]["length"], value_of(cells[i])) for i in row if i >= 0]
+        values = [(length, value) for length, value in there if value is not None]
         if values:
             lines.append((number, method, values))
     return lines
 
 
-def _chart(report: dict[str, Any], key: str, title: str, logarithmic: bool, left: int) -> str:
-    lines = _lines_of(report, key)
+def _chart(
+    report: dict[str, Any], value_of: Callable[[dict[str, Any]], float | None], title: str, logarithmic: bool, left: int
+) -> str:
+    lines = _lines_of(report, value_of)
     if not lines:
         return ""
     lengths = sorted({length for _, _, values in lines for length, _ in values})
@@ -93,8 +105,8 @@ def _chart(report: dict[str, Any], key: str, title: str, logarithmic: bool, left
 
 
 def charts(report: dict[str, Any]) -> str:
-    charts = _chart(report, "perplexity", "perplexity", True, 0)
-    passkey = _chart(report, "passkey_accuracy", "passkey accuracy", False, _WIDTH)
+    charts = _chart(report, _perplexity, "perplexity", True, 0)
+    passkey = _chart(report, _passkey, "passkey accuracy", False, _WIDTH)
     width = 2 * _WIDTH if passkey else _WIDTH
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}" '
@@ -115,8 +127,9 @@ def table(report: dict[str, Any]) -> str:
             text = "-"
             if index >= 0 and cells[index]["perplexity"] is not None:
                 text = f"{cells[index]['perplexity']:.4g}"
-                if cells[index]["has_passkey"]:
-                    text += f" ({100 * cells[index]['passkey_accuracy']:.0f}%)"
+                passkey = _passkey(cells[index])
+                if passkey is not None:
+                    text += f" ({100 * passkey:.0f}%)"
             entries.append(f"<td><b>{text}</b></td>" if best.get(length) == method else f"<td>{text}</td>")
         body.append(f"<tr><th>{_escaped(method)}</th>{''.join(entries)}</tr>")
     return (

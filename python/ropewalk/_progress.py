@@ -28,7 +28,10 @@ def _cell_name(task: tuple[str, float, int, bool]) -> str:
 
 def _cell_result(row: dict[str, Any]) -> str:
     text = "perplexity -" if row["perplexity"] is None else f"perplexity {row['perplexity']:.4g}"
-    return text + (f", passkey {100 * row['passkey_accuracy']:.0f}%" if row["has_passkey"] else "")
+    for task in row["tasks"]:
+        score = task["exact"] if task["recall"] is None else task["recall"]
+        text += f", {task['task']} {100 * score:.0f}%"
+    return text
 
 
 class _Lines(Silent):

@@ -1,4 +1,4 @@
-"""The sweep: perplexity and passkey retrieval of a model against length, under every context extension method."""
+"""The sweep: perplexity and tasks of a model against length, under every context extension method."""
 
 from __future__ import annotations
 
@@ -187,8 +187,9 @@ def sweep(
     anchors: int | None = None,
     seed: int = 1,
     bos: bool | None = None,
-    passkey: bool = True,
-    passkey_trials: int = 5,
+    tasks: str | Iterable[str] = ("perplexity", "passkey"),
+    passkey_trials: int = 25,
+    samples: int | None = None,
     angles: str | None = None,
     engine: Any = None,
     device: Any = None,
@@ -198,11 +199,11 @@ def sweep(
     progress: bool = True,
     allow_unknown: bool = False,
 ) -> Sweep:
-    """Measures perplexity and passkey retrieval of a model at several lengths under several methods, as the program's
+    """Measures perplexity and tasks of a model at several lengths under several methods, as the program's
     ``ropewalk sweep`` does: the same cells, rows, rules and recommendation.
 
     model: the path of a Hugging Face folder, a GGUF or a llama2.c file; or a causal model of transformers.
-    text: the text itself; or a file as ``pathlib.Path``; or token ids, with which the passkey task is left out.
+    text: the text itself; or a file as ``pathlib.Path``; or token ids, with which perplexity alone is measured.
     tokenizer: one of transformers; by default that of the model's folder.
     methods: names as in ``ropewalk sweep --methods`` ("none", "yarn", "rerope+log-n"), and rope dictionaries; by
         default the usual ones.
@@ -211,7 +212,9 @@ def sweep(
     trained_length: where the model's configuration does not say it, or wrongly.
     protocol: "aligned[:K]", "windows", "half" or "sliding:S" (docs/results-format.md); ``anchors``: how many windows.
     bos: whether every window begins with a BOS token; by default as the tokenizer says.
-    passkey_trials: prompts for each of five depths.
+    tasks: "perplexity", always; "passkey"; "kv" (JSON key-value pairs); "ruler" or "ruler:vt" (docs/tasks).
+    passkey_trials: passkeys asked for at each length. samples: prompts of the other tasks at each length; by default 1
+        of kv, which asks many questions behind it, and 10 of RULER's.
     angles: "exact", or "float32" as transformers computes them; by default as the engine does ("torch": float32).
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
@@ -254,8 +257,9 @@ def sweep(
         anchors,
         seed,
         bos,
-        passkey,
+        _list(tasks),
         passkey_trials,
+        samples,
         angles or getattr(opened.engine, "angles", "exact"),
         allow_unknown,
     )

@@ -16,6 +16,7 @@
 #include "python/src/register.h"
 #include "ropewalk/eval/prepare.h"
 #include "ropewalk/eval/results.h"
+#include "ropewalk/eval/tasks.h"
 #include "ropewalk/tokenizer/utf8_text.h"
 
 namespace ropewalk::python {
@@ -32,13 +33,43 @@ struct PySweep {
            const nb::callable& message, const nb::callable& progress, const nb::callable& finished);
 };
 
+std::string Joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+// The tasks besides perplexity; none without a tokenizer.
+void AddTasks(const std::vector<std::string>& names, int64_t passkey_trials,
+              std::optional<int64_t> samples, uint64_t seed, const Tokenizer* tokenizer,
+              SweepSpec& spec) {
+  if (passkey_trials < 1 || samples.value_or(1) < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "passkey_trials, samples: expected at least 1, got " +
+                    std::to_string(std::min(passkey_trials, samples.value_or(passkey_trials))));
+  }
+  if (tokenizer == nullptr) return;
+  TaskSettings settings;
+  const std::optional<int32_t> bos = spec.protocol.bos ? spec.bos_id : std::nullopt;
+  settings.passkey = {.seed = seed, .bos_id = bos};
+  settings.kv = {.seed = seed, .bos_id = bos};
+  settings.ruler.bos_id = bos;
+  for (std::unique_ptr<Task>& task : MakeTasks(names, settings, *tokenizer)) {
+    const std::string name = task->Name();
+    const bool ruler = name.starts_with("ruler:");
+    const int64_t count = name == "passkey" ? passkey_trials : samples.value_or(ruler ? 10 : 1);
+    spec.tasks.push_back(std::make_shared<SampledTask>(std::move(task), count, ruler));
+  }
+}
+
 void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tokenizer,
                const std::optional<nb::bytes>& text, const std::optional<nb::object>& ids,
                const std::vector<std::string>& methods,
                const std::vector<std::string>& dictionaries, std::vector<int64_t> lengths,
                std::vector<double> factors, int64_t trained_length, const std::string& protocol,
-               std::optional<int64_t> anchors, uint64_t seed, std::optional<bool> bos, bool passkey,
-               int64_t passkey_trials, const std::string& angles, bool allow_unknown) {
+               std::optional<int64_t> anchors, uint64_t seed, std::optional<bool> bos,
+               std::vector<std::string> tasks, int64_t passkey_trials,
+               std::optional<int64_t> samples, const std::string& angles, bool allow_unknown) {
   const PyPlan& plan = PlanOf(given_plan);
   SweepSpec spec;
   spec.methods = ParseMethods(methods, plan.plan);
@@ -66,14 +97,10 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
     throw Error(ErrorCode::kUnsupported, "bos=True: the tokenizer names no BOS token");
   }
   if (tokenizer != nullptr) spec.bos_id = tokenizer->bos_id();
-  spec.passkey = passkey && tokenizer != nullptr && text;
-  if (passkey_trials < 1) {
+  if (std::erase(tasks, "perplexity") == 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "passkey_trials: expected at least 1, got " + std::to_string(passkey_trials));
+                "tasks: expected perplexity among them, by which methods are compared");
   }
-  spec.passkey_options.trials = passkey_trials;
-  spec.passkey_options.seed = seed;
-  spec.passkey_options.bos = spec.protocol.bos;
   spec.angles = AnglesOf(angles);
 
   PySweep sweep;
@@ -94,11 +121,12 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
     if (sweep.text.ids.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "text: expected at least one token, got none");
     }
-    sweep.prepared =
-        PrepareSweep(std::move(spec), protocol == "aligned", plan.plan, sweep.text, tokenizer);
+    AddTasks(tasks, passkey_trials, samples, seed, text ? tokenizer : nullptr, spec);
+    sweep.prepared = PrepareSweep(std::move(spec), protocol == "aligned", plan.plan, sweep.text);
   }
-  if (passkey && tokenizer != nullptr && !text) {
-    sweep.prepared.notes.emplace_back("passkey is left out: it needs a text, not token ids");
+  if (!text && !tasks.empty()) {
+    sweep.prepared.notes.emplace_back(Joined(tasks) +
+                                      " is left out: it needs a text, not token ids");
   }
   sweep.header.notes = sweep.prepared.notes;
   sweep.prepared.notes.insert(sweep.prepared.notes.begin(), notes.begin(), notes.end());
@@ -151,8 +179,9 @@ void RegisterSweep(nb::module_& m) {
            nb::arg("text").none(), nb::arg("ids").none(), nb::arg("methods"),
            nb::arg("dictionaries"), nb::arg("lengths"), nb::arg("factors"),
            nb::arg("trained_length"), nb::arg("protocol"), nb::arg("anchors").none(),
-           nb::arg("seed"), nb::arg("bos").none(), nb::arg("passkey"), nb::arg("passkey_trials"),
-           nb::arg("angles"), nb::arg("allow_unknown"), nb::keep_alive<1, 3>())
+           nb::arg("seed"), nb::arg("bos").none(), nb::arg("tasks"), nb::arg("passkey_trials"),
+           nb::arg("samples").none(), nb::arg("angles"), nb::arg("allow_unknown"),
+           nb::keep_alive<1, 3>())
       .def_prop_ro("notes", [](const PySweep& s) { return s.prepared.notes; })
       .def_prop_ro("protocol", [](const PySweep& s) { return s.prepared.spec.protocol.Name(); })
       .def_prop_ro("longest", [](const PySweep& s) { return s.prepared.longest; })

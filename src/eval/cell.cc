@@ -1,6 +1,5 @@
 // What all rows of a sweep share, what a cell costs.
 #include <algorithm>
-#include <sstream>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
@@ -10,23 +9,13 @@
 namespace ropewalk {
 namespace {
 
-std::string PasskeyName(const SweepSpec& spec, const SweepInputs& inputs) {
-  if (!spec.passkey || inputs.tokenizer == nullptr) return "none";
-  std::ostringstream name;
-  name << BuiltinPasskey().format << ": " << BuiltinPasskey().digits << " digits, depths";
-  for (const double depth : spec.passkey_options.depths) name << ' ' << depth;
-  name << ", " << spec.passkey_options.trials << " trials each, "
-       << (spec.passkey_text_filler ? "filler from the text" : "built-in filler");
-  return name.str();
-}
-
 std::string TasksName(const SweepSpec& spec) {
   std::string name;
   for (const auto& sampled : spec.tasks) {
     const Task& task = sampled->task();
     if (!name.empty()) name += "; ";
     name += task.Name() + " = " + task.Protocol() + ", data " + task.DataHash() + ", " +
-            std::to_string(sampled->samples()) + " prompts" +
+            std::to_string(sampled->samples()) + " " + task.Counts() +
             (sampled->generate() ? ", continued greedily" : "");
   }
   return name;
@@ -62,7 +51,6 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
   cell.bos = spec.protocol.bos && spec.bos_id
                  ? "id " + std::to_string(*spec.bos_id) + " first in every window"
                  : "none";
-  cell.passkey_protocol = PasskeyName(spec, inputs);
   cell.tasks_protocol = TasksName(spec);
   cell.compute = engine.compute;
   cell.angles = spec.angles == AnglePrecision::kExact ? "exact" : "float32";
@@ -101,9 +89,6 @@ CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs&
       const auto ids = static_cast<int64_t>(window.ids.size());
       add(1, ids - 1, ids - (all ? 1 : window.score_begin));
     }
-  }
-  if (internal::HasPasskey(spec, inputs, task.length)) {
-    add(internal::PasskeyTrials(spec), task.length - 1, 0);
   }
   for (const auto& sampled : spec.tasks) {
     for (const TaskPrompt& prompt : sampled->Prompts(task.length)) {

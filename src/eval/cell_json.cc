@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ropewalk/base/hash.h"
+#include "src/eval/earlier_rows.h"
 
 namespace ropewalk {
 namespace internal {
@@ -24,7 +25,6 @@ void VisitCommon(C& c, Visit&& visit) {
   visit("protocol", c.protocol);
   visit("anchors", c.anchors);
   visit("bos", c.bos);
-  visit("passkey_protocol", c.passkey_protocol);
   visit("seed", c.seed);
   visit("compute", c.compute);
   visit("angles", c.angles);
@@ -48,11 +48,6 @@ void VisitCell(C& c, Visit&& visit) {
   visit("window_nll", c.window_nll);
   visit("bucket_edges", c.bucket_edges);
   visit("bucket_nll", c.bucket_nll);
-  visit("has_passkey", c.has_passkey);
-  visit("passkey_accuracy", c.passkey_accuracy);
-  visit("passkey_depths", c.passkey_depths);
-  visit("passkey_by_depth", c.passkey_by_depth);
-  visit("passkey_trials", c.passkey_trials);
   visit("seconds", c.seconds);
   visit("rope_base", c.rope_base);
   visit("rotary_dim", c.rotary_dim);
@@ -205,6 +200,7 @@ Cell CellFromJson(const Json& json) {
   VisitLater(cell, [&](const char* key, auto& value) {
     if (json.contains(key)) Read(json[key], value);
   });
+  AddEarlierPasskey(json, cell);
   return cell;
 }
 
@@ -219,7 +215,7 @@ TaskResult TaskFromJson(const Json& json) {
 Json ToJson(const SweepHeader& header) {
   Json json;
   json["format"] = "ropewalk-sweep";
-  json["schema"] = 1;
+  json["schema"] = kSchema;
   VisitCommon(header.common, [&](const char* key, const auto& value) { json[key] = value; });
   VisitCommonLater(header.common, [&](const char* key, const auto& value) { json[key] = value; });
   json["model_path"] = header.model_path;
@@ -237,6 +233,7 @@ SweepHeader HeaderFromJson(const Json& json) {
   VisitCommonLater(header.common, [&](const char* key, auto& value) {
     if (json.contains(key)) Read(json[key], value);
   });
+  AddEarlierPasskey(json, header.common);
   Read(json.at("model_path"), header.model_path);
   Read(json.at("model_name"), header.model_name);
   Read(json.at("text_path"), header.text_path);

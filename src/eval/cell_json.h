@@ -11,6 +11,9 @@
 
 namespace ropewalk::internal {
 
+// Of the lines that are written. Rows of schema 1 are read too (earlier_rows.h).
+constexpr int kSchema = 2;
+
 // What all cells of one sweep share and what decides their numbers, by JSON key.
 std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell);
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "ropewalk/base/error.h"
 #include "ropewalk/eval/task.h"
 #include "src/plan/local_base.h"
 
@@ -42,34 +41,12 @@ void AddPerplexity(PerplexityResult&& result, Cell& cell) {
   cell.entropy_share = result.entropy_share;
 }
 
-void AddPasskey(const PasskeyResult& result, const PasskeyOptions& options, Cell& cell) {
-  cell.has_passkey = true;
-  cell.passkey_accuracy = result.accuracy;
-  cell.passkey_depths = options.depths;
-  cell.passkey_trials = static_cast<int64_t>(result.trials.size());
-  const size_t per_depth = static_cast<size_t>(options.trials);
-  for (size_t d = 0; d < options.depths.size(); ++d) {
-    int hits = 0;
-    for (size_t i = 0; i < per_depth; ++i) hits += result.trials[d * per_depth + i].exact ? 1 : 0;
-    cell.passkey_by_depth.push_back(hits / static_cast<double>(per_depth));
-  }
-}
-
 TaskOptions TaskOptionsOf(const SampledTask& sampled, const SweepInputs& inputs) {
   TaskOptions options{.generate = sampled.generate(), .tokenizer = inputs.tokenizer};
   if (inputs.tokenizer != nullptr && inputs.tokenizer->eos_id()) {
     options.stop = {*inputs.tokenizer->eos_id()};
   }
   return options;
-}
-
-// The filler of passkey prompts; empty: the template's own.
-std::span<const int32_t> FillerOf(const SweepSpec& spec, const SweepInputs& inputs) {
-  if (!spec.passkey_text_filler) return {};
-  if (inputs.text == nullptr) {
-    throw Error(ErrorCode::kInvalidArgument, "passkey filler from the text needs a text");
-  }
-  return inputs.text->ids;
 }
 
 }  // namespace
@@ -82,15 +59,6 @@ Cell EmptyRow(const SweepTask& task, const Cell& common) {
   cell.scaling = task.scaling;
   cell.plan_hash = task.plan_hash;
   return cell;
-}
-
-bool HasPasskey(const SweepSpec& spec, const SweepInputs& inputs, int64_t length) {
-  return spec.passkey && inputs.tokenizer != nullptr &&
-         length >= MinPasskeyTokens(*inputs.tokenizer, spec.passkey_options.bos);
-}
-
-int64_t PasskeyTrials(const SweepSpec& spec) {
-  return spec.passkey_options.trials * static_cast<int64_t>(spec.passkey_options.depths.size());
 }
 
 CellWork::CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
@@ -109,7 +77,7 @@ CellWork::CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInpu
 }
 
 // Loss by position needs logits everywhere, so `aligned` has it at the longest length alone.
-RunOptions CellWork::Options() const {
+RunOptions CellWork::Options(int64_t tokens) const {
   RunOptions options;
   options.angles = spec_.angles;
   options.bos_id = spec_.bos_id;
@@ -117,8 +85,8 @@ RunOptions CellWork::Options() const {
   options.by_position =
       spec_.protocol.kind == Protocol::Kind::kWindows || task_.length == row_.longest_length;
   if (progress) {
-    options.progress = [this](int64_t done, int64_t) {
-      return progress(done_tokens_ + done, all_tokens_);
+    options.progress = [this, tokens](int64_t done, int64_t all) {
+      return progress(done_tokens_ + tokens * done / std::max<int64_t>(1, all), all_tokens_);
     };
   }
   return options;
@@ -128,12 +96,16 @@ void CellWork::MeasureWindows(int64_t end) {
   const auto begin = static_cast<int64_t>(parts_.windows.size());
   end = std::min(end, windows());
   if (begin >= end) return;
+  int64_t cost = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    cost += static_cast<int64_t>(windows_[static_cast<size_t>(i)].ids.size()) - 1;
+  }
   const auto start = std::chrono::steady_clock::now();
   const std::vector<WindowScore> scores =
       ScoreWindows(*inputs_.engine, task_.plan, *inputs_.text, spec_.protocol, windows_, begin, end,
-                   task_.length, Options(), tokens);
+                   task_.length, Options(cost), tokens);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  done_tokens_ += (end - begin) * (task_.length - 1);
+  done_tokens_ += cost;
   for (size_t i = 0; i < scores.size(); ++i) {
     const UnitRecord unit{.cell = row_.Identity(),
                           .window = begin + static_cast<int64_t>(i),
@@ -155,25 +127,20 @@ void CellWork::Part(UnitRecord unit, Measure&& measure) {
 }
 
 void CellWork::MeasureRest() {
-  if (HasPasskey(spec_, inputs_, task_.length)) {
-    if (!parts_.passkey) {
-      Part({}, [&](UnitRecord& unit) {
-        unit.passkey = MeasurePasskey(*inputs_.engine, task_.plan, *inputs_.tokenizer,
-                                      FillerOf(spec_, inputs_), task_.length, spec_.passkey_options,
-                                      Options());
-      });
-    }
-    done_tokens_ += PasskeyTrials(spec_) * (task_.length - 1);
-  }
   size_t index = 0;
   for (const auto& sampled : spec_.tasks) {
     const std::span<const TaskPrompt> prompts = sampled->Prompts(task_.length);
     if (prompts.empty()) continue;
-    if (index++ < parts_.tasks.size()) continue;
-    Part({}, [&](UnitRecord& unit) {
-      unit.task = MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts, task_.length,
-                              TaskOptionsOf(*sampled, inputs_), Options());
-    });
+    const int64_t cost =
+        TaskTokens(prompts, sampled->generate() ? sampled->task().MaxNewTokens() : 0);
+    if (index++ >= parts_.tasks.size()) {
+      Part({}, [&](UnitRecord& unit) {
+        unit.task = MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts, task_.length,
+                                TaskOptionsOf(*sampled, inputs_), Options(cost));
+      });
+    }
+    done_tokens_ += cost;
+    if (progress && !progress(done_tokens_, all_tokens_)) throw Interrupted();
   }
 }
 
@@ -183,7 +150,6 @@ Cell CellWork::Row() const {
     AddPerplexity(Summarise(parts_.windows, task_.length), row);
     for (const WindowScore& window : parts_.windows) row.scored_tokens += window.tokens;
   }
-  if (parts_.passkey) AddPasskey(*parts_.passkey, spec_.passkey_options, row);
   row.tasks = parts_.tasks;
   row.seconds = parts_.seconds;
   return row;

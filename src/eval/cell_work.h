@@ -1,4 +1,4 @@
-// The measurement of one cell in parts: windows, the passkey, tasks. A sweep writes each part to
+// The measurement of one cell in parts: windows, tasks. A sweep writes each part to
 // units.jsonl as soon as it is there, and goes on from these.
 #pragma once
 
@@ -16,9 +16,8 @@ namespace ropewalk::internal {
 // What is known of a cell.
 struct CellParts {
   std::vector<WindowScore> windows = {};  // the first ones
-  std::optional<PasskeyResult> passkey = {};
-  std::vector<TaskResult> tasks = {};  // the first ones that the length holds a prompt of
-  double seconds = 0;                  // that these took
+  std::vector<TaskResult> tasks = {};     // the first ones that the length holds a prompt of
+  double seconds = 0;                     // that these took
 };
 
 // One line of units.jsonl: a part that was measured, with the identity of its cell.
@@ -26,7 +25,6 @@ struct UnitRecord {
   std::string cell;
   int64_t window = -1;  // index; -1: one of the others
   WindowScore score = {};
-  std::optional<PasskeyResult> passkey = {};
   std::optional<TaskResult> task = {};
   double seconds = 0;
 };
@@ -38,8 +36,6 @@ void AddUnit(const UnitRecord& unit, CellParts& parts);
 
 // The row of a task without results.
 Cell EmptyRow(const SweepTask& task, const Cell& common);
-bool HasPasskey(const SweepSpec& spec, const SweepInputs& inputs, int64_t length);
-int64_t PasskeyTrials(const SweepSpec& spec);
 
 class CellWork {
  public:
@@ -56,11 +52,12 @@ class CellWork {
   int64_t windows() const { return static_cast<int64_t>(windows_.size()); }  // in all
   // Measures what is missing of the first `end` windows.
   void MeasureWindows(int64_t end);
-  void MeasureRest();  // passkey and tasks
+  void MeasureRest();  // tasks
   Cell Row() const;    // from the parts that are there
 
  private:
-  RunOptions Options() const;
+  // For a part of so many tokens.
+  RunOptions Options(int64_t tokens) const;
   template <class Measure>
   void Part(UnitRecord unit, Measure&& measure);
 

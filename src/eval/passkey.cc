@@ -1,21 +1,37 @@
-// Passkey retrieval (Mohtashami & Jaggi 2023, arXiv 2305.16300): a number hidden in running text,
-// asked for at the end.
+// Passkey retrieval (Mohtashami & Jaggi 2023, arXiv 2305.16300) with several keys that have names:
+// who finds one has read whose it is.
+#include "src/eval/passkey.h"
+
 #include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <numeric>
-#include <string>
+#include <set>
+#include <utility>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/eval.h"
-#include "src/eval/rng.h"
+#include "ropewalk/base/hash.h"
+#include "ropewalk/eval/tasks.h"
 
 namespace ropewalk {
+namespace internal {
+
+const PasskeyWords kPasskeyWords = {
+    "ropewalk-passkey-2",
+    " The pass key of {name} is {key}. Remember it. {key} is the pass key of {name}.",
+    " What is the pass key of {name}? The pass key of {name} is",
+    " {key}",
+    " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.",
+    5,
+    {"Anna",  "Ben",  "Clara", "David", "Emma", "Frank", "Grace",  "Henry", "Ida",  "Jack", "Kate",
+     "Leo",   "Mary", "Nora",  "Oscar", "Paul", "Rose",  "Sam",    "Tom",   "Vera", "Will", "Zoe",
+     "Alice", "Bob",  "Carl",  "Diana", "Eric", "Fiona", "George", "Helen", "Ivan", "Julia"}};
+
 namespace {
 
-std::string Fill(std::string text, const std::string& key) {
-  for (size_t at = text.find("{key}"); at != std::string::npos; at = text.find("{key}", at)) {
-    text.replace(at, 5, key);
-    at += key.size();
+std::string Replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
+    text.replace(at, what.size(), by);
+    at += by.size();
   }
   return text;
 }
@@ -29,163 +45,201 @@ bool AddsSpace(const Tokenizer& tokenizer) {
          piece.starts_with(" ");
 }
 
-struct Pieces {
-  std::vector<int32_t> needle, question, answer;
-  int64_t tokens() const {
-    return static_cast<int64_t>(needle.size() + question.size() + answer.size());
-  }
-};
-
-std::vector<int32_t> EncodePiece(const Tokenizer& tokenizer, std::string_view text) {
-  if (text.starts_with(" ") && AddsSpace(tokenizer)) text.remove_prefix(1);
-  return tokenizer.Encode(text);
-}
-
-Pieces EncodePieces(const Tokenizer& tokenizer, const std::string& key) {
-  const PasskeyTemplate& words = BuiltinPasskey();
-  return {EncodePiece(tokenizer, Fill(words.needle, key)), EncodePiece(tokenizer, words.question),
-          EncodePiece(tokenizer, Fill(words.answer, key))};
-}
-
-std::string DrawKey(internal::SplitMix64& rng) {
+std::string DrawKey(SplitMix64& rng) {
   std::string key(1, static_cast<char>('1' + rng.Below(9)));
-  while (static_cast<int64_t>(key.size()) < BuiltinPasskey().digits) {
+  while (static_cast<int64_t>(key.size()) < kPasskeyWords.digits) {
     key += static_cast<char>('0' + rng.Below(10));
   }
   return key;
 }
 
-// The answer, teacher-forced. Prompts with the same filler share what stands in front of the
-// needle.
-ScoreRequest RequestFor(const PasskeyPrompt& prompt) {
-  const std::span ids(prompt.ids);
-  ScoreRequest request{.prefix = ids.first(prompt.needle_begin),
-                       .ids = ids.subspan(prompt.needle_begin)};
-  request.positions.resize(prompt.ids.size() - prompt.answer_begin);
-  std::iota(request.positions.begin(), request.positions.end(), prompt.answer_begin);
-  return request;
+// Indices of the answer's tokens that say a digit: the space in front says nothing about the key.
+std::vector<int32_t> DigitTokens(const Tokenizer& tokenizer, const TaskQuestion& question) {
+  std::vector<int32_t> ids = question.ids, digits;
+  size_t before = tokenizer.Decode(ids).size();
+  for (size_t i = 0; i < question.answer.size(); ++i) {
+    ids.push_back(question.answer[i]);
+    const std::string text = tokenizer.Decode(ids);
+    const auto said = text.begin() + static_cast<std::ptrdiff_t>(std::min(before, text.size()));
+    if (std::any_of(said, text.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) {
+      digits.push_back(static_cast<int32_t>(i));
+    }
+    before = text.size();
+  }
+  return digits.size() == question.answer.size() ? std::vector<int32_t>() : digits;
 }
 
 }  // namespace
 
-const PasskeyTemplate& BuiltinPasskey() {
-  static const PasskeyTemplate kTemplate = {
-      "ropewalk-passkey-1",
-      " The pass key is {key}. Remember it. {key} is the pass key.",
-      " What is the pass key? The pass key is",
-      " {key}",
-      " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.",
-      5};
-  return kTemplate;
+NeedleMaker::NeedleMaker(const Tokenizer& tokenizer)
+    : tokenizer_(tokenizer), adds_space_(AddsSpace(tokenizer)) {
+  for (const char* name : kPasskeyWords.names) {
+    // Keys may differ in tokens where digits are merged; one of these has as many as any.
+    for (const char* key : {"11111", "12345", "90817", "74063", "50000"}) {
+      const Needle needle = Make(name, key);
+      const auto answer = static_cast<int64_t>(needle.question.answer.size());
+      needle_tokens_ = std::max(needle_tokens_, static_cast<int64_t>(needle.ids.size()));
+      answer_tokens_ = std::max(answer_tokens_, answer);
+      asked_tokens_ =
+          std::max(asked_tokens_, static_cast<int64_t>(needle.question.ids.size()) + answer);
+    }
+  }
 }
 
-int64_t MinPasskeyTokens(const Tokenizer& tokenizer, bool bos) {
-  // Keys may differ in tokens where digits are merged; each of these has as many as any.
-  int64_t most = 0;
-  for (const char* key : {"11111", "12345", "90817", "74063", "50000"}) {
-    most = std::max(most, EncodePieces(tokenizer, key).tokens());
-  }
-  return most + (bos ? 1 : 0);
+std::vector<int32_t> NeedleMaker::Encode(std::string text) const {
+  if (text.starts_with(" ") && adds_space_) text.erase(0, 1);
+  return tokenizer_.Encode(text);
 }
 
-PasskeyPrompt MakePasskeyPrompt(const Tokenizer& tokenizer, std::span<const int32_t> filler,
-                                int64_t filler_begin, int64_t length, double depth,
-                                const std::string& key, std::optional<int32_t> bos_id) {
-  const Pieces pieces = EncodePieces(tokenizer, key);
-  const int64_t needed = pieces.tokens() + (bos_id ? 1 : 0);
-  if (length < needed) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a passkey prompt with this tokenizer needs at least " + std::to_string(needed) +
-                    " tokens, the length is " + std::to_string(length));
-  }
-  if (filler.empty() || !(depth >= 0 && depth <= 1) || filler_begin < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "passkey: expected filler of at least one token, a depth from 0 to 1 and a first "
-                "filler token >= 0; got " +
-                    std::to_string(filler.size()) + " tokens, depth " + std::to_string(depth) +
-                    ", first token " + std::to_string(filler_begin));
-  }
-  const int64_t count = length - needed;
-  const int64_t in_front =
-      static_cast<int64_t>(std::floor(depth * static_cast<double>(count) + 0.5));
-  PasskeyPrompt prompt;
-  prompt.ids.reserve(static_cast<size_t>(length));
-  if (bos_id) prompt.ids.push_back(*bos_id);
-  const auto append = [&](const std::vector<int32_t>& ids) {
-    prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
+Needle NeedleMaker::Make(const std::string& name, const std::string& key) const {
+  const auto fill = [&](const char* text) {
+    return Replaced(Replaced(text, "{name}", name), "{key}", key);
   };
-  const auto fill = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      prompt.ids.push_back(filler[static_cast<size_t>(filler_begin + i) % filler.size()]);
-    }
-  };
-  fill(0, in_front);
-  prompt.needle_begin = static_cast<int64_t>(prompt.ids.size());
-  append(pieces.needle);
-  fill(in_front, count);
-  append(pieces.question);
-  prompt.answer_begin = static_cast<int64_t>(prompt.ids.size());
-  append(pieces.answer);
-  return prompt;
+  TaskQuestion question{.references = {key},
+                        .text = fill(kPasskeyWords.question),
+                        .answer_text = fill(kPasskeyWords.answer)};
+  question.ids = Encode(question.text);
+  question.answer = Encode(question.answer_text);
+  question.scored = DigitTokens(tokenizer_, question);
+  return {.ids = Encode(fill(kPasskeyWords.needle)), .question = std::move(question)};
 }
 
-PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& plan,
-                             const Tokenizer& tokenizer, std::span<const int32_t> filler,
-                             int64_t length, const PasskeyOptions& passkey,
-                             const RunOptions& options) {
-  if (passkey.bos && !options.bos_id) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "BOS was asked for, but the model names no BOS token; use --no-bos");
+std::vector<Needle> NeedleMaker::Draw(SplitMix64& rng, int64_t count, double offset) const {
+  auto names = kPasskeyWords.names;
+  std::set<std::string> keys;
+  std::vector<Needle> needles;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto left = static_cast<int64_t>(names.size()) - i;
+    std::swap(names[static_cast<size_t>(i)], names[static_cast<size_t>(i + rng.Below(left))]);
+    std::string key = DrawKey(rng);
+    while (!keys.insert(key).second) key = DrawKey(rng);
+    needles.push_back(Make(names[static_cast<size_t>(i)], key));
+    needles.back().question.depth = (static_cast<double>(i) + offset) / static_cast<double>(count);
   }
-  std::vector<int32_t> default_filler;
-  if (filler.empty()) {
-    default_filler = EncodePiece(tokenizer, BuiltinPasskey().default_filler);
-    filler = default_filler;
+  return needles;
+}
+
+int64_t TokensOf(std::span<const Needle> needles) {
+  int64_t tokens = 0;
+  for (const Needle& needle : needles) tokens += static_cast<int64_t>(needle.ids.size());
+  return tokens;
+}
+
+std::vector<int32_t> Hide(std::span<const int32_t> text, std::span<const Needle> needles) {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() + static_cast<size_t>(TokensOf(needles)));
+  size_t done = 0;
+  for (const Needle& needle : needles) {
+    const auto end = static_cast<size_t>(
+        std::floor(needle.question.depth * static_cast<double>(text.size()) + 0.5));
+    ids.insert(ids.end(), text.begin() + static_cast<std::ptrdiff_t>(done),
+               text.begin() + static_cast<std::ptrdiff_t>(end));
+    ids.insert(ids.end(), needle.ids.begin(), needle.ids.end());
+    done = end;
   }
-  const int64_t per_depth = passkey.trials;
-  const int64_t all_trials = per_depth * static_cast<int64_t>(passkey.depths.size());
-  if (all_trials < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "passkey: expected at least one depth and one trial");
+  ids.insert(ids.end(), text.begin() + static_cast<std::ptrdiff_t>(done), text.end());
+  return ids;
+}
+
+double DepthOffset(int64_t index) {
+  constexpr double kGolden = 0.6180339887498949;
+  const double at = 0.5 + static_cast<double>(index) * kGolden;
+  return at - std::floor(at);
+}
+
+}  // namespace internal
+
+namespace {
+
+using internal::kPasskeyWords;
+using internal::Needle;
+using internal::SplitMix64;
+
+// As many at every length, so that longer contexts are not also more crowded: 25 questions take 3.
+constexpr int64_t kNeedles = 9;
+constexpr int64_t kShareOfNeedles = 3;  // of a context at most length / 3 tokens
+
+class PasskeyTask final : public Task {
+ public:
+  PasskeyTask(const PasskeyOptions& options, const Tokenizer& tokenizer)
+      : options_(options), tokenizer_(tokenizer), maker_(tokenizer) {
+    filler_ = options.filler.empty() ? maker_.Encode(kPasskeyWords.default_filler) : options.filler;
+    needed_ = maker_.needle_tokens() + maker_.asked_tokens() + (options.bos_id ? 1 : 0);
   }
-  int64_t done_tokens = 0;
-  const auto tick = [&](int64_t tokens) {
-    done_tokens += tokens;
-    if (options.progress && !options.progress(done_tokens, all_trials * (length - 1))) {
-      throw Interrupted();
+
+  std::string Name() const override { return "passkey"; }
+  std::string Protocol() const override {
+    return std::string(kPasskeyWords.format) + ": " + std::to_string(kPasskeyWords.digits) +
+           " digits, up to " + std::to_string(kNeedles) + " names in a third of a context, " +
+           (options_.filler.empty() ? "built-in filler" : "filler from the text") + ", seed " +
+           std::to_string(options_.seed) + (options_.bos_id ? ", BOS first" : ", no BOS");
+  }
+  std::string DataHash() const override {
+    Hasher hasher;
+    for (const char* text : {kPasskeyWords.needle, kPasskeyWords.question, kPasskeyWords.answer,
+                             kPasskeyWords.default_filler}) {
+      hasher.Update(text);
     }
-  };
-  PasskeyResult result;
-  std::vector<PasskeyPrompt> prompts;
-  internal::SplitMix64 rng(passkey.seed ^ (0x706173736b657900u + static_cast<uint64_t>(length)));
-  const int64_t filler_room = std::max<int64_t>(1, static_cast<int64_t>(filler.size()) - length);
-  for (int64_t i = 0; i < all_trials; ++i) {
-    PasskeyTrial& trial = result.trials.emplace_back();
-    trial.depth = passkey.depths[static_cast<size_t>(i / per_depth)];
-    trial.key = DrawKey(rng);
-    const PasskeyPrompt& prompt = prompts.emplace_back(
-        MakePasskeyPrompt(tokenizer, filler, rng.Below(filler_room), length, trial.depth, trial.key,
-                          passkey.bos ? options.bos_id : std::nullopt));
-    trial.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
-    trial.needle_token = prompt.needle_begin;
+    for (const char* name : kPasskeyWords.names) hasher.Update(name);
+    hasher.Update(options_.filler.data(), options_.filler.size() * sizeof(int32_t));
+    return hasher.Hex();
   }
-  std::vector<ScoreRequest> requests;
-  requests.reserve(prompts.size());
-  for (const PasskeyPrompt& prompt : prompts) requests.push_back(RequestFor(prompt));
-  const Scores scores = engine.Score(
-      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
-  int64_t hits = 0;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    PasskeyTrial& trial = result.trials[i];
-    trial.exact = true;
-    for (size_t j = 0; j < requests[i].positions.size(); ++j) {
-      const TokenScore& score = scores.tokens[i][j];
-      trial.exact = trial.exact && score.top == prompts[i].ids[requests[i].positions[j]];
-      trial.key_nll -= score.log_prob;
+  std::string Counts() const override { return "questions"; }
+  int64_t MaxNewTokens() const override { return maker_.answer_tokens(); }
+
+  std::vector<TaskPrompt> Prompts(int64_t length, int64_t count) const override {
+    if (length < needed_) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a passkey prompt with this tokenizer needs at least " + std::to_string(needed_) +
+                      " tokens, the length is " + std::to_string(length));
     }
-    hits += trial.exact ? 1 : 0;
+    std::vector<TaskPrompt> prompts;
+    for (int64_t asked = 0; asked < count;) {
+      prompts.push_back(PromptOf(length, static_cast<int64_t>(prompts.size())));
+      asked += static_cast<int64_t>(prompts.back().questions.size());
+    }
+    return prompts;
   }
-  result.accuracy = static_cast<double>(hits) / static_cast<double>(all_trials);
-  return result;
+
+ private:
+  // BOS, filler with needles in it; with the longest question and answer exactly `length` tokens.
+  TaskPrompt PromptOf(int64_t length, int64_t index) const {
+    SplitMix64 rng(options_.seed ^ (0x706173736b657900u + (static_cast<uint64_t>(index) << 32) +
+                                    static_cast<uint64_t>(length)));
+    const int64_t room = std::max<int64_t>(1, static_cast<int64_t>(filler_.size()) - length);
+    const int64_t begin = rng.Below(room);
+    const int64_t fit = length / kShareOfNeedles / maker_.needle_tokens();
+    const std::vector<Needle> needles =
+        maker_.Draw(rng, std::clamp<int64_t>(fit, 1, kNeedles), internal::DepthOffset(index));
+    TaskPrompt prompt;
+    int64_t behind = 0;
+    for (const Needle& needle : needles) {
+      const TaskQuestion& question = needle.question;
+      behind = std::max(behind, static_cast<int64_t>(question.ids.size() + question.answer.size()));
+      prompt.questions.push_back(question);
+    }
+    std::vector<int32_t> filler(static_cast<size_t>(length - behind - internal::TokensOf(needles) -
+                                                    (options_.bos_id ? 1 : 0)));
+    for (size_t i = 0; i < filler.size(); ++i) {
+      filler[i] = filler_[(static_cast<size_t>(begin) + i) % filler_.size()];
+    }
+    prompt.context = internal::Hide(filler, needles);
+    prompt.text = tokenizer_.Decode(prompt.context);
+    if (options_.bos_id) prompt.context.insert(prompt.context.begin(), *options_.bos_id);
+    return prompt;
+  }
+
+  PasskeyOptions options_;
+  const Tokenizer& tokenizer_;
+  internal::NeedleMaker maker_;
+  std::vector<int32_t> filler_;
+  int64_t needed_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> MakePasskeyTask(const PasskeyOptions& options, const Tokenizer& tokenizer) {
+  return std::make_unique<PasskeyTask>(options, tokenizer);
 }
 
 }  // namespace ropewalk

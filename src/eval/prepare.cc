@@ -9,6 +9,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/config/config.h"
 #include "ropewalk/engines/settings.h"
+#include "ropewalk/eval/task.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk {
@@ -115,6 +116,20 @@ void AddNotesOnTrained(PreparedSweep& sweep) {
   }
 }
 
+// Which lengths hold no prompt of a task.
+void AddNotesOnTasks(PreparedSweep& sweep) {
+  std::vector<int64_t> lengths;
+  for (const SweepTask& task : sweep.tasks) lengths.push_back(task.length);
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  for (const auto& sampled : sweep.spec.tasks) {
+    for (const int64_t length : lengths) {
+      if (!sampled->Prompts(length).empty()) continue;
+      sweep.notes.push_back(fmt::format("{} is left out at {} tokens: {}", sampled->task().Name(),
+                                        length, sampled->too_short()));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<SweepMethod> ParseMethods(const std::vector<std::string>& names,
@@ -165,7 +180,7 @@ void SettleProtocol(int64_t shortest_length, SweepSpec& spec) {
 }
 
 PreparedSweep PrepareSweep(SweepSpec spec, bool settle, const PositionPlan& model_plan,
-                           const TokenText& text, const Tokenizer* tokenizer) {
+                           const TokenText& text) {
   PreparedSweep sweep;
   sweep.spec = std::move(spec);
   std::sort(sweep.spec.lengths.begin(), sweep.spec.lengths.end());
@@ -182,13 +197,7 @@ PreparedSweep PrepareSweep(SweepSpec spec, bool settle, const PositionPlan& mode
   sweep.longest = sweep.tasks.back().length;
   AddNotesOnTrained(sweep);
   sweep.notes.insert(sweep.notes.end(), model_plan.notes.begin(), model_plan.notes.end());
-  if (sweep.spec.passkey && tokenizer != nullptr) {
-    const int64_t needed = MinPasskeyTokens(*tokenizer, sweep.spec.passkey_options.bos);
-    if (sweep.tasks.front().length < needed) {
-      sweep.notes.push_back(
-          fmt::format("passkey is left out below {} tokens, which its prompt needs", needed));
-    }
-  }
+  AddNotesOnTasks(sweep);
   // Too short a text is found now, not after the first cells.
   for (const SweepTask& task : sweep.tasks) {
     MakeWindows(text, sweep.spec.protocol, task.length, sweep.longest, sweep.spec.bos_id);

@@ -19,11 +19,16 @@ bool BetterPerplexity(const Cell* a, const Cell* b) {
   return a->mean_nll < b->mean_nll;
 }
 
-bool HasTrials(const Cell& c) { return c.has_passkey && c.passkey_trials > 0; }
+int64_t Trials(const TaskResult& r) { return static_cast<int64_t>(r.answers.size()); }
 
 bool FailsPasskey(const Cell& c) {
-  return HasTrials(c) &&
-         BinomialAtMost(PasskeyHits(c), c.passkey_trials, kUsablePasskey) < kSignificance;
+  const TaskResult* r = PasskeyOf(c);
+  return r != nullptr &&
+         BinomialAtMost(ExactAnswers(*r), Trials(*r), kUsablePasskey) < kSignificance;
+}
+
+bool FindsLess(const TaskResult& a, const TaskResult& b) {
+  return FisherBelow(ExactAnswers(a), Trials(a), ExactAnswers(b), Trials(b)) < kSignificance;
 }
 
 // A cost is a comparison with no scaling; no scaling has none against itself.
@@ -38,19 +43,20 @@ std::optional<PairedDifference> CostAtTrained(const std::vector<Cell>& cells,
 
 }  // namespace
 
-int64_t PasskeyHits(const Cell& cell) {
-  return std::llround(cell.passkey_accuracy * static_cast<double>(cell.passkey_trials));
+const TaskResult* PasskeyOf(const Cell& cell) {
+  const TaskResult* r = FindTask(cell.tasks, "passkey");
+  return r != nullptr && !r->answers.empty() ? r : nullptr;
 }
 
 Yardstick FindYardstick(const std::vector<Cell>& cells) {
   Yardstick y;
   const Cell* shortest = nullptr;
   for (const Cell& c : cells) {
-    y.passkey_measured = y.passkey_measured || HasTrials(c);
+    y.passkey_measured = y.passkey_measured || PasskeyOf(c) != nullptr;
     if (!c.unscaled()) continue;
     if (c.length == c.trained_length) y.baseline = &c;
     const bool within = c.trained_length <= 0 || c.length <= c.trained_length;
-    if (within && HasTrials(c) && (shortest == nullptr || c.length < shortest->length)) {
+    if (within && PasskeyOf(c) != nullptr && (shortest == nullptr || c.length < shortest->length)) {
       shortest = &c;
     }
   }
@@ -105,8 +111,8 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
     v.trained = c.trained_length;
     here.push_back(&c);
     if (c.unscaled()) v.unscaled = &c;
-    if (HasTrials(c) &&
-        (v.best_passkey == nullptr || c.passkey_accuracy > v.best_passkey->passkey_accuracy)) {
+    if (PasskeyOf(c) != nullptr &&
+        (v.best_passkey == nullptr || PasskeyOf(c)->exact > PasskeyOf(*v.best_passkey)->exact)) {
       v.best_passkey = &c;
     }
   }
@@ -121,9 +127,8 @@ Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
       continue;
     }
     const bool worse = v.yardstick.passkey_fails == nullptr && v.best_passkey != nullptr &&
-                       HasTrials(*c) &&
-                       FisherBelow(PasskeyHits(*c), c->passkey_trials, PasskeyHits(*v.best_passkey),
-                                   v.best_passkey->passkey_trials) < kSignificance;
+                       PasskeyOf(*c) != nullptr &&
+                       FindsLess(*PasskeyOf(*c), *PasskeyOf(*v.best_passkey));
     (worse ? vetoed : kept).push_back(c);
   }
   v.nearest = kept.front();  // the best of passkey is never worse than itself
@@ -210,7 +215,8 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
       r.lead_outside_noise = d.outside_noise && d.mean > 0;
     }
     r.perplexity = v.nearest->perplexity;
-    r.passkey_accuracy = v.nearest->passkey_accuracy;
+    const TaskResult* passkey = internal::PasskeyOf(*v.nearest);
+    r.passkey_accuracy = passkey != nullptr ? passkey->exact : internal::kNaN;
     r.factor = v.nearest->factor;
     if (v.chosen != nullptr) {
       r.method = v.chosen->method;

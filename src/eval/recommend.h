@@ -15,7 +15,8 @@ constexpr double kSignificance = 0.05;      // of every test here
 constexpr double kUsablePerplexity = 1.25;  // times that of no scaling at the trained length
 constexpr double kUsablePasskey = 0.5;      // accuracy
 
-int64_t PasskeyHits(const Cell& cell);
+// Of the passkey task; null where it was not measured.
+const TaskResult* PasskeyOf(const Cell& cell);
 
 // The cells that a sweep is judged by; pointers into its cells.
 struct Yardstick {

@@ -19,7 +19,8 @@ std::string Nats(const PairedDifference& d, double sign = 1) {
 }
 
 std::string Trials(const Cell& c) {
-  return fmt::format("{} of {}", PasskeyHits(c), c.passkey_trials);
+  const TaskResult& passkey = *PasskeyOf(c);
+  return fmt::format("{} of {}", ExactAnswers(passkey), passkey.answers.size());
 }
 
 std::string Label(const Cell& c) { return MethodLabel(c.method, c.factor); }
@@ -86,7 +87,7 @@ std::string LeadText(const Verdict& v) {
 }
 
 std::string PasskeyText(const Verdict& v) {
-  if (!v.nearest->has_passkey) return " Retrieval of a passkey was not measured.";
+  if (PasskeyOf(*v.nearest) == nullptr) return " Retrieval of a passkey was not measured.";
   std::string out = fmt::format(" It finds the passkey in {} trials", Trials(*v.nearest));
   if (const Cell* fails = v.yardstick.passkey_fails) {
     return out + fmt::format(

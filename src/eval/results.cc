@@ -40,9 +40,10 @@ SweepHeader ParseHeader(const Json& json, const std::string& path) {
   if (!json.is_object() || json.value("format", Json()) != "ropewalk-sweep") {
     BadLine(path, 1, kNoHeader);
   }
-  if (json.value("schema", Json()) != 1) {
+  const Json schema = json.value("schema", Json());
+  if (schema != 1 && schema != kSchema) {
     BadLine(path, 1,
-            "expected schema 1, found " + json.value("schema", Json()).dump() +
+            "expected schema 1 or 2, found " + schema.dump() +
                 " (written by another version of ropewalk)");
   }
   return HeaderFromJson(json);

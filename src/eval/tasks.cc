@@ -42,13 +42,14 @@ std::vector<std::string> Expand(const std::vector<std::string>& names,
 
 std::unique_ptr<Task> MakeTask(const std::string& name, const TaskSettings& settings,
                                const Tokenizer& tokenizer) {
+  if (name == "passkey") return MakePasskeyTask(settings.passkey, tokenizer);
   if (name == "kv") return MakeKvTask(settings.kv, tokenizer);
   if (name.starts_with(kRulerPrefix)) {
     return MakeRulerTask(name.substr(std::strlen(kRulerPrefix)), settings.ruler, tokenizer);
   }
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "unknown task \"" + name + "\"; there are kv, ruler, and ruler:NAME for one of its tasks");
+  throw Error(ErrorCode::kInvalidArgument,
+              "unknown task \"" + name +
+                  "\"; there are passkey, kv, ruler, and ruler:NAME for one of its tasks");
 }
 
 }  // namespace

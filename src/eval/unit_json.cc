@@ -35,34 +35,6 @@ WindowScore WindowFromJson(const Json& json) {
   return score;
 }
 
-Json PasskeyJson(const PasskeyResult& result) {
-  Json trials = Json::array();
-  for (const PasskeyTrial& t : result.trials) {
-    trials.push_back({{"depth", t.depth},
-                      {"key", t.key},
-                      {"prompt_tokens", t.prompt_tokens},
-                      {"needle_token", t.needle_token},
-                      {"exact", t.exact},
-                      {"key_nll", t.key_nll}});
-  }
-  return {{"accuracy", result.accuracy}, {"trials", trials}};
-}
-
-PasskeyResult PasskeyFromJson(const Json& json) {
-  PasskeyResult result;
-  result.accuracy = Number(json.at("accuracy"));
-  for (const Json& t : json.at("trials")) {
-    PasskeyTrial& trial = result.trials.emplace_back();
-    t.at("depth").get_to(trial.depth);
-    t.at("key").get_to(trial.key);
-    t.at("prompt_tokens").get_to(trial.prompt_tokens);
-    t.at("needle_token").get_to(trial.needle_token);
-    t.at("exact").get_to(trial.exact);
-    t.at("key_nll").get_to(trial.key_nll);
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string ToJson(const UnitRecord& unit) {
@@ -71,7 +43,6 @@ std::string ToJson(const UnitRecord& unit) {
     json["window"] = unit.window;
     json["score"] = WindowJson(unit.score);
   }
-  if (unit.passkey) json["passkey"] = PasskeyJson(*unit.passkey);
   if (unit.task) json["task"] = ToJson(*unit.task);
   return Line(json);
 }
@@ -85,7 +56,6 @@ UnitRecord UnitFromJson(const std::string& line) {
     json["window"].get_to(unit.window);
     unit.score = WindowFromJson(json.at("score"));
   }
-  if (json.contains("passkey")) unit.passkey = PasskeyFromJson(json["passkey"]);
   if (json.contains("task")) unit.task = TaskFromJson(json["task"]);
   return unit;
 }
@@ -94,9 +64,6 @@ void AddUnit(const UnitRecord& unit, CellParts& parts) {
   if (unit.window >= 0) {
     if (unit.window != static_cast<int64_t>(parts.windows.size())) return;
     parts.windows.push_back(unit.score);
-  } else if (unit.passkey) {
-    if (parts.passkey) return;
-    parts.passkey = unit.passkey;
   } else if (unit.task) {
     parts.tasks.push_back(*unit.task);
   }

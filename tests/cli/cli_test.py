@@ -28,7 +28,7 @@ GGUF_REFUSES = FOLLOWS_LENGTH | {"dynamic"} | ATTENTION
 class Cli(support.CliCase):
     def sweep(self, name, *more):
         return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, "--anchors", 4,
-                "--passkey-trials", 1, "--depths", "0.2,0.8", *more]
+                "--passkey-trials", 1, *more]
 
     def rows(self, name):
         """Header and rows, without what may differ from run to run."""
@@ -293,11 +293,17 @@ class Cli(support.CliCase):
     def test_passkey(self):
         cell = self.json("passkey", MODEL, "--length", TRAINED, "--passkey-filler", "text", "--text",
                          self.text, "--json", "--passkey-trials", 2)
-        self.assertEqual(cell["passkey_trials"], 10)
-        self.assertGreaterEqual(cell["passkey_accuracy"], 0.7)  # the model was trained to do this
-        far = self.json("passkey", MODEL, "--length", "2k", "--json", "--passkey-trials", 1)
+        task, = cell["tasks"]
+        self.assertEqual(task["task"], "passkey")
+        self.assertTrue(task["protocol"].startswith("ropewalk-passkey-2: 5 digits"))
+        self.assertIn(len(task["answers"]), (2, 3))  # contexts with one or two of them
+        self.assertEqual(task["exact"], sum(a["exact"] for a in task["answers"]) / len(task["answers"]))
+        far = self.json("passkey", MODEL, "--length", "2k", "--json")
         self.assertEqual(far["length"], 2048)
-        self.assertEqual(far["passkey_accuracy"], 0)  # and cannot do it at 8 times the length
+        task, = far["tasks"]
+        self.assertEqual((len(task["answers"]), task["prompts"]), (27, 3))
+        self.assertLess(task["fed_tokens"], 3.5 * 2048)
+        self.assertEqual(task["exact"], 0)  # 8 times the trained length
         self.assertIn("passkey", self.works("passkey", MODEL, "--length", TRAINED).decode())
 
     def test_compute(self):
@@ -700,7 +706,7 @@ class Cli(support.CliCase):
                      "--methods", "none", "--anchors", 2)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         self.assertIn(b"passkey is left out", result.stderr)
-        self.assertFalse(self.rows("a")[1]["has_passkey"])
+        self.assertEqual(self.rows("a")[1]["tasks"], [])
 
     def interrupted_sweep(self, name, end):
         """Starts a sweep, sends `end` once three rows are there, and returns what is left."""

@@ -143,8 +143,7 @@ class Input(support.CliCase):
         self.assertEqual(self.json(*t, "--seed", 2**64 - 1, "--anchors", 1, "--json")["seed"], 2**64 - 1)
         for option in ("--anchors", "--threads"):
             self.fails(2, *t, option, -1, says="--")
-        for option in ("--passkey-trials", "--depths"):
-            self.fails(2, "passkey", MODEL, "--length", 128, option, -1, says=option)
+        self.fails(2, "passkey", MODEL, "--length", 128, "--passkey-trials", -1, says="--passkey-trials")
         self.fails(2, "generate", MODEL, "--prompt", "And", "--max-tokens", -1, says="--max-tokens")
         for option in ("--head-dim", "--rotary-dim"):
             for value in (-1, 0):

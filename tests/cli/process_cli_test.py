@@ -130,7 +130,7 @@ class Stdout(support.CliCase):
         self.everywhere("inspect", MODEL)
         self.everywhere("inspect", "--diff", MODEL, MODEL)
         self.everywhere("perplexity", MODEL, "--text", self.text, *cell, "--anchors", 1)
-        self.everywhere("passkey", MODEL, *cell, "--passkey-trials", 1, "--depths", 0.5)
+        self.everywhere("passkey", MODEL, *cell, "--passkey-trials", 1)
         self.everywhere("generate", MODEL, "--prompt", "And", "--max-tokens", 3)
         self.everywhere("tokenize", MODEL, "--text", self.text)
         self.everywhere("tokenize", MODEL, "--ids", ids, "--decode")

@@ -14,7 +14,7 @@ YARN = json.dumps({"rope_type": "yarn", "factor": 4.0, "original_max_position_em
 class Report(support.CliCase):
     def sweep(self, name, *more):
         return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, "--anchors", 2,
-                "--protocol", "aligned:32", "--passkey-trials", 1, "--depths", "0.5", *more]
+                "--protocol", "aligned:32", "--passkey-trials", 1, *more]
 
     def rows(self, name):
         return [json.loads(line) for line in (self.folder / name / "results.jsonl").read_text().splitlines()]
@@ -70,15 +70,14 @@ class Report(support.CliCase):
         self.assertEqual((passkey["windows"], passkey["scored_tokens"], passkey["window_nll"],
                           passkey["bucket_nll"], passkey["protocol"], passkey["text_hash"]),
                          (0, 0, [], [], "none", ""))
-        self.assertIsInstance(passkey["passkey_accuracy"], float)
+        self.assertIsInstance(passkey["tasks"][0]["exact"], (int, float))
         cell = self.json("perplexity", MODEL, "--text", self.text, "--length", 128, "--anchors", 2, "--json")
         self.assertTrue(all(isinstance(cell[key], float) for key in measured))
-        self.assertEqual((cell["has_passkey"], cell["passkey_accuracy"], cell["passkey_trials"],
-                          cell["passkey_depths"], cell["passkey_protocol"]), (False, None, 0, [], "none"))
+        self.assertEqual((cell["tasks"], cell["tasks_protocol"]), ([], ""))
         one = self.json("perplexity", MODEL, "--text", self.text, "--length", 128, "--anchors", 1, "--json")
         self.assertIsNone(one["standard_error"])
         self.works(*self.sweep("out", "--lengths", "128,512", "--methods", "none,yarn", "--no-passkey"))
-        self.assertEqual({row["passkey_accuracy"] for row in self.rows("out")[1:]}, {None})
+        self.assertTrue(all(row["tasks"] == [] for row in self.rows("out")[1:]))
         report = self.json("report", self.folder / "out", "--json")["sweeps"][0]
         self.assertIsNone(report["recommendations"][0]["passkey_accuracy"])
 
@@ -191,7 +190,7 @@ class Report(support.CliCase):
         a, b = self.two()
         lines = list(csv.DictReader(io.StringIO(self.works("report", a, b, "--csv").decode())))
         self.assertEqual(list(lines[0])[:4], ["method", "factor", "length", "a.perplexity"])
-        self.assertEqual(len(lines[0]), 3 + 2 * 26)
+        self.assertEqual(len(lines[0]), 3 + 2 * 24)
         found = {(x["method"], float(x["factor"]), int(x["length"])): x for x in lines}
         self.assertEqual(len(found), len(lines))
         expected = {(r["method"], r["factor"], r["length"]): {} for r in self.rows("a")[1:] + self.rows("b")[1:]}
@@ -234,7 +233,7 @@ class Report(support.CliCase):
                     self.assertEqual(cell, "-")
                     continue
                 factor = "" if key[0] == "none" else f" (x{row['factor']:.4g})"
-                self.assertEqual(cell, f"{row['bits_per_byte']:.3f}, {row['passkey_accuracy']:.2f}{factor}")
+                self.assertEqual(cell, f"{row['bits_per_byte']:.3f}, {row['tasks'][0]['exact']:.2f}{factor}")
         # What each report recommends by itself, in bits per byte.
         for name, column in (("a", 1), ("b", 2)):
             for advice in self.json("report", self.folder / name, "--json")["sweeps"][0]["recommendations"]:

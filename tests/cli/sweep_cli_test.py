@@ -15,7 +15,7 @@ import support
 from support import MODEL, PROGRAM, SOURCE, make_text, run
 
 TINY = ["--anchors", 2, "--protocol", "aligned:32", "--no-passkey"]
-WEEKS = ["--passkey-trials", 1000000, "--anchors", 4]  # of the smallest model
+HOURS = ["--passkey-trials", 10000, "--anchors", 4]  # of the smallest model
 
 
 class Terminal:
@@ -141,10 +141,10 @@ class Passkey(SweepCase):
     def test_one_default_filler(self):
         passkey = ["passkey", MODEL, "--length", 256, "--passkey-trials", 1]
         cell = self.json(*passkey, "--json")
-        self.assertTrue(cell["passkey_protocol"].endswith("1 trials each, built-in filler"))
+        self.assertIn("built-in filler", cell["tasks_protocol"])
         self.assertEqual(cell["text_hash"], "")
         text = self.json(*passkey, "--json", "--passkey-filler", "text", "--text", self.text)
-        self.assertTrue(text["passkey_protocol"].endswith("1 trials each, filler from the text"))
+        self.assertIn("filler from the text", text["tasks_protocol"])
         self.assertNotEqual(text["text_hash"], "")
         self.assertIn(b"built-in filler", self.works(*passkey))
         self.fails(2, *passkey, "--passkey-filler", "text", says="give the text with --text FILE")
@@ -154,10 +154,10 @@ class Passkey(SweepCase):
         more = ["--methods", "none", "--lengths", 256, "--passkey-trials", 1, "--anchors", 2]
         self.works(*self.sweep("a", *more))
         row = json.loads((self.folder / "a/results.jsonl").read_text().splitlines()[1])
-        for key in ("passkey_protocol", "passkey_by_depth"):
-            self.assertEqual(row[key], cell[key])
+        self.assertEqual(row["tasks_protocol"], cell["tasks_protocol"])
+        self.assertEqual(row["tasks"], cell["tasks"])
         message = self.fails(1, *self.sweep("a", *more, "--passkey-filler", "text"))
-        self.assertIn("passkey_protocol there", message)
+        self.assertIn("tasks_protocol there", message)
         self.assertIn("filler from the text", message)
 
     def test_a_task_that_fails_on_short_text_decides_nothing(self):
@@ -167,7 +167,8 @@ class Passkey(SweepCase):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for line in lines[1:]:
             if (line["method"], line["length"]) == ("none", 128):
-                line["passkey_accuracy"] = 0.1
+                line["tasks"][0]["answers"] = [{"prompt": i, "question": 0, "depth": 0.5, "nll": 1, "tokens": 5,
+                                                "exact": i == 0, "recall": None} for i in range(10)]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         says = "already at 128 tokens the model without scaling finds only 1 of 10"
         report, = self.json("report", self.folder / "a", "--json")["sweeps"]
@@ -192,22 +193,20 @@ class Estimating(SweepCase):
         self.assertFalse((self.folder / "a").exists())
 
     def test_above_an_hour_it_stops_and_says_what_fits(self):
-        error = self.fails(2, *self.sweep("a", *WEEKS), says="--yes starts it")
+        error = self.fails(2, *self.sweep("a", *HOURS), says="--yes starts it")
         self.assertIn("more than an hour: nothing was started", error)
         self.assertFalse((self.folder / "a").exists())
-        lines = run(*self.sweep("a", *WEEKS)).stderr.decode().splitlines()
+        lines = run(*self.sweep("a", *HOURS)).stderr.decode().splitlines()
         self.assertIn("40 cells, up to 2 more to measure the cost", lines[-3])
         self.assertIn("a smaller one takes about ", lines[-2])
         # What it proposes is a command, and it fits.
         command = shlex.split(lines[-2].split(": ")[-1])
         self.assertEqual(command[0], "ropewalk")
-        self.assertIn("--passkey-trials", command)
-        self.assertNotIn("1000000", command)
         plan = self.json(*command[1:], "--dry-run", "--json")
         self.assertLess(plan["seconds"], 3600)
-        self.assertEqual(len(plan["cells"]), 40)
+        self.assertLess(len(plan["cells"]), 40)
         # A dry run says the same, on stdout, and is no failure.
-        plan = self.json(*self.sweep("a", *WEEKS), "--dry-run", "--json")
+        plan = self.json(*self.sweep("a", *HOURS), "--dry-run", "--json")
         self.assertGreater(plan["seconds"], 3600)
 
     def begins(self, process):
@@ -223,7 +222,7 @@ class Estimating(SweepCase):
         return began
 
     def test_yes_starts(self):
-        command = [PROGRAM, *map(str, self.sweep("y", *WEEKS, "--yes"))]
+        command = [PROGRAM, *map(str, self.sweep("y", *HOURS, "--yes"))]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         self.assertTrue(self.begins(process))
@@ -232,7 +231,7 @@ class Estimating(SweepCase):
         for answer, begins in ((b"n\n", False), (b"\n", False), (b"y\n", True)):
             terminal = Terminal()
             self.addCleanup(terminal.close)
-            process = subprocess.Popen([PROGRAM, *map(str, self.sweep("y", *WEEKS))],
+            process = subprocess.Popen([PROGRAM, *map(str, self.sweep("y", *HOURS))],
                                        stdin=terminal.theirs, stdout=subprocess.DEVNULL,
                                        stderr=terminal.theirs)
             self.addCleanup(process.kill)

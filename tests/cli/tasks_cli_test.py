@@ -23,6 +23,19 @@ class Tasks(support.CliCase):
         self.assertIn(f"of {len(task['answers'])} answers", text)
         self.assertIn("depth 0.", text)
 
+    def test_prompts_of_passkeys_say_what_is_asked(self):
+        lines = self.works("prompts", MODEL, "--tasks", "passkey", "--length", "2k", "--passkey-trials", 9).decode().splitlines()
+        self.assertEqual(len(lines), 9)
+        for line in map(json.loads, lines):
+            key, = line["references"]
+            self.assertRegex(key, "^[1-9][0-9]{4}$")
+            self.assertEqual(line["answer"], " " + key)
+            name = line["question_text"].split()[6].rstrip("?")
+            needle = f" The pass key of {name} is {key}. Remember it. {key} is the pass key of {name}."
+            self.assertEqual(line["context"].count(needle), 1)
+            self.assertLessEqual(len(line["context_ids"]) + len(line["question_ids"]) + len(line["answer_ids"]), 2048)
+        self.fails(2, "prompts", MODEL, "--tasks", "passkey", "--length", "2k", "--passkey-filler", "text", says="--text FILE")
+
     def test_rulers_score_is_the_recall_of_the_greedy_continuation(self):
         cell = self.json("ruler", MODEL, "--tasks", "vt,niah_multikey_2", "--length", "1k", "--samples", 2, "--method", "yarn",
                          "--json")
@@ -60,7 +73,6 @@ class Sweeps(support.CliCase):
     def test_tasks_are_in_rows_report_and_tables(self):
         sweep = self.sweep("--tasks", "perplexity,kv")
         for cell in sweep["cells"]:
-            self.assertFalse(cell["has_passkey"])
             self.assertEqual([t["task"] for t in cell["tasks"]], ["kv"] if cell["length"] == 512 else [])
         self.assertTrue(any("kv is left out at 256 tokens" in note for note in sweep["header"]["notes"]))
         folder = self.folder / "out"
@@ -82,7 +94,7 @@ class Sweeps(support.CliCase):
         self.assertIn(("linear", 256), left)  # twice the factor it would need there
         self.assertNotIn(("none", 256), left)
         for cell in left.values():
-            self.assertFalse(cell["has_passkey"])
+            self.assertEqual(cell["tasks"], [])
             self.assertEqual(len(cell["window_nll"]), cell["windows"])
             self.assertGreater(cell["race_exit"]["at_least"], 0.05)
         text = self.works("report", self.folder / "out", "--markdown").decode()

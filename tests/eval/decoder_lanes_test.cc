@@ -9,6 +9,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/decoder_engine.h"
+#include "ropewalk/eval/tasks.h"
 #include "tests/eval/decoder_cases.h"
 
 namespace ropewalk {
@@ -134,8 +135,8 @@ TEST_P(Lanes, CellsOfTheEmbeddedModelHaveTheBitsOfOneThread) {
   const auto decoder = Decoder::Load(files);
   const DecoderEngine engine(*decoder);
   const PositionPlan plan = PositionMethod::Parse("yarn").Apply(files.config.plan, 4, 256);
-  PasskeyOptions passkey;
-  passkey.trials = 2;
+  const auto passkey = MakePasskeyTask({}, *files.tokenizer);
+  const std::vector<TaskPrompt> prompts = passkey->Prompts(1024, 10);
   RunOptions options;
   options.entropy = true;
   Protocol protocol;
@@ -143,18 +144,17 @@ TEST_P(Lanes, CellsOfTheEmbeddedModelHaveTheBitsOfOneThread) {
   protocol.scored_per_anchor = 64;
   TokenText text = RandomText(3000, 21);
   const auto measure = [&] {
-    const PasskeyResult keys =
-        MeasurePasskey(engine, plan, *files.tokenizer, {}, 1024, passkey, {});
+    const TaskResult keys = MeasureTask(engine, plan, *passkey, prompts, 1024, {}, {});
     const PerplexityResult losses =
         MeasurePerplexity(engine, plan, text, protocol, 700, 700, options);
     std::vector<double> numbers = {losses.mean_nll, losses.entropy, losses.entropy_share};
-    for (const PasskeyTrial& trial : keys.trials) numbers.push_back(trial.key_nll);
+    for (const TaskAnswer& answer : keys.answers) numbers.push_back(answer.nll);
     for (const ScoredToken& token : losses.tokens) numbers.push_back(token.nll);
     return numbers;
   };
   EXPECT_EQ(engine.Facts().lanes, GetParam());
   const std::vector<double> numbers = measure();
-  EXPECT_EQ(numbers.size(), size_t{3 + 10 + 4 * 64});
+  EXPECT_GE(numbers.size(), size_t{3 + 10 + 4 * 64});
   SetNumThreads(1);
   EXPECT_EQ(numbers, measure());
 }

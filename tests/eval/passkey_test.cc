@@ -1,79 +1,167 @@
+// Passkeys that have names: the words, the prompts, what they cost.
+#include "src/eval/passkey.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/tasks.h"
+#include "src/eval/task_text.h"
 #include "tests/eval/tiny_model.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::kPasskeyWords;
 using test::ByteTokenizer;
 using test::Tiny;
+using testing::HasSubstr;
 
-std::vector<int32_t> Filler() {
-  std::vector<int32_t> ids;
-  for (int i = 0; i < 300; ++i) ids.push_back('a' + i % 26);
-  return ids;
+std::string Text(const std::vector<int32_t>& ids) { return ByteTokenizer().Decode(ids); }
+
+int64_t Questions(const std::vector<TaskPrompt>& prompts) {
+  int64_t questions = 0;
+  for (const TaskPrompt& prompt : prompts) {
+    questions += static_cast<int64_t>(prompt.questions.size());
+  }
+  return questions;
 }
 
-TEST(Passkey, TemplateIsThatOfTheModelsFolder) {
+TEST(Passkey, WordsAreThoseOfTheModelsFolder) {
   std::ifstream file(ROPEWALK_SOURCE_DIR "/models/passkey.json");
   ASSERT_TRUE(file);
   const nlohmann::json json = nlohmann::json::parse(file);
-  const PasskeyTemplate& words = BuiltinPasskey();
-  EXPECT_EQ(json.at("format"), words.format);
-  EXPECT_EQ(json.at("needle"), words.needle);
-  EXPECT_EQ(json.at("question"), words.question);
-  EXPECT_EQ(json.at("answer"), words.answer);
-  EXPECT_EQ(json.at("default_filler"), words.default_filler);
-  EXPECT_EQ(json.at("digits"), words.digits);
+  EXPECT_EQ(json.at("format"), kPasskeyWords.format);
+  EXPECT_EQ(json.at("needle"), kPasskeyWords.needle);
+  EXPECT_EQ(json.at("question"), kPasskeyWords.question);
+  EXPECT_EQ(json.at("answer"), kPasskeyWords.answer);
+  EXPECT_EQ(json.at("default_filler"), kPasskeyWords.default_filler);
+  EXPECT_EQ(json.at("digits"), kPasskeyWords.digits);
   EXPECT_EQ(json.at("first_digit_nonzero"), true);
+  const auto names = json.at("names").get<std::vector<std::string>>();
+  EXPECT_TRUE(std::equal(names.begin(), names.end(), kPasskeyWords.names.begin(),
+                         kPasskeyWords.names.end()));
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
 }
 
-TEST(Passkey, PromptHasExactlyItsLengthAndSaysWhatItShould) {
+// Read back with an expression of its own: every needle once, the question about it, and filler that
+// is whole where needles are taken out.
+TEST(Passkey, PromptsHaveExactlyTheirLengthAndSayWhatTheyShould) {
   const ByteTokenizer tokenizer;
-  const std::vector<int32_t> filler = Filler();
-  const std::string needle = " The pass key is 40713. Remember it. 40713 is the pass key.";
-  const std::string end = " What is the pass key? The pass key is 40713";
-  const int64_t least = static_cast<int64_t>(needle.size() + end.size());
-  EXPECT_EQ(MinPasskeyTokens(tokenizer, false), least);
-  EXPECT_EQ(MinPasskeyTokens(tokenizer, true), least + 1);
-  for (int64_t length = least; length < least + 700; length += 23) {
-    for (const double depth : {0.0, 0.3, 0.5, 1.0}) {
-      const PasskeyPrompt prompt =
-          MakePasskeyPrompt(tokenizer, filler, 7, length, depth, "40713", {});
-      ASSERT_EQ(static_cast<int64_t>(prompt.ids.size()), length);
-      const std::string text = tokenizer.Decode(prompt.ids);
-      EXPECT_EQ(static_cast<int64_t>(text.find(needle)), prompt.needle_begin);
-      EXPECT_TRUE(text.ends_with(end));
-      EXPECT_EQ(text.substr(prompt.answer_begin), " 40713");
-      const double room = static_cast<double>(length - least);
-      EXPECT_EQ(prompt.needle_begin, static_cast<int64_t>(depth * room + 0.5));
-      // Filler runs on behind the needle where it stopped before it.
-      std::string left = text.substr(0, text.size() - end.size());
-      left.erase(prompt.needle_begin, needle.size());
-      for (size_t i = 0; i < left.size(); ++i) EXPECT_EQ(left[i], filler[(7 + i) % 300]);
+  const std::regex needle(
+      " The pass key of ([A-Z][a-z]+) is ([1-9][0-9]{4})\\. Remember it\\. \\2 is the pass key of "
+      "\\1\\.");
+  std::vector<int32_t> filler;
+  for (int i = 0; i < 300; ++i) filler.push_back('a' + i % 26);
+  const auto task = MakePasskeyTask({.seed = 7, .bos_id = 256, .filler = filler}, tokenizer);
+  for (int64_t length : {180, 400, 700, 2400, 3000, 9000}) {
+    SCOPED_TRACE(length);
+    for (const TaskPrompt& prompt : task->Prompts(length, 25)) {
+      EXPECT_EQ(internal::TokensOf(prompt, task->MaxNewTokens()), length);
+      ASSERT_EQ(prompt.context[0], 256);
+      const std::string text = Text({prompt.context.begin() + 1, prompt.context.end()});
+      EXPECT_EQ(prompt.text, text);
+      std::vector<std::smatch> found;
+      int64_t needle_bytes = 0;
+      for (std::sregex_iterator it(text.begin(), text.end(), needle), end; it != end; ++it) {
+        found.push_back(*it);
+        needle_bytes += it->length();
+      }
+      ASSERT_EQ(found.size(), prompt.questions.size());
+      EXPECT_TRUE(found.size() == 1 || needle_bytes <= length / 3);
+      const auto text_bytes = static_cast<double>(static_cast<int64_t>(text.size()) - needle_bytes);
+      std::set<std::string> names, keys;
+      int64_t before = 0;  // bytes of needles
+      for (size_t i = 0; i < found.size(); ++i) {
+        const std::string name = found[i][1], key = found[i][2];
+        names.insert(name);
+        keys.insert(key);
+        const TaskQuestion& q = prompt.questions[i];
+        EXPECT_EQ(Text(q.ids),
+                  " What is the pass key of " + name + "? The pass key of " + name + " is");
+        EXPECT_EQ(Text(q.answer), " " + key);
+        EXPECT_EQ(q.scored, (std::vector<int32_t>{1, 2, 3, 4, 5}));  // not the space
+        EXPECT_EQ(q.references, std::vector<std::string>{key});
+        EXPECT_NEAR(static_cast<double>(found[i].position() - before) / text_bytes, q.depth,
+                    1 / text_bytes);
+        before += found[i].length();
+      }
+      EXPECT_EQ(names.size(), found.size());
+      EXPECT_EQ(keys.size(), found.size());
+      const std::string left = std::regex_replace(text, needle, "");
+      for (size_t i = 1; i < left.size(); ++i) {
+        ASSERT_TRUE(left[i] == left[i - 1] + 1 || left[i] == 'a') << i;
+      }
     }
   }
 }
 
-TEST(Passkey, BosStandsFirst) {
-  const PasskeyPrompt prompt =
-      MakePasskeyPrompt(ByteTokenizer(), Filler(), 0, 200, 0, "11111", 256);
-  EXPECT_EQ(prompt.ids.size(), 200u);
-  EXPECT_EQ(prompt.ids[0], 256);
-  EXPECT_EQ(prompt.needle_begin, 1);
+TEST(Passkey, DepthsAreSpreadEvenly) {
+  const ByteTokenizer tokenizer;
+  const auto task = MakePasskeyTask({}, tokenizer);
+  for (const int64_t length : {200, 1000, 4000, 20000}) {
+    SCOPED_TRACE(length);
+    int fifths[5] = {};
+    const std::vector<TaskPrompt> prompts = task->Prompts(length, 25);
+    for (const TaskPrompt& prompt : prompts) {
+      double last = -1;
+      for (const TaskQuestion& q : prompt.questions) {
+        ASSERT_GE(q.depth, 0);
+        ASSERT_LT(q.depth, 1);
+        EXPECT_GT(q.depth, last);
+        last = q.depth;
+        ++fifths[static_cast<int>(q.depth * 5)];
+      }
+    }
+    EXPECT_GE(Questions(prompts), 25);
+    for (const int n : fifths) EXPECT_GE(n, 4);
+  }
+}
+
+TEST(Passkey, PromptsDependOnSeedAndLengthAlone) {
+  const ByteTokenizer tokenizer;
+  const auto task = MakePasskeyTask({.seed = 1}, tokenizer);
+  const std::vector<TaskPrompt> few = task->Prompts(3000, 5), many = task->Prompts(3000, 40);
+  ASSERT_EQ(few.size(), 1u);
+  EXPECT_EQ(few[0].context, many[0].context);
+  EXPECT_NE(many[0].context, many[1].context);
+  EXPECT_NE(MakePasskeyTask({.seed = 2}, tokenizer)->Prompts(3000, 5)[0].text, few[0].text);
+  // The filler is the built-in sentence; that of a text is another task.
+  EXPECT_THAT(few[0].text, HasSubstr(kPasskeyWords.default_filler));
+  EXPECT_THAT(task->Protocol(), HasSubstr("built-in filler"));
+  const auto of_text = MakePasskeyTask({.filler = {'x'}}, tokenizer);
+  EXPECT_THAT(of_text->Protocol(), HasSubstr("filler from the text"));
+  EXPECT_NE(of_text->DataHash(), task->DataHash());
+}
+
+// Through the engine: contexts once, and questions of a few tokens behind them.
+TEST(Passkey, TwentyFiveQuestionsCostThreePrefills) {
+  const ByteTokenizer tokenizer;
+  const auto task = MakePasskeyTask({}, tokenizer);
+  const internal::NeedleMaker maker(tokenizer);
+  const int64_t holds_nine = 3 * 9 * maker.needle_tokens();
+  for (const int64_t length : {holds_nine, 2 * holds_nine}) {
+    const std::vector<TaskPrompt> prompts = task->Prompts(length, 25);
+    EXPECT_EQ(prompts.size(), 3u);
+    const TaskResult result = MeasureTask(*Tiny().engine, Tiny().files.config.plan, *task, prompts,
+                                          length, {.tokenizer = &tokenizer}, {});
+    EXPECT_EQ(result.answers.size(), 27u);
+    EXPECT_GT(result.fed_tokens, 2 * length);
+    EXPECT_LE(result.fed_tokens, 3 * length + 27 * maker.asked_tokens());
+  }
+  EXPECT_EQ(Questions(task->Prompts(holds_nine - 3, 1)), 8);  // one less does not fit a third
 }
 
 // Tokenizers that put a space in front of a text must not make the answer begin with two.
 class SpaceTokenizer : public ByteTokenizer {
  public:
+  using Tokenizer::Encode;
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
     return ByteTokenizer::Encode(" " + std::string(text), options);
   }
@@ -81,169 +169,29 @@ class SpaceTokenizer : public ByteTokenizer {
 
 TEST(Passkey, NoSecondSpaceFromTokenizersThatAddOne) {
   const SpaceTokenizer tokenizer;
-  const PasskeyPrompt prompt = MakePasskeyPrompt(tokenizer, Filler(), 0, 200, 0.5, "40713", {});
-  EXPECT_EQ(tokenizer.Decode(prompt.ids).find("  "), std::string::npos);
-  EXPECT_TRUE(tokenizer.Decode(prompt.ids).ends_with("The pass key is 40713"));
+  const TaskPrompt prompt = MakePasskeyTask({.filler = {'x'}}, tokenizer)->Prompts(600, 1)[0];
+  const TaskQuestion& q = prompt.questions[0];
+  std::vector<int32_t> ids = prompt.context;
+  ids.insert(ids.end(), q.ids.begin(), q.ids.end());
+  ids.insert(ids.end(), q.answer.begin(), q.answer.end());
+  EXPECT_EQ(Text(ids).find("  "), std::string::npos);
+  EXPECT_EQ(q.answer.size(), 6u);
+  EXPECT_EQ(q.scored.size(), 5u);
 }
 
 TEST(Passkey, TooShortSaysHowMuchIsNeeded) {
-  const int64_t least = MinPasskeyTokens(ByteTokenizer(), false);
+  const ByteTokenizer tokenizer;
+  const internal::NeedleMaker maker(tokenizer);
+  const int64_t least = maker.needle_tokens() + maker.asked_tokens();
+  const auto task = MakePasskeyTask({}, tokenizer);
+  EXPECT_EQ(Questions(task->Prompts(least, 2)), 2);  // no filler is left
   try {
-    MakePasskeyPrompt(ByteTokenizer(), Filler(), 0, least - 1, 0.5, "40713", {});
+    task->Prompts(least - 1, 1);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("at least " + std::to_string(least)), std::string::npos);
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("at least " + std::to_string(least)));
   }
-}
-
-TEST(Passkey, TrialsAreReproducibleAndTheSameForEveryMethod) {
-  const std::vector<int32_t> filler = Filler();
-  PasskeyOptions options;
-  options.trials = 3;
-  options.depths = {0, 0.5, 1};
-  const PositionPlan yarn =
-      WithScaling(Tiny().files.config.plan, FindMethod("yarn").make(4), test::kTinyTrained);
-  const auto run = [&](const PositionPlan& plan, uint64_t seed) {
-    options.seed = seed;
-    return MeasurePasskey(*Tiny().engine, plan, ByteTokenizer(), filler, 200, options, {});
-  };
-  const PasskeyResult a = run(Tiny().files.config.plan, 1), b = run(Tiny().files.config.plan, 1),
-                      c = run(yarn, 1), d = run(yarn, 2);
-  ASSERT_EQ(a.trials.size(), 9u);
-  std::set<std::string> keys;
-  bool other_key = false;
-  for (size_t i = 0; i < a.trials.size(); ++i) {
-    EXPECT_EQ(a.trials[i].key, b.trials[i].key);
-    EXPECT_EQ(a.trials[i].key_nll, b.trials[i].key_nll);
-    EXPECT_EQ(a.trials[i].key, c.trials[i].key);
-    EXPECT_EQ(a.trials[i].needle_token, c.trials[i].needle_token);
-    EXPECT_NE(a.trials[i].key_nll, c.trials[i].key_nll);
-    other_key = other_key || a.trials[i].key != d.trials[i].key;
-    EXPECT_EQ(a.trials[i].depth, options.depths[i / 3]);
-    EXPECT_EQ(a.trials[i].prompt_tokens, 200);
-    EXPECT_EQ(a.trials[i].key.size(), 5u);
-    EXPECT_NE(a.trials[i].key[0], '0');
-    for (const char digit : a.trials[i].key) EXPECT_TRUE(std::isdigit(digit));
-    keys.insert(a.trials[i].key);
-  }
-  EXPECT_GT(keys.size(), 1u);
-  EXPECT_TRUE(other_key);
-}
-
-// The key's loss against decoding token by token, and `exact` against the argmax there. A random
-// model finds no key of six bytes, so the answer is replaced by what the model itself would say.
-class Parrot : public ByteTokenizer {
- public:
-  std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
-    std::vector<int32_t> ids = ByteTokenizer::Encode(text, options);
-    if (text.size() == 6 && text[0] == ' ') ids = answer;
-    return ids;
-  }
-  std::vector<int32_t> answer = {1, 2};
-};
-
-TEST(Passkey, ExactMeansEveryTokenHasTheHighestLogit) {
-  const PositionPlan& plan = Tiny().files.config.plan;
-  const std::vector<int32_t> filler = {'q'};  // the same filler wherever it begins
-  PasskeyOptions options;
-  options.trials = 1;
-  options.depths = {0.5};
-  Parrot tokenizer;
-  const PasskeyResult wrong =
-      MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {});
-  ASSERT_EQ(wrong.trials.size(), 1u);
-  const auto prompt = [&] {
-    return MakePasskeyPrompt(tokenizer, filler, 0, 160, 0.5, wrong.trials[0].key, {}).ids;
-  };
-  const std::vector<double> nll = test::ReferenceNll(*Tiny().decoder, plan, prompt());
-  EXPECT_NEAR(wrong.trials[0].key_nll, nll[158] + nll[159], 1e-3);
-  // Two rounds: the first token of the answer decides the second.
-  tokenizer.answer[0] = test::ReferenceArgmax(*Tiny().decoder, plan, prompt())[158];
-  tokenizer.answer[1] = test::ReferenceArgmax(*Tiny().decoder, plan, prompt())[159];
-  EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 1);
-  tokenizer.answer[1] = tokenizer.answer[1] == 0 ? 1 : 0;  // half right is wrong
-  EXPECT_EQ(MeasurePasskey(*Tiny().engine, plan, tokenizer, filler, 160, options, {}).accuracy, 0);
-}
-
-// Prompts share the filler in front of the needle, and each has the bits that it has alone.
-TEST(Passkey, ASharedPrefixChangesNoBit) {
-  const PositionPlan plan =
-      WithScaling(Tiny().files.config.plan, FindMethod("dynamic").make(20), test::kTinyTrained);
-  PasskeyOptions options;
-  options.trials = 2;
-  options.depths = {0.9, 0.5, 0};
-  const int64_t length = 1400;
-  int64_t longest_tick = 0, done = 0;
-  RunOptions run;
-  run.progress = [&](int64_t tokens, int64_t all) {
-    EXPECT_EQ(all, 6 * (length - 1));
-    longest_tick = std::max(longest_tick, tokens - done);
-    done = tokens;
-    return true;
-  };
-  const PasskeyResult result =
-      MeasurePasskey(*Tiny().engine, plan, ByteTokenizer(), {}, length, options, run);
-  EXPECT_EQ(done, 6 * (length - 1));
-  EXPECT_GE(longest_tick, 1024);  // two chunks that were there already
-  const std::vector<int32_t> filler = ByteTokenizer().Encode(BuiltinPasskey().default_filler);
-  for (const PasskeyTrial& trial : result.trials) {
-    const PasskeyPrompt prompt =
-        MakePasskeyPrompt(ByteTokenizer(), filler, 0, length, trial.depth, trial.key, {});
-    ScoreRequest request{.ids = prompt.ids};
-    for (int64_t p = prompt.answer_begin; p < length; ++p) request.positions.push_back(p);
-    const Scores alone =
-        Tiny().engine->Score({.plan = &plan, .final_length = length}, std::span(&request, 1));
-    float nll = 0;
-    for (const TokenScore& score : alone.tokens[0]) nll -= score.log_prob;
-    EXPECT_EQ(trial.key_nll, nll) << trial.depth;
-  }
-}
-
-// A cell hides the passkey in the same words whatever its text is, unless it is told to use it.
-TEST(Passkey, ACellHasTheBuiltInFillerUnlessItIsTheText) {
-  SweepSpec spec;
-  spec.trained_length = test::kTinyTrained;
-  spec.perplexity = false;
-  spec.passkey_options.trials = 1;
-  spec.passkey_options.depths = {0.5};
-  Parrot tokenizer;
-  const TokenText text = test::RandomText(700, 3);
-  SweepInputs inputs;
-  inputs.engine = Tiny().engine.get();
-  inputs.tokenizer = &tokenizer;
-  inputs.text = &text;
-  const PositionPlan& plan = Tiny().files.config.plan;
-  const SweepTask task = MakeTask(PositionMethod(), 1, 160, spec.trained_length, plan);
-  const auto run = [&] {
-    return RunCell(task, spec, inputs, CommonFields(spec, inputs, 160), nullptr);
-  };
-  // The answer is what the model says in the built-in filler; it says other things in the text.
-  const auto trial =
-      MeasurePasskey(*Tiny().engine, plan, tokenizer, {}, 160, spec.passkey_options, {}).trials[0];
-  const std::vector<int32_t> filler = tokenizer.Encode(BuiltinPasskey().default_filler, {});
-  for (int round = 0; round < 2; ++round) {
-    const auto ids = MakePasskeyPrompt(tokenizer, filler, 0, 160, 0.5, trial.key, {}).ids;
-    tokenizer.answer[round] = test::ReferenceArgmax(*Tiny().decoder, plan, ids)[158 + round];
-  }
-  const Cell builtin = run();
-  EXPECT_EQ(builtin.passkey_accuracy, 1);
-  EXPECT_TRUE(builtin.passkey_protocol.ends_with(", built-in filler")) << builtin.passkey_protocol;
-  spec.passkey_text_filler = true;
-  const Cell of_text = run();
-  EXPECT_EQ(of_text.passkey_accuracy, 0);
-  EXPECT_TRUE(of_text.passkey_protocol.ends_with(", filler from the text"));
-  EXPECT_NE(of_text.Identity(), builtin.Identity());
-  inputs.text = nullptr;
-  EXPECT_THROW(run(), Error);
-}
-
-TEST(Passkey, WithoutTextTheDefaultFillerIsUsed) {
-  PasskeyOptions options;
-  options.trials = 1;
-  options.depths = {0.5};
-  const PasskeyResult r = MeasurePasskey(*Tiny().engine, Tiny().files.config.plan, ByteTokenizer(),
-                                         {}, 200, options, {});
-  EXPECT_TRUE(std::isfinite(r.trials.at(0).key_nll));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/tasks.h"
 #include "src/eval/cell_json.h"
 #include "src/eval/results_file.h"
 #include "src/eval/results_text.h"
@@ -59,8 +60,7 @@ struct SmallSweep {
     spec.trained_length = test::kTinyTrained;
     spec.protocol = Protocol::Parse("aligned:8");
     spec.protocol.anchors = 3;
-    spec.passkey_options.trials = 1;
-    spec.passkey_options.depths = {0.25, 0.75};
+    spec.tasks = {std::make_shared<SampledTask>(MakePasskeyTask({}, tokenizer), 2, false)};
     inputs.engine = Tiny().engine.get();
     inputs.tokenizer = &tokenizer;
     inputs.text = &text;
@@ -160,11 +160,10 @@ TEST(Cell, IdentityIsEverythingThatDecidesTheNumbers) {
   const nlohmann::ordered_json base = internal::ToJson(Cell());
   const std::string identity = Cell().Identity();
   const std::set<std::string> results = {
-      "shared_with", "perplexity",       "mean_nll",       "standard_error",   "bits_per_byte",
-      "windows",     "scored_tokens",    "window_nll",     "bucket_edges",     "bucket_nll",
-      "has_passkey", "passkey_accuracy", "passkey_depths", "passkey_by_depth", "passkey_trials",
-      "seconds",     "rope_base",        "rotary_dim",     "amplitude",        "inv_freq",
-      "identity",    "entropy",          "entropy_share",  "local_base",       "tasks",
+      "shared_with", "perplexity",    "mean_nll",      "standard_error", "bits_per_byte",
+      "windows",     "scored_tokens", "window_nll",    "bucket_edges",   "bucket_nll",
+      "seconds",     "rope_base",     "rotary_dim",    "amplitude",      "inv_freq",
+      "identity",    "entropy",       "entropy_share", "local_base",     "tasks",
       "race_exit"};
   for (const auto& [key, value] : base.items()) {
     nlohmann::ordered_json changed = base;
@@ -181,6 +180,71 @@ TEST(Cell, IdentityIsEverythingThatDecidesTheNumbers) {
     }
     EXPECT_EQ(internal::CellFromJson(changed).Identity() == identity, results.contains(key)) << key;
   }
+}
+
+// The committed tables are of schema 1. What they say of the passkey is read as a task.
+TEST(Cell, RowsOfSchemaOneAreRead) {
+  const std::string folder = ROPEWALK_SOURCE_DIR "/tests/eval/schema1";
+  const SweepResults read = ReadResults(folder);
+  std::istringstream lines(Slurp(folder + "/results.jsonl"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line).at("schema"), 1);
+  EXPECT_THAT(read.header.common.tasks_protocol, HasSubstr("passkey = ropewalk-passkey-1: "));
+  ASSERT_EQ(read.cells.size(), 3u);
+  for (const Cell& cell : read.cells) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const nlohmann::json row = nlohmann::json::parse(line);
+    EXPECT_EQ(row.at("perplexity"), cell.perplexity);
+    EXPECT_EQ(cell.tasks_protocol, read.header.common.tasks_protocol);
+    ASSERT_EQ(cell.tasks.size(), row.at("has_passkey") ? 1u : 0u);
+    if (cell.tasks.empty()) continue;
+    const TaskResult& passkey = cell.tasks[0];
+    EXPECT_EQ(passkey.task, "passkey");
+    EXPECT_EQ(passkey.protocol, row.at("passkey_protocol"));
+    EXPECT_EQ(passkey.prompts, row.at("passkey_trials"));
+    EXPECT_DOUBLE_EQ(passkey.exact, row.at("passkey_accuracy"));
+    EXPECT_TRUE(std::isnan(passkey.mean_nll));
+    std::map<double, std::pair<double, double>> depths;  // exact, all
+    for (const TaskAnswer& answer : passkey.answers) {
+      EXPECT_TRUE(std::isnan(answer.nll));
+      depths[answer.depth].first += answer.exact ? 1 : 0;
+      ++depths[answer.depth].second;
+    }
+    for (size_t d = 0; d < 5; ++d) {
+      const auto& [exact, all] = depths.at(row.at("passkey_depths")[d]);
+      EXPECT_DOUBLE_EQ(exact / all, row.at("passkey_by_depth")[d]);
+    }
+  }
+  // Written again they are of schema 2, with the same numbers and the same identity.
+  for (const Cell& cell : read.cells) {
+    const auto json = internal::ToJson(cell);
+    EXPECT_FALSE(json.contains("passkey_protocol"));
+    const Cell again = internal::CellFromJson(nlohmann::ordered_json::parse(internal::Line(json)));
+    EXPECT_EQ(again.Identity(), cell.Identity());
+    EXPECT_EQ(internal::Line(internal::ToJson(again)), internal::Line(json));
+  }
+}
+
+// A folder with passkeys of form 1 is not continued with those of form 2.
+TEST(RunSweep, FormsOfThePasskeyDoNotMix) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl", whole = Slurp(path);
+  auto header = nlohmann::ordered_json::parse(whole.substr(0, whole.find('\n')));
+  header["schema"] = 1;
+  header["passkey_protocol"] = "ropewalk-passkey-1: 5 digits";
+  header.erase("tasks_protocol");
+  Write(path, header.dump() + whole.substr(whole.find('\n')));
+  EXPECT_THAT(sweep.MessageOf(folder.path()),
+              AllOf(HasSubstr("tasks_protocol there passkey = ropewalk-passkey-1: 5 digits, here "),
+                    HasSubstr("ropewalk-passkey-2")));
+  header["passkey_protocol"] = "none";  // without passkeys there is nothing to mix
+  Write(path, header.dump() + whole.substr(whole.find('\n')));
+  sweep.spec.tasks.clear();
+  sweep.Settle();
+  EXPECT_EQ(sweep.MessageOf(folder.path()), "no error");
 }
 
 TEST(Cell, NotANumberIsNull) {
@@ -208,7 +272,7 @@ TEST(RunSweep, RowsCarryWhatWasMeasured) {
     EXPECT_EQ(cells[i].windows, 3);
     EXPECT_EQ(cells[i].scored_tokens, 24);
     // 32 and 64 bytes hold no passkey prompt.
-    EXPECT_EQ(cells[i].has_passkey, cells[i].length == 256);
+    EXPECT_EQ(cells[i].tasks.size(), cells[i].length == 256 ? 1u : 0u);
     EXPECT_EQ(cells[i].bucket_nll.empty(), cells[i].length != 256);
     EXPECT_EQ(cells[i].inv_freq.size(), 8u);
     EXPECT_EQ(cells[i].plan_hash, sweep.tasks[i].plan_hash);
@@ -390,7 +454,7 @@ TEST(RunSweep, DamagedFilesNameTheLine) {
   Write(path, "{\"a\":1}\n");
   EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: expected the header"));
   Write(path, "{\"format\":\"ropewalk-sweep\",\"schema\":99}\n");
-  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("schema 1, found 99"));
+  EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("schema 1 or 2, found 99"));
   Write(path, std::string(1000000, '[') + "\n" + whole);
   EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1: expected the header"));
   EXPECT_THROW(ReadResults(folder / "nothing"), Error);

@@ -84,7 +84,6 @@ struct Made {
     spec.trained_length = kRaceTrained;
     spec.protocol = Protocol::Parse("aligned:32");
     spec.protocol.anchors = kWindows;
-    spec.passkey = false;
     if (race) spec.race = RaceRule{.margin = kRaceMargin};
     spec.tasks = {std::make_shared<SampledTask>(MakeKvTask({}, tokenizer), 2, false)};
     inputs.engine = &engine;

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
+#include "ropewalk/eval/tasks.h"
 #include "src/eval/cell_json.h"
 #include "tests/eval/tiny_model.h"
 
@@ -69,7 +70,9 @@ TEST(TableEngine, RunsAWholeSweep) {
   spec.trained_length = kTrained;
   spec.protocol = Protocol::Parse("aligned:32");
   spec.protocol.anchors = 4;
-  spec.passkey_options.trials = 2;
+  for (std::unique_ptr<Task>& task : MakeTasks({"passkey", "kv"}, {}, tokenizer)) {
+    spec.tasks.push_back(std::make_shared<SampledTask>(std::move(task), 2, false));
+  }
   SweepInputs inputs;
   inputs.engine = &engine;
   inputs.tokenizer = &tokenizer;
@@ -100,10 +103,11 @@ TEST(TableEngine, RunsAWholeSweep) {
     EXPECT_EQ(cell.scored_tokens, 4 * 32);
     EXPECT_NEAR(cell.mean_nll, sum / (4 * 32), 1e-6);
     EXPECT_TRUE(std::isnan(cell.entropy));  // this engine has no attention
-    EXPECT_EQ(cell.has_passkey, cell.length >= MinPasskeyTokens(tokenizer, false));
-    if (cell.has_passkey) {
-      EXPECT_EQ(cell.passkey_accuracy,
-                static_cast<double>(cell.length) <= Reach(tasks[i].plan) ? 1 : 0);
+    // A passkey takes 143 bytes with its question, two pairs of kv between 256 and 512.
+    ASSERT_EQ(cell.tasks.size(), cell.length < 256 ? 0u : cell.length < 512 ? 1u : 2u);
+    for (const TaskResult& result : cell.tasks) {
+      EXPECT_GE(result.answers.size(), 2u);
+      EXPECT_EQ(result.exact, static_cast<double>(cell.length) <= Reach(tasks[i].plan) ? 1 : 0);
     }
   }
   EXPECT_EQ(ReadResults(folder.path()).cells.size(), cells.size());
@@ -126,7 +130,6 @@ TEST(TableEngine, RowsDescribeTheExtendedLayers) {
   plan.layers[0].window_tokens = 32;
   plan.layers[0].rotation->base = 777;
   SweepSpec spec;
-  spec.passkey = false;
   spec.lengths = {256};
   spec.trained_length = kTrained;
   spec.protocol = Protocol::Parse("aligned:32");

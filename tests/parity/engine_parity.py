@@ -134,7 +134,7 @@ def sweep(args):
             "mean_nll": abs(a["mean_nll"] - b["mean_nll"]),
             "window_nll": float(np.abs(np.subtract(a["window_nll"], b["window_nll"])).max()),
             "perplexity": b["perplexity"],
-            "passkey": [a["passkey_accuracy"], b["passkey_accuracy"]],
+            "passkey": [[t["exact"] for t in row["tasks"]] for row in (a, b)],
         }
         apart.append(row)
         print(json.dumps(row))
@@ -165,7 +165,7 @@ def main():
         command.add_argument("--lengths", default="256,1k" if name == "losses" else None)
         command.add_argument("--methods")
         command.add_argument("--device", default=None)
-    for command, options in (("losses", {"--tokens": 128, "--offset": 0}), ("sweep", {"--passkey-trials": 5})):
+    for command, options in (("losses", {"--tokens": 128, "--offset": 0}), ("sweep", {"--passkey-trials": 25})):
         for option, default in options.items():
             commands.choices[command].add_argument(option, type=int, default=default)
     commands.choices["losses"].add_argument("--most", type=float, default=1e-4)

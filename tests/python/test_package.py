@@ -141,7 +141,7 @@ def test_output_and_exit_code_are_those_of_the_native_program(name, text):
 @needs_native
 def test_a_sweep_writes_the_same_rows(text, tmp_path):
     arguments = ["sweep", MODEL, "--text", text, "--methods", "none,yarn", "--lengths", "256,512", "--anchors", 2,
-                 "--passkey-trials", 1, "--depths", "0.5", "--threads", 1]
+                 "--passkey-trials", 1, "--threads", 1]
     rows = []
     for name, runs in (("native", [NATIVE]), ("python", [sys.executable, "-m", "ropewalk"])):
         result = run(runs, *arguments, "-o", tmp_path / name)

@@ -35,7 +35,7 @@ def make_text(words=6000):
 
 
 TEXT = make_text()
-SMALL = {"methods": "none,yarn", "lengths": [128, 512], "anchors": 2, "protocol": "aligned:32", "passkey": False}
+SMALL = {"methods": "none,yarn", "lengths": [128, 512], "anchors": 2, "protocol": "aligned:32", "tasks": "perplexity"}
 
 
 def timeless(rows):
@@ -208,7 +208,7 @@ def test_rows_are_the_programs(tmp_path):
         progress=False,
     )
     theirs = rw.Sweep(tmp_path / "program")
-    assert len(ours.rows) >= 9 and any(row["has_passkey"] for row in ours.rows)
+    assert len(ours.rows) >= 9 and any(row["tasks"] for row in ours.rows)
     assert timeless(ours.rows) == timeless(theirs.rows)
     assert ours.recommendations == theirs.recommendations
     assert str(ours) == str(theirs)
@@ -242,8 +242,8 @@ def test_rows_of_an_engine_name_it_and_have_its_numbers():
 
 def test_token_ids_in_place_of_a_text():
     ids = _core.ModelFiles(str(MODEL)).tokenizer.encode(TEXT)
-    sweep = rw.sweep(MODEL, text=ids, progress=False, **{**SMALL, "passkey": True})
-    assert sweep.header["tokenizer"] == "ids given" and not any(row["has_passkey"] for row in sweep.rows)
+    sweep = rw.sweep(MODEL, text=ids, progress=False, **{**SMALL, "tasks": ["perplexity", "passkey"]})
+    assert sweep.header["tokenizer"] == "ids given" and not any(row["tasks"] for row in sweep.rows)
     assert any("passkey is left out" in note for note in sweep.notes)
 
 
@@ -338,7 +338,9 @@ def test_pandas(small):
         ({"lengths": [1 << 20]}, "too short"),
         ({"protocol": "anchored"}, "protocol"),
         ({"anchors": 0}, "anchors"),
-        ({"passkey_trials": 0, "passkey": True}, "passkey_trials"),
+        ({"passkey_trials": 0, "tasks": ["perplexity", "passkey"]}, "passkey_trials"),
+        ({"tasks": "passkey"}, "expected perplexity"),
+        ({"tasks": "perplexity,nonsense"}, "nonsense"),
         ({"engine": "jax"}, "jax"),
         ({"dtype": "float16"}, "float16"),
         ({"device": "cuda"}, "device"),
@@ -448,7 +450,7 @@ import sys, ropewalk as rw
 print("begin", flush=True)
 try:
     rw.sweep({model!r}, text=open({text!r}).read(), methods="none,yarn,linear,ntk", lengths=[64, 2048, 3000],
-             protocol="windows", anchors=400, passkey=False, output={out!r}, threads=1)
+             protocol="windows", anchors=400, tasks="perplexity", output={out!r}, threads=1)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     sys.exit(7)

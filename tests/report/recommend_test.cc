@@ -256,8 +256,7 @@ TEST(Recommend, WhatLeftTheRaceIsARunnerUpAtBest) {
   std::vector<Cell> cells =
       WithBaseline({MakeCell({"yarn", 4, 1024, 22, 20}), MakeCell({"llama3", 4, 1024, 20.5, 0})});
   Cell left = MakeCell({"ntk", 4, 1024, 21.9, 0});
-  left.has_passkey = false;
-  left.passkey_trials = 0;
+  left.tasks.clear();
   left.window_nll.resize(3);
   left.race_exit = RaceExit{.round = 1, .against = "llama3", .against_factor = 4};
   cells.push_back(left);

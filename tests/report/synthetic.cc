@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ropewalk/base/hash.h"
+#include "ropewalk/eval/task.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/spec.h"
 
@@ -72,24 +73,27 @@ Cell MakeCell(const CellSpec& spec) {
   c.perplexity = std::exp(c.mean_nll);
   c.bits_per_byte = c.mean_nll / std::numbers::ln2 / 3.1;
   if (spec.hits >= 0) {
-    c.has_passkey = true;
-    c.passkey_trials = kTrials;
-    c.passkey_accuracy = static_cast<double>(spec.hits) / kTrials;
-    c.passkey_depths = {0.1, 0.3, 0.5, 0.7, 0.9};
-    int64_t left = spec.hits;
-    c.passkey_by_depth.assign(5, 0);
-    for (int d = 4; d >= 0; --d) {  // what stands near is found first
-      const int64_t here = std::min<int64_t>(left, 4);
-      c.passkey_by_depth[static_cast<size_t>(d)] = here / 4.0;
-      left -= here;
+    TaskResult passkey;
+    passkey.task = "passkey";
+    passkey.protocol = "by hand";
+    passkey.prompts = kTrials / 5;
+    for (int i = 0; i < kTrials; ++i) {  // what stands near is found first
+      passkey.answers.push_back({.prompt = i / 5,
+                                 .question = i % 5,
+                                 .depth = (i % 5 + 0.5) / 5,
+                                 .nll = i >= kTrials - spec.hits ? 0.5 : 7.5,
+                                 .tokens = 5,
+                                 .exact = i >= kTrials - spec.hits});
     }
+    Summarise(passkey);
+    c.tasks.push_back(std::move(passkey));
   }
   c.model_hash = "5f0c1e0d9a8b7c6d5e4f3a2b1c0d9e8f";
   c.text_hash = "0123456789abcdef0123456789abcdef";
   c.tokenizer_hash = "fedcba9876543210fedcba9876543210";
   c.tokenizer = "byte-level BPE";
   c.protocol = "aligned:128";
-  c.passkey_protocol = "20 trials at 5 depths";
+  c.tasks_protocol = "passkey = by hand, 20 questions";
   c.bos = "no";
   c.compute = "f32";
   c.angles = "exact";

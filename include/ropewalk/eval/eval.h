@@ -1,5 +1,5 @@
-// Measurements of a model: perplexity with its protocol, passkey retrieval, and the sweep over
-// methods, factors and lengths. Functions from (engine, text) to plain structs; no printing.
+// Measurements of a model: perplexity with its protocol, and the sweep over methods, factors and
+// lengths, with tasks (ropewalk/eval/task.h). Functions from (engine, text) to plain structs; no printing.
 #pragma once
 
 #include <cstdint>
@@ -115,55 +115,6 @@ PerplexityResult MeasurePerplexity(const ScoringEngine& engine, const PositionPl
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options);
 
-// The text of a passkey prompt; models/passkey.json has the same (a test compares them).
-struct PasskeyTemplate {
-  std::string format, needle, question, answer, default_filler;  // "{key}" stands for the digits
-  int64_t digits = 0;
-};
-const PasskeyTemplate& BuiltinPasskey();
-
-struct PasskeyOptions {
-  int64_t trials = 5;  // per depth
-  bool bos = false;    // the prompt begins with a BOS token
-  std::vector<double> depths = {0.1, 0.3, 0.5, 0.7,
-                                0.9};  // 0: needle first, 1: next to the question
-  uint64_t seed = 1;
-};
-struct PasskeyTrial {
-  double depth = 0;
-  std::string key;  // the digits
-  int64_t prompt_tokens = 0;
-  int64_t needle_token = 0;  // index of the needle's first token
-  bool exact = false;        // every token of the key had the highest logit (teacher forcing)
-  float key_nll = 0;         // nats, sum over the key's tokens
-};
-struct PasskeyResult {
-  std::vector<PasskeyTrial> trials;
-  double accuracy = 0;
-};
-struct PasskeyPrompt {
-  std::vector<int32_t> ids;  // [length]: BOS, filler, needle, filler, question, answer
-  int64_t needle_begin = 0;
-  int64_t answer_begin = 0;  // the last ids.size() - answer_begin tokens are the answer
-};
-// The parts are encoded one by one and joined, so the prompt has exactly `length` tokens with any
-// tokenizer. The filler begins at filler[filler_begin] and wraps around; the needle follows
-// round(depth * filler tokens) of its tokens. Throws Error for a `length` that is too short, with
-// the length required.
-PasskeyPrompt MakePasskeyPrompt(const Tokenizer& tokenizer, std::span<const int32_t> filler,
-                                int64_t filler_begin, int64_t length, double depth,
-                                const std::string& key, std::optional<int32_t> bos_id);
-// The shortest length, in tokens, that is enough for every key (a prompt without filler).
-int64_t MinPasskeyTokens(const Tokenizer& tokenizer, bool bos);
-
-// Keys, filler and depths depend on the options and `length` alone, so every method gets the same
-// prompts. An empty `filler` is the template's default filler. Prompts with the same filler share
-// the tokens before the needle, which an engine computes once.
-PasskeyResult MeasurePasskey(const ScoringEngine& engine, const PositionPlan& plan,
-                             const Tokenizer& tokenizer, std::span<const int32_t> filler,
-                             int64_t length, const PasskeyOptions& passkey,
-                             const RunOptions& options);
-
 // ---- The sweep --------------------------------------------------------------------------------
 
 // What a sweep compares: a method with a factor for each target length, or a plan that has its own.
@@ -179,10 +130,7 @@ struct SweepSpec {
   int64_t trained_length = 0;
   Protocol protocol;
   bool perplexity = true;
-  bool passkey = true;
-  PasskeyOptions passkey_options;
-  bool passkey_text_filler = false;  // true: filler is the measured text, not the template's
-  // Further tasks, each at every length that holds a prompt of it.
+  // Passkey and others, each at every length that holds a prompt of it.
   std::vector<std::shared_ptr<const SampledTask>> tasks;
   // Methods that are clearly behind another leave a length early; absent: all are measured whole.
   std::optional<RaceRule> race;
@@ -233,17 +181,12 @@ struct Cell {
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
 
-  bool has_passkey = false;
-  double passkey_accuracy = std::numeric_limits<double>::quiet_NaN();
-  std::vector<double> passkey_depths, passkey_by_depth;
-  int64_t passkey_trials = 0;
-
   std::vector<TaskResult> tasks;  // of the tasks that the length holds a prompt of
   // Set where the method left the race of its length: it has the windows up to then and no tasks.
   std::optional<RaceExit> race_exit;
 
   std::string model_hash, text_hash, tokenizer_hash, tokenizer, protocol, bos, compute, angles,
-      passkey_protocol, version;
+      version;
   std::string tasks_protocol;  // of `tasks`, with their data and numbers of prompts; may be empty
   int64_t trained_length = 0;
   int64_t anchors = 0;         // as requested; `windows` is the number measured

@@ -34,9 +34,8 @@ struct PreparedSweep {
 //                   text goes
 //   methods empty   the usual ones, and the plan of the files where that is scaled
 //   settle          K of the protocol aligned (SettleProtocol)
-// `tokenizer` is that of the passkey task, null without. Throws Error for a text that is too short,
-// an unknown trained length, and as PlanSweep does.
+// Throws Error for a text that is too short, an unknown trained length, and as PlanSweep does.
 PreparedSweep PrepareSweep(SweepSpec spec, bool settle, const PositionPlan& model_plan,
-                           const TokenText& text, const Tokenizer* tokenizer);
+                           const TokenText& text);
 
 }  // namespace ropewalk

@@ -40,7 +40,7 @@ SweepResults ReadResults(const std::string& folder);
 std::string ToJson(const Cell& cell, int indent = -1);
 std::string ToJson(const SweepHeader& header, int indent = -1);
 
-// What a sweep runs on. Without a tokenizer (null) the passkey task is left out.
+// What a sweep runs on. The tokenizer decodes what tasks generate; null where none does.
 struct SweepInputs {
   const ScoringEngine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;

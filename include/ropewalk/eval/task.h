@@ -52,6 +52,8 @@ class Task {
   virtual std::string DataHash() const = 0;  // of the words, texts or files it draws from
   virtual TaskMatch Match() const { return TaskMatch::kAll; }
   virtual int64_t MaxNewTokens() const = 0;  // of a greedy continuation
+  // What the `count` of Prompts counts: "prompts", or "questions" of as many prompts as have them.
+  virtual std::string Counts() const { return "prompts"; }
   // The first `count` prompts at `length` tokens: context, question and the longer of answer and
   // MaxNewTokens() together take at most `length`. Asking for fewer gives the same first ones.
   // Throws Error for a length that is too short, with the length required.
@@ -86,7 +88,7 @@ TaskResult MeasureTask(const ScoringEngine& engine, const PositionPlan& plan, co
                        std::span<const TaskPrompt> prompts, int64_t length,
                        const TaskOptions& task_options, const RunOptions& options);
 
-// A task and how many prompts of it are asked at each length; each is made once. Not for several
+// A task and how many prompts of it (Task::Counts) are asked at each length; each is made once. Not for several
 // threads at once.
 class SampledTask {
  public:

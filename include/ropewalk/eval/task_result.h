@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ropewalk {
@@ -36,6 +38,21 @@ struct TaskResult {
 // exact answers.
 inline double ScoreOf(const TaskResult& result) {
   return result.recall == result.recall ? result.recall : result.exact;
+}
+
+// How many answers are exact.
+inline int64_t ExactAnswers(const TaskResult& result) {
+  int64_t exact = 0;
+  for (const TaskAnswer& answer : result.answers) exact += answer.exact ? 1 : 0;
+  return exact;
+}
+
+// The result of the task of this name; null: there is none.
+inline const TaskResult* FindTask(std::span<const TaskResult> results, std::string_view name) {
+  for (const TaskResult& result : results) {
+    if (result.task == name) return &result;
+  }
+  return nullptr;
 }
 
 }  // namespace ropewalk

@@ -172,7 +172,7 @@ def test_a_gguf_file(gguf, ids):
     plan, requests = plan_of("yarn", 512), requests_of(ids, 512)
     assert rw.plan(gguf).with_method("yarn", 2.0, length=512).hash == plan.hash
     assert difference(TorchEngine(gguf).score(plan, requests), TorchEngine(MODEL).score(plan, requests)) < 1e-4
-    small = {"methods": "none", "lengths": [128], "anchors": 2, "passkey": False, "progress": False}
+    small = {"methods": "none", "lengths": [128], "anchors": 2, "tasks": "perplexity", "progress": False}
     sweep = rw.sweep(gguf, text=TEXT, engine="torch", **small)
     native = rw.sweep(gguf, text=TEXT, angles="float32", **small)
     assert sweep.rows[0]["mean_nll"] == pytest.approx(native.rows[0]["mean_nll"], abs=2e-5)

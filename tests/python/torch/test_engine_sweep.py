@@ -44,7 +44,7 @@ def test_the_sweep_recommends_what_the_native_one_does(sweep, native):
     for ours, theirs in zip(sweep.rows, native.rows):
         assert ours["mean_nll"] == pytest.approx(theirs["mean_nll"], abs=2e-5)
         np.testing.assert_allclose(ours["window_nll"], theirs["window_nll"], atol=2e-5)
-        assert ours["passkey_by_depth"] == theirs["passkey_by_depth"]
+        assert [t["exact"] for t in ours["tasks"]] == [t["exact"] for t in theirs["tasks"]]
         assert ours["model_hash"] == theirs["model_hash"] and ours["text_hash"] == theirs["text_hash"]
         assert ours["entropy"] is None and theirs["entropy"] is not None
     assert [(r.length, r.method, r.factor, r.longest_usable) for r in sweep.recommendations] == [
@@ -122,7 +122,7 @@ def test_a_loaded_model_and_its_tokenizer(sweep):
             "text_hash",
             "window_nll",
             "bits_per_byte",
-            "passkey_by_depth",
+            "tasks_protocol",
             "bos",
         ):
             assert row[key] == wanted[key], key
@@ -138,7 +138,7 @@ def test_a_loaded_model_and_its_tokenizer(sweep):
 
 def test_a_bar_of_tqdm(capsys):
     pytest.importorskip("tqdm")
-    rw.sweep(MODEL, text=TEXT, engine="torch", **{**SMALL, "methods": "none", "passkey": False, "progress": True})
+    rw.sweep(MODEL, text=TEXT, engine="torch", **{**SMALL, "methods": "none", "tasks": "perplexity", "progress": True})
     shown = capsys.readouterr().err
     assert "100%" in shown and "none at 512" in shown and "perplexity" in shown
 
@@ -147,7 +147,7 @@ LONG = """
 import sys, ropewalk as rw
 try:
     rw.sweep({model!r}, text=open({text!r}).read(), engine="torch", methods="none,yarn", lengths=[16, 2048, 3000],
-             protocol="windows", anchors=40, passkey=False, output={out!r})
+             protocol="windows", anchors=40, tasks="perplexity", output={out!r})
 except KeyboardInterrupt:
     sys.exit(7)
 """
