@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "ropewalk/base/error.h"
@@ -24,63 +25,113 @@ double Normal(SplitMix64& rng) {
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
 }
 
-// On the grid of 0.01, within bounds, in order.
-std::vector<double> Legal(std::vector<double> factors, double most) {
-  for (double& f : factors) {
-    f = std::clamp(std::round(f * 100) / 100, 1.0, std::floor(most * 100) / 100);
+double OnGrid(double factor, double least, double most) {
+  return std::clamp(std::round(factor * 100) / 100, std::ceil(least * 100) / 100,
+                    std::floor(most * 100) / 100);
+}
+
+// A setting of divisors. With a critical pair, the pairs below it have NTK's divisors, geometric
+// from 1 to that of the critical pair, and those from it on are searched.
+struct Individual {
+  int64_t critical = 0;
+  std::vector<double> factors;
+};
+
+struct Bounds {
+  double least = 1, most = 1;  // of the divisors that are searched
+  int64_t first_critical = 0, last_critical = 0;
+};
+
+// Within bounds, on the grid of 0.01, in order; NTK's below the critical pair.
+Individual Legal(Individual individual, const Bounds& bounds) {
+  std::vector<double>& factors = individual.factors;
+  individual.critical =
+      std::clamp(individual.critical, bounds.first_critical, bounds.last_critical);
+  const auto critical = static_cast<std::size_t>(individual.critical);
+  for (double& f : factors) f = OnGrid(f, bounds.least, bounds.most);
+  std::sort(factors.begin() + individual.critical, factors.end());
+  for (std::size_t i = 0; i < critical; ++i) {
+    factors[i] = std::pow(factors[critical], static_cast<double>(i) / individual.critical);
   }
-  std::sort(factors.begin(), factors.end());
-  return factors;
+  return individual;
 }
 
 class Evolution {
  public:
-  Evolution(double extension, int64_t budget, uint64_t seed,
+  Evolution(const Bounds& bounds, int64_t budget, uint64_t seed,
             const std::function<double(const std::vector<double>&)>& loss)
-      : most_(1.25 * extension), budget_(budget), rng_(seed), loss_(loss) {}
+      : bounds_(bounds), budget_(budget), rng_(seed), loss_(loss) {}
 
-  // False when it was tried before or the budget is used up.
-  bool Try(const std::vector<double>& factors) {
-    const std::vector<double> legal = Legal(factors, most_);
-    if (Full() || !seen_.insert(legal).second) return false;
-    trials_.push_back({legal, loss_(legal)});
-    return true;
+  // The settings of `start`, then their children until the budget is used up.
+  std::vector<FactorTrial> Run(const std::vector<Individual>& start) {
+    for (const Individual& individual : start) Try(individual);
+    for (int failures = 0; !Full() && failures < kMostFailures;) {
+      failures = Try(Child()) ? 0 : failures + 1;
+    }
+    return std::move(trials_);
   }
+
+ private:
   bool Full() const { return static_cast<int64_t>(trials_.size()) >= budget_; }
 
-  std::vector<double> Child() {
-    std::vector<const FactorTrial*> best;
-    for (const FactorTrial& t : trials_) best.push_back(&t);
-    std::stable_sort(best.begin(), best.end(),
-                     [](const FactorTrial* a, const FactorTrial* b) { return a->loss < b->loss; });
+  // False when it was tried before or the budget is used up.
+  bool Try(const Individual& individual) {
+    Individual legal = Legal(individual, bounds_);
+    if (Full() || !seen_.insert(legal.factors).second) return false;
+    trials_.push_back({legal.factors, loss_(legal.factors)});
+    criticals_.push_back(legal.critical);
+    return true;
+  }
+
+  // One of the best, as it is drawn for a child.
+  Individual Parent() {
+    std::vector<std::size_t> best(trials_.size());
+    std::iota(best.begin(), best.end(), std::size_t{0});
+    std::stable_sort(best.begin(), best.end(), [this](std::size_t a, std::size_t b) {
+      return trials_[a].loss < trials_[b].loss;
+    });
     best.resize(std::min(best.size(), kParents));
-    const auto pick = [&] {
-      return best[static_cast<std::size_t>(rng_.Below(static_cast<int64_t>(best.size())))];
-    };
-    std::vector<double> child = pick()->factors;
+    const std::size_t i =
+        best[static_cast<std::size_t>(rng_.Below(static_cast<int64_t>(best.size())))];
+    return {criticals_[i], trials_[i].factors};
+  }
+
+  Individual Child() {
+    Individual child = Parent();
     if (rng_.Uniform() < kCrossoverShare) {
-      const std::vector<double>& other = pick()->factors;
-      for (std::size_t i = 0; i < child.size(); ++i) {
-        if (rng_.Uniform() < 0.5) child[i] = other[i];
+      const Individual other = Parent();
+      if (bounds_.last_critical > bounds_.first_critical && rng_.Uniform() < 0.5) {
+        child.critical = other.critical;
+      }
+      for (std::size_t i = 0; i < child.factors.size(); ++i) {
+        if (rng_.Uniform() < 0.5) child.factors[i] = other.factors[i];
       }
       return child;
     }
-    for (double& f : child) {
+    if (bounds_.last_critical > bounds_.first_critical && rng_.Uniform() < 0.5) {
+      child.critical += rng_.Uniform() < 0.5 ? -1 : 1;
+    }
+    for (double& f : child.factors) {
       if (rng_.Uniform() < kMutationShare) f *= std::exp(kMutationSpread * Normal(rng_));
     }
     return child;
   }
 
-  std::vector<FactorTrial> Take() { return std::move(trials_); }
-
- private:
-  double most_;
+  Bounds bounds_;
   int64_t budget_;
   SplitMix64 rng_;
   const std::function<double(const std::vector<double>&)>& loss_;
   std::set<std::vector<double>> seen_;
   std::vector<FactorTrial> trials_;
+  std::vector<int64_t> criticals_;  // of each trial
 };
+
+void CheckSearch(bool start, int64_t budget, double extension) {
+  if (start && budget >= 1 && extension >= 1) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a search for divisors needs a setting to begin with, a factor of at least 1 and a "
+              "budget of at least 1 cell");
+}
 
 }  // namespace
 
@@ -121,17 +172,54 @@ std::vector<BaseTrial> SearchBase(double low, double high, int64_t budget,
 std::vector<FactorTrial> SearchFactors(
     const std::vector<std::vector<double>>& start, double extension, int64_t budget, uint64_t seed,
     const std::function<double(const std::vector<double>& factors)>& loss) {
-  if (start.empty() || budget < 1 || !(extension >= 1)) {
+  CheckSearch(!start.empty(), budget, extension);
+  std::vector<Individual> individuals;
+  for (const std::vector<double>& factors : start) individuals.push_back({0, factors});
+  return Evolution({.least = 1, .most = 1.25 * extension}, budget, seed, loss).Run(individuals);
+}
+
+std::vector<FactorTrial> SearchCriticalPair(
+    int64_t pairs, int64_t critical, double extension, int64_t budget, uint64_t seed,
+    const std::function<double(const std::vector<double>& factors)>& loss) {
+  CheckSearch(pairs >= 1, budget, extension);
+  const Bounds bounds{.least = extension,
+                      .most = 2 * extension,
+                      .first_critical = std::max<int64_t>(0, std::min(critical, pairs - 1) / 2),
+                      .last_critical = std::clamp<int64_t>(critical, 0, pairs - 1)};
+  std::vector<Individual> start;
+  for (int64_t c = bounds.last_critical; c >= bounds.first_critical; --c) {
+    start.push_back({c, std::vector<double>(static_cast<std::size_t>(pairs), extension)});
+  }
+  return Evolution(bounds, budget, seed, loss).Run(start);
+}
+
+std::vector<GroupTrial> SearchGroups(
+    int64_t shares, int64_t largest,
+    const std::function<double(const std::vector<int64_t>& groups)>& loss) {
+  if (shares < 1 || largest < 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a search for divisors needs a setting to begin with, a factor of at least 1 and a "
-                "budget of at least 1 cell");
+                "a search for groups needs at least one share of the pairs and a group of at "
+                "least 1 to begin with");
   }
-  Evolution evolution(extension, budget, seed, loss);
-  for (const std::vector<double>& factors : start) evolution.Try(factors);
-  for (int failures = 0; !evolution.Full() && failures < kMostFailures;) {
-    failures = evolution.Try(evolution.Child()) ? 0 : failures + 1;
+  const std::vector<int64_t> start(static_cast<std::size_t>(shares), largest);
+  std::vector<GroupTrial> trials{{start, loss(start)}};
+  std::vector<int64_t> best = start;
+  for (std::size_t share = 0; share < best.size(); ++share) {
+    double lowest = trials.front().loss;
+    for (int64_t group = 1; group < largest; group *= 2) {
+      std::vector<int64_t> groups = start;
+      groups[share] = group;
+      trials.push_back({groups, loss(groups)});
+      if (trials.back().loss < lowest) {
+        lowest = trials.back().loss;
+        best[share] = group;
+      }
+    }
   }
-  return evolution.Take();
+  const bool tried = std::any_of(trials.begin(), trials.end(),
+                                 [&](const GroupTrial& t) { return t.groups == best; });
+  if (!tried) trials.push_back({best, loss(best)});
+  return trials;
 }
 
 }  // namespace ropewalk

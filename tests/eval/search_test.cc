@@ -95,5 +95,92 @@ TEST(SearchFactors, EndsWhenNothingNewIsLeft) {
   EXPECT_GT(trials.size(), 50u);
 }
 
+// The setting below: NTK up to pair 6, then 4.1 to 6.
+double CriticalDistance(const std::vector<double>& factors) {
+  double sum = 0;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const auto pair = static_cast<double>(i);
+    const double target = i < 6 ? std::pow(4.1, pair / 6) : 4.1 + 0.19 * (pair - 6);
+    sum += std::pow(std::log(factors[i] / target), 2);
+  }
+  return sum;
+}
+
+TEST(SearchCriticalPair, FindsThePairAndKeepsNtkBelowIt) {
+  const auto trials = SearchCriticalPair(16, 10, 4, 600, 3, CriticalDistance);
+  ASSERT_EQ(trials.size(), 600u);
+  double best = INFINITY, first = trials[0].loss;
+  for (const auto& t : trials) {
+    ASSERT_TRUE(std::is_sorted(t.factors.begin(), t.factors.end()));
+    // Some pair from 5 to 10 is the critical one: geometric below it, 4 to 8 from it on.
+    bool legal = false;
+    for (int c = 5; c <= 10; ++c) {
+      const double at = t.factors[static_cast<std::size_t>(c)];
+      bool fits = at >= 4 && t.factors.back() <= 8;
+      for (int i = 0; i < c; ++i) {
+        fits &=
+            std::abs(t.factors[static_cast<std::size_t>(i)] - std::pow(at, i / double(c))) < 1e-9;
+      }
+      legal |= fits;
+    }
+    ASSERT_TRUE(legal);
+    best = std::min(best, t.loss);
+  }
+  EXPECT_LT(best, 0.05 * first);
+  // The first is the critical pair of theory with the extension factor, then every other pair.
+  for (int i = 0; i < 6; ++i) {
+    const auto& factors = trials[static_cast<std::size_t>(i)].factors;
+    EXPECT_DOUBLE_EQ(factors[static_cast<std::size_t>(10 - i)], 4);
+    EXPECT_LT(factors[static_cast<std::size_t>(9 - i)], 4);
+  }
+}
+
+TEST(SearchCriticalPair, TakesEveryModelsPairs) {
+  const auto flat = [](const std::vector<double>&) { return 1.0; };
+  // All pairs within their period (critical = pairs), none (0), a single pair, no extension.
+  for (const auto& [pairs, critical] : {std::pair{8, 8}, {8, 0}, {1, 1}, {1, 0}, {8, 100}}) {
+    for (const double extension : {1.0, 8.0 / 3.0}) {
+      const auto trials = SearchCriticalPair(pairs, critical, extension, 5, 1, flat);
+      ASSERT_FALSE(trials.empty());
+      for (const auto& t : trials) {
+        ASSERT_EQ(t.factors.size(), static_cast<std::size_t>(pairs));
+        ASSERT_GE(t.factors.front(), 1);
+        ASSERT_LE(t.factors.back(), 2 * extension);
+      }
+    }
+  }
+  EXPECT_THROW(SearchCriticalPair(0, 0, 2, 5, 1, flat), Error);
+  EXPECT_THROW(SearchCriticalPair(8, 4, 0.5, 5, 1, flat), Error);
+  EXPECT_THROW(SearchCriticalPair(8, 4, 2, 0, 1, flat), Error);
+}
+
+TEST(SearchGroups, TriesOneShareAfterAnotherAndThenTheBestTogether) {
+  const std::vector<int64_t> want = {1, 2, 4, 8};
+  const auto loss = [&](const std::vector<int64_t>& groups) {
+    double sum = 0;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      sum += std::abs(std::log2(static_cast<double>(groups[i]) / static_cast<double>(want[i])));
+    }
+    return sum;
+  };
+  const auto trials = SearchGroups(4, 16, loss);
+  ASSERT_EQ(trials.size(), 1u + 4 * 4 + 1);  // all 16; each share 1, 2, 4, 8; the best together
+  EXPECT_EQ(trials.front().groups, (std::vector<int64_t>{16, 16, 16, 16}));
+  EXPECT_EQ(trials[1].groups, (std::vector<int64_t>{1, 16, 16, 16}));
+  EXPECT_EQ(trials.back().groups, want);
+  EXPECT_EQ(trials.back().loss, 0);
+}
+
+TEST(SearchGroups, RepeatsNothing) {
+  // Only one share gains, so the best together was tried; equal losses keep the larger group.
+  const auto trials =
+      SearchGroups(3, 4, [](const std::vector<int64_t>& g) { return g[1] == 2 ? 0. : 1.; });
+  EXPECT_EQ(trials.size(), 1u + 3 * 2);
+  const auto none = SearchGroups(2, 1, [](const std::vector<int64_t>&) { return 1.; });
+  EXPECT_EQ(none.size(), 1u);
+  EXPECT_THROW(SearchGroups(0, 4, [](const std::vector<int64_t>&) { return 1.; }), Error);
+  EXPECT_THROW(SearchGroups(8, 0, [](const std::vector<int64_t>&) { return 1.; }), Error);
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -32,4 +32,26 @@ std::vector<FactorTrial> SearchFactors(
     const std::vector<std::vector<double>>& start, double extension, int64_t budget, uint64_t seed,
     const std::function<double(const std::vector<double>& factors)>& loss);
 
+// LongRoPE2's search (Shang et al. 2025, arXiv 2502.20082): the pair from which rotations are longer
+// than training saw is searched together with its divisor and those behind it. Pairs below it have
+// NTK's divisors, from 1 to that of the critical pair in geometric steps; those from it on are
+// nondecreasing, from the extension factor to twice that, in steps of 0.01. `critical` is the
+// critical pair in theory, the first whose period is longer than the trained length; the search
+// looks from half of it up to it, since slow pairs are trained less than theory says. The paper's
+// bounds are not published as code; these are ours.
+std::vector<FactorTrial> SearchCriticalPair(
+    int64_t pairs, int64_t critical, double extension, int64_t budget, uint64_t seed,
+    const std::function<double(const std::vector<double>& factors)>& loss);
+
+struct GroupTrial {
+  std::vector<int64_t> groups;  // of each share of the pairs
+  double loss;
+};
+// DPE's fitting (Lu et al. 2025, arXiv 2504.18857, section 3): one share of the pairs after another
+// is tried with groups of 1, 2, 4, .. below `largest`, while the others have `largest`. Behind these
+// comes one trial of every share's best together, unless it was among them.
+std::vector<GroupTrial> SearchGroups(
+    int64_t shares, int64_t largest,
+    const std::function<double(const std::vector<int64_t>& groups)>& loss);
+
 }  // namespace ropewalk
