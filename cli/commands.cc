@@ -92,7 +92,8 @@ constexpr Command kCommands[] = {
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
          "--no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
          "--english-words --race --angles --compute --bos --special --threads --oversubscribe "
-         "--allow-unknown --json --dry-run --search --budget --yes --engine --device --dtype",
+         "--allow-unknown --json --dry-run --search --search-by --budget --yes --engine --device "
+         "--dtype",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "
          "(docs/results-format.md).\n"

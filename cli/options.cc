@@ -242,9 +242,19 @@ constexpr OptionRow kOptions[] = {
      .field = &O::search,
      .help = "First search for a setting at the longest length, and measure the best as a further "
              "method: base (golden section over log base), factors (LongRoPE's evolutionary search "
-             "over one divisor per pair), or both",
+             "over one divisor per pair), critical (LongRoPE2's, over the pair from which divisors "
+             "exceed the factor, NTK below it), groups (DPE's groups)",
      .takes = Takes::kOneOf,
-     .choices = "base,factors"},
+     .choices = "base,factors,critical,groups"},
+    {.names = "--search-by",
+     .value = "WHAT",
+     .field = &O::search_by,
+     .help =
+         "What --search lowers: needles (loss of the answers of the sweep's tasks), key-tokens, "
+         "or perplexity; default: needles for critical and groups, as in their papers, else "
+         "perplexity",
+     .takes = Takes::kOneOf,
+     .choices = "needles,key-tokens,perplexity"},
     {.names = "--budget",
      .value = "N",
      .field = &O::budget,

@@ -27,6 +27,7 @@ struct Options {
   std::string spans, evaluator, short_context;  // of key tokens
   std::string url, served_model;                // of verify
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
+  std::string search_by;
   std::vector<double> factors;
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;

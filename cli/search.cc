@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
@@ -17,18 +19,42 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What a search lowers, of the cell of a trial.
+struct Goal {
+  SearchBy by;
+  std::string Text(double loss) const {
+    if (by == SearchBy::kPerplexity) return fmt::format("perplexity {:.4g}", std::exp(loss));
+    return fmt::format("{} nats per token of the {}", fmt::format("{:.4g}", loss),
+                       by == SearchBy::kNeedles ? "answers" : "key tokens");
+  }
+  // Infinite where nothing finite was measured.
+  double Loss(const Cell& cell) const {
+    double nats = by == SearchBy::kPerplexity ? cell.mean_nll : 0, tokens = 0;
+    if (by != SearchBy::kPerplexity) {
+      for (const TaskResult& task : cell.tasks) {
+        for (const TaskAnswer& answer : task.answers) {
+          nats += answer.nll;
+          tokens += answer.tokens;
+        }
+      }
+      nats /= tokens;
+    }
+    return std::isfinite(nats) ? nats : std::numeric_limits<double>::infinity();
+  }
+};
+
 class Search {
  public:
   Search(const SearchRequest& request, const SweepSpec& sweep, const SweepInputs& inputs,
          const ModelFiles& files, SweepHeader header)
       : request_(request),
-        spec_(sweep),
+        goal_{request.by},
+        spec_(SearchSpec(sweep, request.by)),
         inputs_(inputs),
         files_(files),
         header_(std::move(header)),
         length_(header_.common.longest_length),
         rotation_(OnlyRotation(files.config.plan)) {
-    spec_.tasks.clear();  // the search uses the loss; the sweep measures tasks of its result
     header_.common = CommonFields(spec_, inputs_, length_);
     extension_ = static_cast<double>(length_) / static_cast<double>(spec_.trained_length);
     if (extension_ <= 1) {
@@ -41,12 +67,14 @@ class Search {
   }
 
   SweepMethod Run() {
-    return Best(request_.kind == "base" ? SearchOverBase() : SearchOverFactors());
+    if (request_.kind == "base") return Best(SearchOverBase());
+    if (request_.kind == "groups") return Best(SearchOverGroups());
+    return Best(request_.kind == "critical" ? SearchOverCriticalPair() : SearchOverFactors());
   }
 
  private:
   struct Found {
-    Json dictionary;
+    SweepMethod method;
     double loss = 0;
     std::size_t trials = 0;
     double first_loss = 0;  // of the first setting
@@ -58,9 +86,9 @@ class Search {
                      ParseRopeDictionary(text, "--search", files_.config.plan), text};
   }
 
-  double LossOf(const Json& dictionary) {
+  double LossOf(const SweepMethod& method) {
     const SweepTask task =
-        MakeTask(MethodOf(dictionary), 1, length_, spec_.trained_length, files_.config.plan);
+        MakeTask(method, extension_, length_, spec_.trained_length, files_.config.plan);
     const std::string name =
         fmt::format("[{}/{}] {}", ++number_, request_.budget, "search-" + request_.kind);
     const double work = CostOf(task, spec_, inputs_, length_).flops;
@@ -72,23 +100,38 @@ class Search {
       return !IsInterrupted();
     };
     events.finished = [&](std::size_t, const Cell& cell, bool resumed) {
-      progress.Finish(name, fmt::format("perplexity {:.4g}", cell.perplexity), work, !resumed);
+      progress.Finish(name, goal_.Text(goal_.Loss(cell)), work, !resumed);
     };
     InterruptScope scope;
     const std::string folder = request_.output + "/search-" + request_.kind;
-    return RunSweep({task}, spec_, inputs_, header_, folder, events).front().mean_nll;
+    return goal_.Loss(RunSweep({task}, spec_, inputs_, header_, folder, events).front());
   }
 
-  Json BaseDictionary(double base) const {
-    return {{"rope_type", "default"}, {"rope_theta", base}};
+  // The trial of lowest loss, as a method.
+  template <class Trial, class MethodOfTrial>
+  static Found BestOf(const std::vector<Trial>& trials, MethodOfTrial method_of) {
+    const auto best = std::min_element(
+        trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
+    return {method_of(*best), best->loss, trials.size(), trials.front().loss};
+  }
+
+  SweepMethod BaseMethod(double base) const {
+    return MethodOf({{"rope_type", "default"}, {"rope_theta", base}});
   }
   // In LongRoPE's form: plain up to the trained length; beyond it the divisors and its amplitude.
-  Json FactorDictionary(const std::vector<double>& factors) const {
-    return {{"rope_type", "longrope"},
-            {"factor", extension_},
-            {"original_max_position_embeddings", spec_.trained_length},
-            {"short_factor", std::vector<double>(factors.size(), 1.0)},
-            {"long_factor", factors}};
+  SweepMethod FactorMethod(const std::vector<double>& factors) const {
+    return MethodOf({{"rope_type", "longrope"},
+                     {"factor", extension_},
+                     {"original_max_position_embeddings", spec_.trained_length},
+                     {"short_factor", std::vector<double>(factors.size(), 1.0)},
+                     {"long_factor", factors}});
+  }
+  static SweepMethod GroupMethod(const std::vector<int64_t>& groups) {
+    std::string name = "dpe:";
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      name += fmt::format("{}group{}={}", i > 0 ? "," : "", i + 1, groups[i]);
+    }
+    return PositionMethod::Parse(name);
   }
 
   // From the model's own base to that of NTK-aware scaling for twice the extension and more.
@@ -96,21 +139,22 @@ class Search {
     const auto d = static_cast<double>(rotation_.rotary_dim);
     const double high = rotation_.base * std::pow(extension_, 2.5 * d / (d - 2));
     const auto trials = SearchBase(rotation_.base, high, request_.budget,
-                                   [&](double base) { return LossOf(BaseDictionary(base)); });
-    const auto best = std::min_element(
-        trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
-    return {BaseDictionary(best->base), best->loss, trials.size(), trials.front().loss};
+                                   [&](double base) { return LossOf(BaseMethod(base)); });
+    return BestOf(trials, [&](const BaseTrial& t) { return BaseMethod(t.base); });
+  }
+
+  Frequencies Scaled(const Scaling& scaling) const {
+    RotarySpec spec = rotation_;
+    spec.trained_length = spec_.trained_length;
+    spec.scaling = scaling;
+    return Resolve(spec, length_);
   }
 
   Found SearchOverFactors() {
-    RotarySpec spec = rotation_;
-    spec.trained_length = spec_.trained_length;
-    spec.scaling = NoScaling{};
-    const Frequencies plain = Resolve(spec, length_);
+    const Frequencies plain = Scaled(NoScaling{});
     std::vector<std::vector<double>> start;
     for (const char* name : {"yarn", "ntk", "by-parts", "linear"}) {
-      spec.scaling = FindMethod(name).make(extension_);
-      const Frequencies scaled = Resolve(spec, length_);
+      const Frequencies scaled = Scaled(FindMethod(name).make(extension_));
       std::vector<double>& divisors = start.emplace_back();
       for (std::size_t i = 0; i < plain.inv_freq.size(); ++i) {
         divisors.push_back(plain.inv_freq[i].hi / scaled.inv_freq[i].hi);
@@ -118,23 +162,47 @@ class Search {
     }
     const auto trials =
         SearchFactors(start, extension_, request_.budget, spec_.protocol.seed,
-                      [&](const std::vector<double>& f) { return LossOf(FactorDictionary(f)); });
-    const auto best = std::min_element(
-        trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
-    return {FactorDictionary(best->factors), best->loss, trials.size(), trials.front().loss};
+                      [&](const std::vector<double>& f) { return LossOf(FactorMethod(f)); });
+    return BestOf(trials, [&](const FactorTrial& t) { return FactorMethod(t.factors); });
+  }
+
+  Found SearchOverCriticalPair() {
+    const Frequencies plain = Scaled(NoScaling{});
+    // Pairs that complete a rotation within the trained length come first.
+    const auto critical =
+        std::count_if(plain.inv_freq.begin(), plain.inv_freq.end(), [&](const DoubleDouble& f) {
+          return f.hi * static_cast<double>(spec_.trained_length) >= 2 * std::numbers::pi;
+        });
+    const auto trials = SearchCriticalPair(
+        static_cast<int64_t>(plain.inv_freq.size()), critical, extension_, request_.budget,
+        spec_.protocol.seed, [&](const std::vector<double>& f) { return LossOf(FactorMethod(f)); });
+    return BestOf(trials, [&](const FactorTrial& t) { return FactorMethod(t.factors); });
+  }
+
+  Found SearchOverGroups() {
+    // Twice the extension, as the paper has it, so that every share reaches the target.
+    const auto largest = static_cast<int64_t>(std::ceil(2 * extension_));
+    const auto trials =
+        SearchGroups(Dpe::kShares, largest, request_.budget,
+                     [&](const auto& groups) { return LossOf(GroupMethod(groups)); });
+    return BestOf(trials, [](const GroupTrial& t) { return GroupMethod(t.groups); });
   }
 
   SweepMethod Best(const Found& found) const {
     Message(
-        fmt::format("ropewalk: search over {}: perplexity {:.4g} at {} tokens, the best of {} "
-                    "trials (the first had {:.4g}); the trials are in {}/search-{}",
-                    request_.kind, std::exp(found.loss), length_, found.trials,
-                    std::exp(found.first_loss), request_.output, request_.kind));
-    Message("ropewalk: for config.json: \"rope_parameters\": " + found.dictionary.dump());
-    return MethodOf(found.dictionary);
+        fmt::format("ropewalk: search over {}: {} at {} tokens, the best of {} trials (the first "
+                    "had {}); the trials are in {}/search-{}",
+                    request_.kind, goal_.Text(found.loss), length_, found.trials,
+                    goal_.Text(found.first_loss), request_.output, request_.kind));
+    const auto* fixed = std::get_if<FixedPlan>(&found.method);
+    Message(fixed != nullptr
+                ? "ropewalk: for config.json: \"rope_parameters\": " + fixed->dictionary
+                : "ropewalk: as a method: " + NameOf(found.method));
+    return found.method;
   }
 
   const SearchRequest& request_;
+  Goal goal_;
   SweepSpec spec_;
   const SweepInputs& inputs_;
   const ModelFiles& files_;
@@ -146,6 +214,43 @@ class Search {
 };
 
 }  // namespace
+
+SearchBy ParseSearchBy(const std::string& name, const std::string& kind) {
+  if (name == "needles") return SearchBy::kNeedles;
+  if (name == "key-tokens") return SearchBy::kKeyTokens;
+  if (name == "perplexity") return SearchBy::kPerplexity;
+  return kind == "critical" || kind == "groups" ? SearchBy::kNeedles : SearchBy::kPerplexity;
+}
+
+SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by) {
+  SweepSpec spec = sweep;
+  spec.race.reset();
+  if (by == SearchBy::kPerplexity) {
+    if (!spec.perplexity) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--search by perplexity: the sweep does not measure it; add --tasks perplexity, "
+                  "or --search-by needles");
+    }
+    spec.tasks.clear();
+    return spec;
+  }
+  spec.perplexity = false;
+  std::erase_if(spec.tasks, [&](const auto& sampled) {
+    const std::string name = sampled->task().Name();
+    const bool key = name == "key-tokens";
+    return by == SearchBy::kKeyTokens ? !key : key;
+  });
+  if (spec.tasks.empty()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        by == SearchBy::kNeedles
+            ? "--search by needles: the sweep asks no questions; add --tasks passkey,kv, or "
+              "--search-by perplexity"
+            : "--search by key tokens: the sweep does not measure them; add --tasks "
+              "key-tokens");
+  }
+  return spec;
+}
 
 int64_t TrialsLeft(const SearchRequest& request) {
   const std::string folder = request.output + "/search-" + request.kind;

@@ -10,11 +10,20 @@
 
 namespace ropewalk::cli {
 
+// What a search lowers: the loss of the answers of passkey and kv, of key tokens, of all tokens.
+enum class SearchBy : uint8_t { kNeedles, kKeyTokens, kPerplexity };
+// Throws UsageError for another name; empty: needles for the searches whose papers have them.
+SearchBy ParseSearchBy(const std::string& name, const std::string& kind);
+
 struct SearchRequest {
-  std::string kind;     // "base" or "factors"
+  std::string kind;  // "base", "factors", "critical" or "groups"
+  SearchBy by = SearchBy::kPerplexity;
   int64_t budget = 12;  // cells
   std::string output;   // folder of the sweep; trials go to <output>/search-<kind>/results.jsonl
 };
+
+// What the trials measure of what the sweep does. Throws Error where it has nothing of the kind.
+SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by);
 
 // How many trials the folder does not hold yet.
 int64_t TrialsLeft(const SearchRequest& request);

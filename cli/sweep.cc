@@ -172,13 +172,17 @@ bool All(const std::vector<bool>& values) {
   return std::all_of(values.begin(), values.end(), [](bool x) { return x; });
 }
 
+SearchRequest RequestOf(const Options& options, const std::string& kind) {
+  return {kind, ParseSearchBy(options.search_by, kind), options.budget, options.output};
+}
+
 // Runs the searches that are left, or only those whose trials are all finished, and adds their
 // results as methods.
 void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, bool finished_alone,
             std::vector<std::string>& left) {
   std::vector<std::string> later;
   for (const std::string& kind : left) {
-    const SearchRequest request{kind, options.budget, options.output};
+    const SearchRequest request = RequestOf(options, kind);
     if (finished_alone && TrialsLeft(request) > 0) {
       later.push_back(kind);
       continue;
@@ -199,7 +203,7 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
   std::vector<int64_t> searches;
   searches.reserve(searches_left.size());
   for (const std::string& kind : searches_left) {
-    searches.push_back(TrialsLeft({kind, options.budget, options.output}));
+    searches.push_back(TrialsLeft(RequestOf(options, kind)));
   }
   const auto finished = [&] {
     return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output,

@@ -194,12 +194,12 @@ std::vector<FactorTrial> SearchCriticalPair(
 }
 
 std::vector<GroupTrial> SearchGroups(
-    int64_t shares, int64_t largest,
+    int64_t shares, int64_t largest, int64_t budget,
     const std::function<double(const std::vector<int64_t>& groups)>& loss) {
-  if (shares < 1 || largest < 1) {
+  if (shares < 1 || largest < 1 || budget < 2) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a search for groups needs at least one share of the pairs and a group of at "
-                "least 1 to begin with");
+                "a search for groups needs at least one share of the pairs, a group of at least 1 "
+                "to begin with and a budget of at least 2 cells");
   }
   const std::vector<int64_t> start(static_cast<std::size_t>(shares), largest);
   std::vector<GroupTrial> trials{{start, loss(start)}};
@@ -207,6 +207,7 @@ std::vector<GroupTrial> SearchGroups(
   for (std::size_t share = 0; share < best.size(); ++share) {
     double lowest = trials.front().loss;
     for (int64_t group = 1; group < largest; group *= 2) {
+      if (static_cast<int64_t>(trials.size()) + 1 >= budget) break;
       std::vector<int64_t> groups = start;
       groups[share] = group;
       trials.push_back({groups, loss(groups)});

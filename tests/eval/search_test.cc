@@ -163,23 +163,28 @@ TEST(SearchGroups, TriesOneShareAfterAnotherAndThenTheBestTogether) {
     }
     return sum;
   };
-  const auto trials = SearchGroups(4, 16, loss);
+  const auto trials = SearchGroups(4, 16, 100, loss);
   ASSERT_EQ(trials.size(), 1u + 4 * 4 + 1);  // all 16; each share 1, 2, 4, 8; the best together
   EXPECT_EQ(trials.front().groups, (std::vector<int64_t>{16, 16, 16, 16}));
   EXPECT_EQ(trials[1].groups, (std::vector<int64_t>{1, 16, 16, 16}));
   EXPECT_EQ(trials.back().groups, want);
   EXPECT_EQ(trials.back().loss, 0);
+  // With a small budget the last share keeps its group, and the best together is still tried.
+  const auto fewer = SearchGroups(4, 16, 14, loss);
+  ASSERT_EQ(fewer.size(), 14u);
+  EXPECT_EQ(fewer.back().groups, (std::vector<int64_t>{1, 2, 4, 16}));
 }
 
 TEST(SearchGroups, RepeatsNothing) {
   // Only one share gains, so the best together was tried; equal losses keep the larger group.
   const auto trials =
-      SearchGroups(3, 4, [](const std::vector<int64_t>& g) { return g[1] == 2 ? 0. : 1.; });
+      SearchGroups(3, 4, 100, [](const std::vector<int64_t>& g) { return g[1] == 2 ? 0. : 1.; });
   EXPECT_EQ(trials.size(), 1u + 3 * 2);
-  const auto none = SearchGroups(2, 1, [](const std::vector<int64_t>&) { return 1.; });
+  const auto none = SearchGroups(2, 1, 100, [](const std::vector<int64_t>&) { return 1.; });
   EXPECT_EQ(none.size(), 1u);
-  EXPECT_THROW(SearchGroups(0, 4, [](const std::vector<int64_t>&) { return 1.; }), Error);
-  EXPECT_THROW(SearchGroups(8, 0, [](const std::vector<int64_t>&) { return 1.; }), Error);
+  EXPECT_THROW(SearchGroups(0, 4, 9, [](const std::vector<int64_t>&) { return 1.; }), Error);
+  EXPECT_THROW(SearchGroups(8, 4, 1, [](const std::vector<int64_t>&) { return 1.; }), Error);
+  EXPECT_THROW(SearchGroups(8, 0, 9, [](const std::vector<int64_t>&) { return 1.; }), Error);
 }
 
 }  // namespace

@@ -49,9 +49,10 @@ struct GroupTrial {
 };
 // DPE's fitting (Lu et al. 2025, arXiv 2504.18857, section 3): one share of the pairs after another
 // is tried with groups of 1, 2, 4, .. below `largest`, while the others have `largest`. Behind these
-// comes one trial of every share's best together, unless it was among them.
+// comes one trial of every share's best together, unless it was among them. A `budget` that is too
+// small for all leaves the last shares at `largest`.
 std::vector<GroupTrial> SearchGroups(
-    int64_t shares, int64_t largest,
+    int64_t shares, int64_t largest, int64_t budget,
     const std::function<double(const std::vector<int64_t>& groups)>& loss);
 
 }  // namespace ropewalk
