@@ -226,11 +226,6 @@ SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by) {
   SweepSpec spec = sweep;
   spec.race.reset();
   if (by == SearchBy::kPerplexity) {
-    if (!spec.perplexity) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--search by perplexity: the sweep does not measure it; add --tasks perplexity, "
-                  "or --search-by needles");
-    }
     spec.tasks.clear();
     return spec;
   }

@@ -689,6 +689,36 @@ class Cli(support.CliCase):
                                   "base"), says="nothing to search for")
         self.fails(2, *self.sweep("wrong", "--search", "everything"))
 
+    def test_search_lowers_the_loss_of_answers(self):
+        for kind in ("critical", "groups"):
+            command = self.sweep("found", "--lengths", "512,1024", "--methods", "none", "--tasks",
+                                 "perplexity,kv", "--questions", 2, "--search", kind, "--budget", 4)
+            said = run(*command).stderr.decode()
+            self.assertIn("nats per token of the answers at 1024 tokens", said)
+            file = self.folder / f"found/search-{kind}/results.jsonl"
+            trials = [json.loads(line) for line in file.read_text().splitlines()][1:]
+            # The best groups together are one more unless they were tried.
+            self.assertIn(len(trials), (4,) if kind == "critical" else (3, 4))
+            self.assertEqual({t["perplexity"] for t in trials}, {None})  # answers alone
+            best = min(trials, key=lambda t: t["tasks"][0]["mean_nll"])
+            found = [r for r in self.rows("found")[1:]
+                     if r["method"] == best["method"] and r["length"] == 1024]
+            self.assertEqual([r["tasks"][0]["answers"] for r in found],
+                             [best["tasks"][0]["answers"]])
+            if kind == "critical":
+                divisors = json.loads(best["scaling"])["long_factor"]
+                self.assertEqual(sorted(divisors), divisors)
+                self.assertEqual(divisors[0], 1)
+                self.assertGreaterEqual(divisors[-1], json.loads(best["scaling"])["factor"])
+            else:
+                self.assertIn(f"as a method: {best['method']}", said)
+                self.assertRegex(best["method"], r"^dpe:group1=\d+,.*group8=\d+$")
+        words = ["--lengths", "512,1024", "--methods", "none", "--no-passkey", "--search"]
+        self.fails(1, *self.sweep("none", *words, "critical"), says="add --tasks passkey,kv")
+        self.fails(1, *self.sweep("none", *words, "base", "--search-by", "key-tokens"),
+                   says="add --tasks key-tokens")
+        self.fails(2, *self.sweep("none", *words, "base", "--search-by", "luck"))
+
     def test_sweep_defaults_fit_the_text(self):
         self.text.write_text(make_text(700))
         result = run("sweep", MODEL, "--text", self.text, "--dry-run", "--json", "--anchors", 2)
