@@ -90,7 +90,7 @@ constexpr Command kCommands[] = {
      .options =
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
-         "--no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
+         "--share --no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
          "--english-words --race --angles --compute --bos --special --threads --oversubscribe "
          "--allow-unknown --json --dry-run --search --search-by --budget --yes --engine --device "
          "--dtype",

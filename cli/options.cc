@@ -221,6 +221,11 @@ constexpr OptionRow kOptions[] = {
      .field = &O::timeout,
      .help = "How long an answer may take",
      .range = {1, 86400}},
+    {.names = "--share,!--no-share",
+     .value = "",
+     .field = &O::share,
+     .help = "Ask for passkeys behind the windows of --protocol aligned, in whose context they are "
+             "hidden, so that one prefill gives both (default), or behind prompts of their own"},
     {.names = "--no-passkey", .value = "", .field = &O::no_passkey, .help = "No passkeys"},
     {.names = "--spans",
      .value = "FILE",

@@ -40,7 +40,7 @@ struct Options {
   int64_t passkey_trials = 25, max_tokens = 100, budget = 12;
   int64_t questions = 0;
   std::optional<int64_t> samples;
-  std::optional<bool> generate, race;
+  std::optional<bool> generate, race, share;
   int64_t head_dim = 0, rotary_dim = 0;  // 0: not given
   int64_t tokens = 64, timeout = 600;
   std::optional<bool> bos;

@@ -25,6 +25,7 @@ namespace {
 // What --tasks names; without it perplexity and passkey, which needs a text and a tokenizer.
 void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
   if (options.race.value_or(false)) spec.race = RaceRule{.margin = kRaceMargin};
+  spec.share = options.share.value_or(true);
   std::vector<std::string> others = options.tasks;
   if (options.tasks.empty()) {
     others = {"perplexity"};

@@ -190,6 +190,7 @@ def sweep(
     tasks: str | Iterable[str] = ("perplexity", "passkey"),
     passkey_trials: int = 25,
     samples: int | None = None,
+    share: bool = True,
     angles: str | None = None,
     engine: Any = None,
     device: Any = None,
@@ -214,7 +215,8 @@ def sweep(
     bos: whether every window begins with a BOS token; by default as the tokenizer says.
     tasks: "perplexity", always; "passkey"; "kv" (JSON key-value pairs); "ruler" or "ruler:vt" (docs/tasks).
     passkey_trials: passkeys asked for at each length. samples: prompts of the other tasks at each length; by default 1
-        of kv, which asks many questions behind it, and 10 of RULER's.
+        of kv, which asks many questions behind it, and 10 of RULER's. share: passkeys are asked for behind the windows
+        of "aligned", in whose context they are hidden, where these hold them.
     angles: "exact", or "float32" as transformers computes them; by default as the engine does ("torch": float32).
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
@@ -260,6 +262,7 @@ def sweep(
         _list(tasks),
         passkey_trials,
         samples,
+        share,
         angles or getattr(opened.engine, "angles", "exact"),
         allow_unknown,
     )

@@ -46,7 +46,7 @@ Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t long
     cell.tokenizer = inputs.text->tokenizer;
     cell.tokenizer_hash = inputs.text->tokenizer_hash;
   }
-  cell.protocol = spec.perplexity ? spec.protocol.Name() : "none";
+  cell.protocol = internal::ProtocolOf(spec);
   cell.anchors = spec.protocol.anchors;
   cell.bos = spec.protocol.bos && spec.bos_id
                  ? "id " + std::to_string(*spec.bos_id) + " first in every window"
@@ -82,24 +82,28 @@ CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs&
         static_cast<double>(count) * (ForwardFlops(engine, task.plan, static_cast<double>(fed)) +
                                       static_cast<double>(head_rows) * engine.head_flops);
   };
-  if (spec.perplexity) {
+  // Tokens of questions, each of which sees a whole context.
+  const auto behind = [&](int64_t context, int64_t tokens) {
+    cost.tokens += tokens;
+    cost.flops += static_cast<double>(tokens) *
+                  (ForwardFlops(engine, task.plan, static_cast<double>(2 * context)) /
+                   static_cast<double>(2 * context));
+  };
+  const internal::CellWindows there =
+      internal::WindowsOf(spec, inputs.text, task.length, longest_length);
+  for (const AskedWindow& asked : there.windows) {
     const bool all = task.length == longest_length;
-    for (const EvalWindow& window :
-         MakeWindows(*inputs.text, spec.protocol, task.length, longest_length, spec.bos_id)) {
-      const auto ids = static_cast<int64_t>(window.ids.size());
-      add(1, ids - 1, ids - (all ? 1 : window.score_begin));
-    }
+    const auto ids = static_cast<int64_t>(asked.window.ids.size());
+    add(1, ids - 1, ids - (all ? 1 : asked.window.score_begin));
+    behind(ids, internal::TokensOf(asked) - (ids - 1));
   }
   for (const auto& sampled : spec.tasks) {
+    if (sampled.get() == there.shared) continue;
     for (const TaskPrompt& prompt : sampled->Prompts(task.length)) {
       const auto context = static_cast<int64_t>(prompt.context.size());
       const int64_t new_tokens = sampled->generate() ? sampled->task().MaxNewTokens() : 0;
-      const int64_t behind = TaskTokens(std::span(&prompt, 1), new_tokens) - context;
       add(1, context, 0);
-      cost.tokens += behind;
-      cost.flops += static_cast<double>(behind) *
-                    (ForwardFlops(engine, task.plan, static_cast<double>(2 * context)) /
-                     static_cast<double>(2 * context));
+      behind(context, TaskTokens(std::span(&prompt, 1), new_tokens) - context);
     }
   }
   return cost;

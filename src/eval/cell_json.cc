@@ -205,6 +205,13 @@ Cell CellFromJson(const Json& json) {
 }
 
 Json ToJson(const TaskResult& result) { return Written(result); }
+Json ToJson(const std::vector<TaskAnswer>& answers) { return Written(answers); }
+
+std::vector<TaskAnswer> AnswersFromJson(const Json& json) {
+  std::vector<TaskAnswer> answers;
+  Read(json, answers);
+  return answers;
+}
 
 TaskResult TaskFromJson(const Json& json) {
   TaskResult result;

@@ -20,9 +20,11 @@ std::vector<std::pair<std::string, std::string>> CommonIdentity(const Cell& cell
 nlohmann::ordered_json ToJson(const Cell& cell);
 nlohmann::ordered_json ToJson(const SweepHeader& header);
 nlohmann::ordered_json ToJson(const TaskResult& result);
+nlohmann::ordered_json ToJson(const std::vector<TaskAnswer>& answers);
 // Throw nlohmann::json::exception, which names the key that is missing or of a wrong type.
 Cell CellFromJson(const nlohmann::ordered_json& json);
 TaskResult TaskFromJson(const nlohmann::ordered_json& json);
+std::vector<TaskAnswer> AnswersFromJson(const nlohmann::ordered_json& json);
 SweepHeader HeaderFromJson(const nlohmann::ordered_json& json);
 
 // One line without its newline, or with an indent. NaN becomes null, bytes that are not UTF-8

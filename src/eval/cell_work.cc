@@ -49,7 +49,47 @@ TaskOptions TaskOptionsOf(const SampledTask& sampled, const SweepInputs& inputs)
   return options;
 }
 
+// Whether a task is asked behind the windows of perplexity, where these hold it.
+bool Shares(const SweepSpec& spec, const SampledTask& sampled) {
+  return spec.share && spec.perplexity && spec.protocol.kind == Protocol::Kind::kAligned &&
+         sampled.task().CanHide() && !sampled.generate();
+}
+
 }  // namespace
+
+std::string ProtocolOf(const SweepSpec& spec) {
+  if (!spec.perplexity) return "none";
+  std::string name = spec.protocol.Name();
+  for (const auto& sampled : spec.tasks) {
+    if (Shares(spec, *sampled)) return name + "+" + sampled->task().Name();
+  }
+  return name;
+}
+
+int64_t TokensOf(const AskedWindow& window) {
+  auto tokens = static_cast<int64_t>(window.window.ids.size()) - 1;
+  for (const TaskQuestion& question : window.questions) {
+    tokens += static_cast<int64_t>(question.ids.size() + question.answer.size());
+  }
+  return tokens;
+}
+
+CellWindows WindowsOf(const SweepSpec& spec, const TokenText* text, int64_t length,
+                      int64_t longest_length) {
+  CellWindows cell;
+  if (!spec.perplexity) return cell;
+  std::vector<EvalWindow> windows =
+      MakeWindows(*text, spec.protocol, length, longest_length, spec.bos_id);
+  for (const auto& sampled : spec.tasks) {
+    if (!Shares(spec, *sampled)) continue;
+    cell.windows = sampled->task().HideIn(windows, length, sampled->samples());
+    if (cell.windows.empty()) continue;
+    cell.shared = sampled.get();
+    return cell;
+  }
+  cell.windows = Unasked(std::move(windows));
+  return cell;
+}
 
 Cell EmptyRow(const SweepTask& task, const Cell& common) {
   Cell cell = common;
@@ -67,12 +107,9 @@ CellWork::CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInpu
       spec_(spec),
       inputs_(inputs),
       row_(EmptyRow(task, common)),
+      plan_(WindowsOf(spec, inputs.text, task.length, common.longest_length)),
       parts_(std::move(parts)) {
   DescribePlan(task, row_);
-  if (spec.perplexity) {
-    windows_ =
-        MakeWindows(*inputs.text, spec.protocol, task.length, common.longest_length, spec.bos_id);
-  }
   all_tokens_ = CostOf(task, spec, inputs, common.longest_length).tokens;
 }
 
@@ -98,12 +135,12 @@ void CellWork::MeasureWindows(int64_t end) {
   if (begin >= end) return;
   int64_t cost = 0;
   for (int64_t i = begin; i < end; ++i) {
-    cost += static_cast<int64_t>(windows_[static_cast<size_t>(i)].ids.size()) - 1;
+    cost += TokensOf(plan_.windows[static_cast<size_t>(i)]);
   }
   const auto start = std::chrono::steady_clock::now();
   const std::vector<WindowScore> scores =
-      ScoreWindows(*inputs_.engine, task_.plan, *inputs_.text, spec_.protocol, windows_, begin, end,
-                   task_.length, Options(cost), tokens);
+      ScoreWindows(*inputs_.engine, task_.plan, *inputs_.text, spec_.protocol, plan_.windows, begin,
+                   end, task_.length, Options(cost), tokens);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   done_tokens_ += cost;
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -129,6 +166,7 @@ void CellWork::Part(UnitRecord unit, Measure&& measure) {
 void CellWork::MeasureRest() {
   size_t index = 0;
   for (const auto& sampled : spec_.tasks) {
+    if (sampled.get() == plan_.shared) continue;
     const std::span<const TaskPrompt> prompts = sampled->Prompts(task_.length);
     if (prompts.empty()) continue;
     const int64_t cost =
@@ -144,13 +182,32 @@ void CellWork::MeasureRest() {
   }
 }
 
+// Of the questions behind the windows that are there.
+TaskResult CellWork::SharedResult() const {
+  TaskResult result = NamesOf(plan_.shared->task());
+  result.protocol += ", behind windows";
+  result.prompts = static_cast<int64_t>(parts_.windows.size());
+  for (const WindowScore& window : parts_.windows) {
+    result.answers.insert(result.answers.end(), window.answers.begin(), window.answers.end());
+  }
+  Summarise(result);
+  return result;
+}
+
 Cell CellWork::Row() const {
   Cell row = row_;
   if (!parts_.windows.empty()) {
     AddPerplexity(Summarise(parts_.windows, task_.length), row);
     for (const WindowScore& window : parts_.windows) row.scored_tokens += window.tokens;
   }
-  row.tasks = parts_.tasks;
+  size_t next = 0;
+  for (const auto& sampled : spec_.tasks) {
+    if (sampled.get() == plan_.shared) {
+      if (!parts_.windows.empty()) row.tasks.push_back(SharedResult());
+    } else if (next < parts_.tasks.size() && !sampled->Prompts(task_.length).empty()) {
+      row.tasks.push_back(parts_.tasks[next++]);
+    }
+  }
   row.seconds = parts_.seconds;
   return row;
 }

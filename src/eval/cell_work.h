@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "ropewalk/eval/results.h"
+#include "ropewalk/eval/task.h"
 #include "src/eval/window_score.h"
 
 namespace ropewalk::internal {
 
 // What is known of a cell.
 struct CellParts {
-  std::vector<WindowScore> windows = {};  // the first ones
-  std::vector<TaskResult> tasks = {};     // the first ones that the length holds a prompt of
+  std::vector<WindowScore> windows = {};  // the first ones, with the answers behind them
+  std::vector<TaskResult> tasks = {};     // the first ones that have prompts of their own
   double seconds = 0;                     // that these took
 };
 
@@ -37,6 +38,18 @@ void AddUnit(const UnitRecord& unit, CellParts& parts);
 // The row of a task without results.
 Cell EmptyRow(const SweepTask& task, const Cell& common);
 
+// The windows of a cell, with the questions of the task that shares them.
+struct CellWindows {
+  std::vector<AskedWindow> windows = {};  // of perplexity
+  const SampledTask* shared = nullptr;    // null: none does
+};
+CellWindows WindowsOf(const SweepSpec& spec, const TokenText* text, int64_t length,
+                      int64_t longest_length);
+// "aligned:512+passkey": the protocol, and the task that shares its windows at lengths that hold it.
+std::string ProtocolOf(const SweepSpec& spec);
+// That go through the model.
+int64_t TokensOf(const AskedWindow& window);
+
 class CellWork {
  public:
   // All must outlive it. `parts`: what was measured before.
@@ -49,13 +62,14 @@ class CellWork {
   std::vector<ScoredToken>* tokens = nullptr;  // gets the scored tokens
 
   const CellParts& parts() const { return parts_; }
-  int64_t windows() const { return static_cast<int64_t>(windows_.size()); }  // in all
+  int64_t windows() const { return static_cast<int64_t>(plan_.windows.size()); }  // in all
   // Measures what is missing of the first `end` windows.
   void MeasureWindows(int64_t end);
-  void MeasureRest();  // tasks
+  void MeasureRest();  // tasks with prompts of their own
   Cell Row() const;    // from the parts that are there
 
  private:
+  TaskResult SharedResult() const;
   // For a part of so many tokens.
   RunOptions Options(int64_t tokens) const;
   template <class Measure>
@@ -65,7 +79,7 @@ class CellWork {
   const SweepSpec& spec_;
   const SweepInputs& inputs_;
   Cell row_;
-  std::vector<EvalWindow> windows_;
+  CellWindows plan_;
   CellParts parts_;
   int64_t all_tokens_ = 0, done_tokens_ = 0;
 };

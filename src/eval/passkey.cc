@@ -125,13 +125,16 @@ int64_t TokensOf(std::span<const Needle> needles) {
   return tokens;
 }
 
+int64_t PlaceOf(const Needle& needle, int64_t text) {
+  return static_cast<int64_t>(std::floor(needle.question.depth * static_cast<double>(text) + 0.5));
+}
+
 std::vector<int32_t> Hide(std::span<const int32_t> text, std::span<const Needle> needles) {
   std::vector<int32_t> ids;
   ids.reserve(text.size() + static_cast<size_t>(TokensOf(needles)));
   size_t done = 0;
   for (const Needle& needle : needles) {
-    const auto end = static_cast<size_t>(
-        std::floor(needle.question.depth * static_cast<double>(text.size()) + 0.5));
+    const auto end = static_cast<size_t>(PlaceOf(needle, static_cast<int64_t>(text.size())));
     ids.insert(ids.end(), text.begin() + static_cast<std::ptrdiff_t>(done),
                text.begin() + static_cast<std::ptrdiff_t>(end));
     ids.insert(ids.end(), needle.ids.begin(), needle.ids.end());
@@ -201,25 +204,82 @@ class PasskeyTask final : public Task {
     return prompts;
   }
 
+  bool CanHide() const override { return true; }
+  std::vector<AskedWindow> HideIn(std::span<const EvalWindow> windows, int64_t length,
+                                  int64_t count) const override {
+    if (windows.empty()) return {};
+    const auto all = static_cast<int64_t>(windows.size());
+    const int64_t each = (count + all - 1) / all;
+    const EvalWindow& first = windows.front();
+    const int64_t bos = options_.bos_id ? 1 : 0;
+    // In front of the scored tokens, BOS left out, when the last question has its place.
+    const int64_t room = first.score_begin - bos - maker_.asked_tokens();
+    const auto names = static_cast<int64_t>(kPasskeyWords.names.size());
+    if (each > names || kShareOfNeedles * each * maker_.needle_tokens() > room) return {};
+    std::vector<AskedWindow> asked;
+    for (int64_t i = 0; i < all; ++i) {
+      asked.push_back(Hidden(windows[static_cast<size_t>(i)], length, i, each));
+    }
+    return asked;
+  }
+
  private:
+  SplitMix64 Random(int64_t length, int64_t index) const {
+    return SplitMix64(options_.seed ^ (0x706173736b657900u + (static_cast<uint64_t>(index) << 32) +
+                                       static_cast<uint64_t>(length)));
+  }
+
+  AskedWindow Hidden(const EvalWindow& plain, int64_t length, int64_t index, int64_t count) const {
+    SplitMix64 rng = Random(length, index);
+    const std::vector<Needle> needles = maker_.Draw(rng, count, internal::DepthOffset(index));
+    AskedWindow asked;
+    for (const Needle& needle : needles) asked.questions.push_back(needle.question);
+    const int64_t bos = options_.bos_id ? 1 : 0;
+    const auto tail = static_cast<int64_t>(plain.ids.size()) - plain.score_begin;
+    const int64_t text = length - Behind(needles) - internal::TokensOf(needles) - bos - tail;
+    const std::span<const int32_t> ids(plain.ids);
+    std::vector<int32_t> context = internal::Hide(
+        ids.subspan(static_cast<size_t>(plain.score_begin - text), static_cast<size_t>(text)),
+        needles);
+    EvalWindow& window = asked.window;
+    window.ids.assign(ids.begin(), ids.begin() + bos);
+    window.ids.insert(window.ids.end(), context.begin(), context.end());
+    window.score_begin = static_cast<int64_t>(window.ids.size());
+    window.ids.insert(window.ids.end(), ids.begin() + plain.score_begin, ids.end());
+    window.text_begin = plain.text_begin + plain.score_begin - window.score_begin;
+    int64_t before = bos;  // tokens of BOS and needles
+    for (size_t i = 0; i < needles.size(); ++i) {
+      const int64_t begin = before + internal::PlaceOf(needles[i], text);
+      const auto tokens = static_cast<int64_t>(needles[i].ids.size());
+      asked.hidden.emplace_back(begin, begin + tokens);
+      asked.questions[i].depth =
+          static_cast<double>(begin) / static_cast<double>(window.ids.size());
+      before += tokens;
+    }
+    return asked;
+  }
+
+  // Tokens of the longest question with its answer.
+  static int64_t Behind(std::span<const Needle> needles) {
+    size_t behind = 0;
+    for (const Needle& needle : needles) {
+      behind = std::max(behind, needle.question.ids.size() + needle.question.answer.size());
+    }
+    return static_cast<int64_t>(behind);
+  }
+
   // BOS, filler with needles in it; with the longest question and answer exactly `length` tokens.
   TaskPrompt PromptOf(int64_t length, int64_t index) const {
-    SplitMix64 rng(options_.seed ^ (0x706173736b657900u + (static_cast<uint64_t>(index) << 32) +
-                                    static_cast<uint64_t>(length)));
+    SplitMix64 rng = Random(length, index);
     const int64_t room = std::max<int64_t>(1, static_cast<int64_t>(filler_.size()) - length);
     const int64_t begin = rng.Below(room);
     const int64_t fit = length / kShareOfNeedles / maker_.needle_tokens();
     const std::vector<Needle> needles =
         maker_.Draw(rng, std::clamp<int64_t>(fit, 1, kNeedles), internal::DepthOffset(index));
     TaskPrompt prompt;
-    int64_t behind = 0;
-    for (const Needle& needle : needles) {
-      const TaskQuestion& question = needle.question;
-      behind = std::max(behind, static_cast<int64_t>(question.ids.size() + question.answer.size()));
-      prompt.questions.push_back(question);
-    }
-    std::vector<int32_t> filler(static_cast<size_t>(length - behind - internal::TokensOf(needles) -
-                                                    (options_.bos_id ? 1 : 0)));
+    for (const Needle& needle : needles) prompt.questions.push_back(needle.question);
+    std::vector<int32_t> filler(static_cast<size_t>(
+        length - Behind(needles) - internal::TokensOf(needles) - (options_.bos_id ? 1 : 0)));
     for (size_t i = 0; i < filler.size(); ++i) {
       filler[i] = filler_[(static_cast<size_t>(begin) + i) % filler_.size()];
     }

@@ -54,7 +54,9 @@ class NeedleMaker {
 };
 
 int64_t TokensOf(std::span<const Needle> needles);
-// `text` with each needle behind round(depth * text.size()) of its tokens.
+// Behind how many of `text` tokens the needle stands: round(depth * text).
+int64_t PlaceOf(const Needle& needle, int64_t text);
+// `text` with each needle at its place.
 std::vector<int32_t> Hide(std::span<const int32_t> text, std::span<const Needle> needles);
 // Where needles of context `index` begin within their share of the depth: shares of different
 // contexts fill each other's gaps (multiples of the golden ratio are spread evenly).

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
+#include "src/eval/asked.h"
 #include "src/eval/statistics.h"
 #include "src/eval/window_score.h"
 
@@ -50,10 +52,13 @@ void AddBuckets(std::span<const WindowScore> windows, int64_t length, Perplexity
   }
 }
 
-// What a window scores, and its last few queries for the entropy of attention.
-ScoreRequest RequestFor(const EvalWindow& window, const RunOptions& options) {
+// What a window scores, and its last few queries for the entropy of attention. A window with
+// questions is their shared prefix.
+ScoreRequest RequestFor(const AskedWindow& asked, const RunOptions& options) {
+  const EvalWindow& window = asked.window;
   const auto length = static_cast<int64_t>(window.ids.size());
-  ScoreRequest request{.ids = window.ids};
+  ScoreRequest request;
+  (asked.questions.empty() ? request.ids : request.prefix) = window.ids;
   const int64_t first = options.by_position ? 1 : window.score_begin;
   request.positions.resize(static_cast<size_t>(length - first));
   std::iota(request.positions.begin(), request.positions.end(), first);
@@ -65,57 +70,113 @@ ScoreRequest RequestFor(const EvalWindow& window, const RunOptions& options) {
   return request;
 }
 
+bool IsHidden(const AskedWindow& asked, int64_t position) {
+  return std::any_of(asked.hidden.begin(), asked.hidden.end(), [&](const auto& range) {
+    return range.first <= position && position < range.second;
+  });
+}
+
+// `scores` of the positions of the window's request; without answers and entropy.
+WindowScore WindowScoreOf(const AskedWindow& asked, const ScoreRequest& request,
+                          const std::vector<TokenScore>& scores, const TokenText& text, int64_t bos,
+                          int64_t length, const RunOptions& options) {
+  WindowScore score;
+  if (options.by_position) {
+    score.bucket_nats.assign(static_cast<size_t>(BucketsOf(length)), 0.0);
+    score.bucket_tokens.assign(score.bucket_nats.size(), 0);
+  }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const int64_t position = request.positions[i];
+    const float nll = -scores[i].log_prob;
+    if (options.by_position && !IsHidden(asked, position)) {
+      score.bucket_nats[BucketOf(position, length)] += nll;
+      ++score.bucket_tokens[BucketOf(position, length)];
+    }
+    if (position < asked.window.score_begin) continue;
+    score.nats += nll;
+    ++score.tokens;
+    if (text.token_bytes.empty()) continue;
+    score.bytes += text.token_bytes[asked.window.text_begin + position - bos];
+  }
+  return score;
+}
+
+// The requests of windows and questions, and what they view.
+struct WindowRequests {
+  std::vector<ScoreRequest> requests;  // of each window, then of its questions
+  std::vector<Asked> asked;            // of all questions, in this order
+  int64_t tokens = 0;                  // shared prefixes as often as they are asked behind
+};
+
+WindowRequests RequestsOf(std::span<const AskedWindow> windows, const RunOptions& options) {
+  WindowRequests out;
+  size_t questions = 0;
+  for (const AskedWindow& window : windows) questions += window.questions.size();
+  out.asked.reserve(questions);
+  out.requests.reserve(windows.size() + questions);
+  for (const AskedWindow& window : windows) {
+    const auto ids = static_cast<int64_t>(window.window.ids.size());
+    out.requests.push_back(RequestFor(window, options));
+    out.tokens += ids - 1;
+    for (const TaskQuestion& question : window.questions) {
+      const Asked& asked = out.asked.emplace_back(Ask(window.window.ids, question));
+      out.requests.push_back(RequestOf(asked));
+      out.tokens += ids + static_cast<int64_t>(asked.ids.size());
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<AskedWindow> Unasked(std::vector<EvalWindow> windows) {
+  std::vector<AskedWindow> out;
+  for (EvalWindow& window : windows) out.push_back({.window = std::move(window)});
+  return out;
+}
 
 std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const PositionPlan& plan,
                                       const TokenText& text, const Protocol& protocol,
-                                      std::span<const EvalWindow> windows, int64_t begin,
+                                      std::span<const AskedWindow> windows, int64_t begin,
                                       int64_t end, int64_t length, const RunOptions& options,
                                       std::vector<ScoredToken>* tokens) {
-  const std::span<const EvalWindow> chosen =
+  const std::span<const AskedWindow> chosen =
       windows.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-  int64_t all_tokens = 0;
-  for (const EvalWindow& w : chosen) all_tokens += static_cast<int64_t>(w.ids.size()) - 1;
+  const WindowRequests asking = RequestsOf(chosen, options);
   int64_t done_tokens = 0;
   const auto tick = [&](int64_t count) {
     done_tokens += count;
-    if (options.progress && !options.progress(done_tokens, all_tokens)) throw Interrupted();
+    if (options.progress && !options.progress(std::min(done_tokens, asking.tokens), asking.tokens))
+      throw Interrupted();
   };
   tick(0);
-  std::vector<ScoreRequest> requests;
-  requests.reserve(chosen.size());
-  for (const EvalWindow& window : chosen) requests.push_back(RequestFor(window, options));
-  const Scores scores = engine.Score(
-      {.plan = &plan, .final_length = length, .angles = options.angles, .tick = tick}, requests);
-
-  std::vector<WindowScore> out(chosen.size());
-  const int64_t bos = protocol.bos ? 1 : 0;
-  for (size_t w = 0; w < chosen.size(); ++w) {
-    const EvalWindow& window = chosen[w];
-    WindowScore& score = out[w];
+  const Scores scores =
+      engine.Score({.plan = &plan,
+                    .final_length = length,
+                    .angles = options.angles,
+                    .reuse = asking.asked.empty() ? PrefixReuse::kSameBits : PrefixReuse::kWhole,
+                    .tick = tick},
+                   asking.requests);
+  std::vector<WindowScore> out;
+  size_t next = 0, question = 0;  // request, and question
+  for (int64_t w = begin; w < end; ++w) {
+    const AskedWindow& window = windows[static_cast<size_t>(w)];
+    const ScoreRequest& request = asking.requests[next];
+    const std::vector<TokenScore>& here = scores.tokens[next++];
+    WindowScore& score = out.emplace_back(
+        WindowScoreOf(window, request, here, text, protocol.bos ? 1 : 0, length, options));
     score.entropy = scores.entropy;
     score.entropy_share = scores.entropy_share;
-    if (options.by_position) {
-      score.bucket_nats.assign(static_cast<size_t>(BucketsOf(length)), 0.0);
-      score.bucket_tokens.assign(score.bucket_nats.size(), 0);
+    for (size_t q = 0; q < window.questions.size(); ++q) {
+      score.answers.push_back(
+          AnswerOf(asking.asked[question++], scores.tokens[next++], w, static_cast<int64_t>(q)));
     }
-    for (size_t i = 0; i < requests[w].positions.size(); ++i) {
-      const int64_t position = requests[w].positions[i];
-      const float nll = -scores.tokens[w][i].log_prob;
-      if (options.by_position) {
-        score.bucket_nats[BucketOf(position, length)] += nll;
-        ++score.bucket_tokens[BucketOf(position, length)];
-      }
-      if (position < window.score_begin) continue;
-      score.nats += nll;
-      ++score.tokens;
-      if (!text.token_bytes.empty()) {
-        score.bytes += text.token_bytes[window.text_begin + position - bos];
-      }
-      if (tokens == nullptr) continue;
-      tokens->push_back({static_cast<int32_t>(begin) + static_cast<int32_t>(w),
-                         static_cast<int32_t>(position), window.ids[static_cast<size_t>(position)],
-                         nll});
+    if (tokens == nullptr) continue;
+    for (size_t i = 0; i < here.size(); ++i) {
+      const int64_t position = request.positions[i];
+      if (position < window.window.score_begin) continue;
+      tokens->push_back({static_cast<int32_t>(w), static_cast<int32_t>(position),
+                         window.window.ids[static_cast<size_t>(position)], -here[i].log_prob});
     }
   }
   return out;
@@ -144,8 +205,8 @@ PerplexityResult Summarise(std::span<const WindowScore> windows, int64_t length)
 PerplexityResult MeasurePerplexity(const ScoringEngine& engine, const PositionPlan& plan,
                                    const TokenText& text, const Protocol& protocol, int64_t length,
                                    int64_t longest_length, const RunOptions& options) {
-  const std::vector<EvalWindow> windows =
-      MakeWindows(text, protocol, length, longest_length, options.bos_id);
+  const std::vector<AskedWindow> windows =
+      internal::Unasked(MakeWindows(text, protocol, length, longest_length, options.bos_id));
   std::vector<ScoredToken> tokens;
   const std::vector<internal::WindowScore> scores =
       internal::ScoreWindows(engine, plan, text, protocol, windows, 0,

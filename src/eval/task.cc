@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ropewalk/base/error.h"
+#include "src/eval/asked.h"
 #include "src/eval/statistics.h"
 
 namespace ropewalk {
@@ -32,18 +33,28 @@ double Recall(const std::string& output, const std::vector<std::string>& referen
   return static_cast<double>(found) / static_cast<double>(references.size());
 }
 
-// The tokens of one question with its answer, which the request views.
-struct Asked {
-  const TaskPrompt* prompt = nullptr;
-  const TaskQuestion* question = nullptr;
-  std::vector<int32_t> ids = {};
-  std::vector<int64_t> positions = {};
-};
+using internal::Asked;
 
-Asked Ask(const TaskPrompt& prompt, const TaskQuestion& question) {
-  Asked asked{.prompt = &prompt, .question = &question, .ids = question.ids};
+// The requests of one question: its answer, teacher-forced, and behind it a continuation.
+void AddRequests(const Asked& asked, const Task& task, int64_t length, const TaskOptions& options,
+                 std::vector<ScoreRequest>& requests) {
+  requests.push_back(RequestOf(asked));
+  if (!options.generate) return;
+  const auto prompt = static_cast<int64_t>(asked.context.size() + asked.question->ids.size());
+  requests.push_back({.prefix = asked.context,
+                      .ids = asked.question->ids,
+                      .continue_tokens = std::min(task.MaxNewTokens(), length - prompt),
+                      .stop = options.stop});
+}
+
+}  // namespace
+
+namespace internal {
+
+Asked Ask(std::span<const int32_t> context, const TaskQuestion& question) {
+  Asked asked{.question = &question, .context = context, .ids = question.ids};
   asked.ids.insert(asked.ids.end(), question.answer.begin(), question.answer.end());
-  const auto answer = static_cast<int64_t>(prompt.context.size() + question.ids.size());
+  const auto answer = static_cast<int64_t>(context.size() + question.ids.size());
   if (question.scored.empty()) {
     asked.positions.resize(question.answer.size());
     std::iota(asked.positions.begin(), asked.positions.end(), answer);
@@ -52,31 +63,26 @@ Asked Ask(const TaskPrompt& prompt, const TaskQuestion& question) {
   return asked;
 }
 
-void AddScores(const Asked& asked, const std::vector<TokenScore>& scores, TaskAnswer& answer) {
-  answer.depth = asked.question->depth;
-  answer.tokens = static_cast<int32_t>(scores.size());
-  answer.exact = true;
-  const auto context = static_cast<int64_t>(asked.prompt->context.size());
+ScoreRequest RequestOf(const Asked& asked) {
+  return {.prefix = asked.context, .ids = asked.ids, .positions = asked.positions};
+}
+
+TaskAnswer AnswerOf(const Asked& asked, const std::vector<TokenScore>& scores, int64_t prompt,
+                    int64_t index) {
+  TaskAnswer answer{.prompt = static_cast<int32_t>(prompt),
+                    .question = static_cast<int32_t>(index),
+                    .depth = asked.question->depth,
+                    .tokens = static_cast<int32_t>(scores.size()),
+                    .exact = true};
+  const auto context = static_cast<int64_t>(asked.context.size());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     answer.nll -= scores[i].log_prob;
     answer.exact = answer.exact && scores[i].top == asked.ids[asked.positions[i] - context];
   }
+  return answer;
 }
 
-// The requests of one question: its answer, teacher-forced, and behind it a continuation.
-void AddRequests(const Asked& asked, const Task& task, int64_t length, const TaskOptions& options,
-                 std::vector<ScoreRequest>& requests) {
-  const std::vector<int32_t>& context = asked.prompt->context;
-  requests.push_back({.prefix = context, .ids = asked.ids, .positions = asked.positions});
-  if (!options.generate) return;
-  const auto prompt = static_cast<int64_t>(context.size() + asked.question->ids.size());
-  requests.push_back({.prefix = context,
-                      .ids = asked.question->ids,
-                      .continue_tokens = std::min(task.MaxNewTokens(), length - prompt),
-                      .stop = options.stop});
-}
-
-}  // namespace
+}  // namespace internal
 
 void Summarise(TaskResult& result) {
   double exact = 0, recall = 0;
@@ -104,7 +110,7 @@ TaskResult MeasureTask(const ScoringEngine& engine, const PositionPlan& plan, co
   std::vector<Asked> asked;
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     for (std::size_t q = 0; q < prompts[p].questions.size(); ++q) {
-      asked.push_back(Ask(prompts[p], prompts[p].questions[q]));
+      asked.push_back(internal::Ask(prompts[p].context, prompts[p].questions[q]));
       result.answers.push_back(
           {.prompt = static_cast<int32_t>(p), .question = static_cast<int32_t>(q)});
     }
@@ -121,7 +127,7 @@ TaskResult MeasureTask(const ScoringEngine& engine, const PositionPlan& plan, co
   int64_t done = 0, all = 0;  // with shared contexts as often as they are asked behind
   for (const Asked& one : asked) {
     AddRequests(one, task, length, task_options, requests);
-    all += static_cast<int64_t>(each * (one.prompt->context.size() + one.ids.size()));
+    all += static_cast<int64_t>(each * (one.context.size() + one.ids.size()));
   }
   const auto tick = [&](int64_t tokens) {
     done += tokens;
@@ -136,7 +142,7 @@ TaskResult MeasureTask(const ScoringEngine& engine, const PositionPlan& plan, co
   result.fed_tokens = scores.fed_tokens;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     TaskAnswer& answer = result.answers[i];
-    AddScores(asked[i], scores.tokens[each * i], answer);
+    answer = AnswerOf(asked[i], scores.tokens[each * i], answer.prompt, answer.question);
     if (!task_options.generate) continue;
     answer.output = task_options.tokenizer->Decode(scores.continuations[each * i + 1].ids);
     answer.recall = Recall(answer.output, asked[i].question->references, task.Match());

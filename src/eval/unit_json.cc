@@ -14,13 +14,15 @@ double Number(const Json& json) {
 }
 
 Json WindowJson(const WindowScore& score) {
-  return {{"nats", score.nats},
-          {"tokens", score.tokens},
-          {"bytes", score.bytes},
-          {"bucket_nats", score.bucket_nats},
-          {"bucket_tokens", score.bucket_tokens},
-          {"entropy", score.entropy},
-          {"entropy_share", score.entropy_share}};
+  Json json = {{"nats", score.nats},
+               {"tokens", score.tokens},
+               {"bytes", score.bytes},
+               {"bucket_nats", score.bucket_nats},
+               {"bucket_tokens", score.bucket_tokens},
+               {"entropy", score.entropy},
+               {"entropy_share", score.entropy_share}};
+  if (!score.answers.empty()) json["answers"] = ToJson(score.answers);
+  return json;
 }
 
 WindowScore WindowFromJson(const Json& json) {
@@ -32,6 +34,7 @@ WindowScore WindowFromJson(const Json& json) {
   json.at("bucket_tokens").get_to(score.bucket_tokens);
   score.entropy = Number(json.at("entropy"));
   score.entropy_share = Number(json.at("entropy_share"));
+  if (json.contains("answers")) score.answers = AnswersFromJson(json["answers"]);
   return score;
 }
 

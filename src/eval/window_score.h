@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/task.h"
 
 namespace ropewalk::internal {
 
@@ -21,13 +21,17 @@ struct WindowScore {
   // Of attention: the means of the call that the window was measured in.
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
+  std::vector<TaskAnswer> answers;  // to the questions behind it
 };
 
-// The windows from `begin` up to `end`, in one call of the engine. `tokens` (may be null) gets the
-// scored tokens.
+// Windows without questions.
+std::vector<AskedWindow> Unasked(std::vector<EvalWindow> windows);
+
+// The windows from `begin` up to `end` with their questions, in one call of the engine. `tokens`
+// (may be null) gets the scored tokens.
 std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const PositionPlan& plan,
                                       const TokenText& text, const Protocol& protocol,
-                                      std::span<const EvalWindow> windows, int64_t begin,
+                                      std::span<const AskedWindow> windows, int64_t begin,
                                       int64_t end, int64_t length, const RunOptions& options,
                                       std::vector<ScoredToken>* tokens);
 

@@ -241,6 +241,7 @@ TEST(RunSweep, FormsOfThePasskeyDoNotMix) {
               AllOf(HasSubstr("tasks_protocol there passkey = ropewalk-passkey-1: 5 digits, here "),
                     HasSubstr("ropewalk-passkey-2")));
   header["passkey_protocol"] = "none";  // without passkeys there is nothing to mix
+  header["protocol"] = "aligned:8";
   Write(path, header.dump() + whole.substr(whole.find('\n')));
   sweep.spec.tasks.clear();
   sweep.Settle();

@@ -59,8 +59,9 @@ class NoisyEngine : public ScoringEngine {
       const double own = 0.05 * std::sin(static_cast<double>(ids[7] * 31 + hash[3] + ids[2]));
       const bool beyond = call.final_length > kRaceTrained;
       const double loss = 4 + shared + own + (beyond ? Penalty(*call.plan) : 0);
-      scores.tokens.emplace_back(request.positions.size(),
-                                 TokenScore{static_cast<float>(-loss), request.ids[0]});
+      std::vector<TokenScore>& tokens = scores.tokens.emplace_back();
+      for (const int64_t p : request.positions)
+        tokens.push_back({static_cast<float>(-loss), ids[p]});
     }
     return scores;
   }
@@ -85,7 +86,9 @@ struct Made {
     spec.protocol = Protocol::Parse("aligned:32");
     spec.protocol.anchors = kWindows;
     if (race) spec.race = RaceRule{.margin = kRaceMargin};
-    spec.tasks = {std::make_shared<SampledTask>(MakeKvTask({}, tokenizer), 2, false)};
+    // A passkey behind each window of 512 bytes, kv behind prompts of its own.
+    spec.tasks = {std::make_shared<SampledTask>(MakePasskeyTask({}, tokenizer), kWindows, false),
+                  std::make_shared<SampledTask>(MakeKvTask({}, tokenizer), 2, false)};
     inputs.engine = &engine;
     inputs.tokenizer = &tokenizer;
     inputs.text = &text;
@@ -114,7 +117,10 @@ TEST(SweepRace, MethodsFarBehindLeaveEarlyAndTheRestIsMeasuredWhole) {
     const Cell& cell = Of(cells, method, kLength);
     ASSERT_TRUE(cell.race_exit) << method;
     EXPECT_LT(cell.windows, kWindows / 2 + 1);
-    EXPECT_TRUE(cell.tasks.empty());  // what it loses by is known
+    // What it loses by is known: it has the passkeys behind its windows alone.
+    ASSERT_EQ(cell.tasks.size(), 1u);
+    EXPECT_EQ(cell.tasks[0].prompts, cell.windows);
+    EXPECT_EQ(static_cast<int64_t>(cell.tasks[0].answers.size()), cell.windows);
     EXPECT_TRUE(cell.race_exit->against == "yarn" || cell.race_exit->against == "by-parts");
     EXPECT_NEAR(cell.race_exit->difference, method == std::string("none") ? 2 : 0.6, 0.15);
     EXPECT_GT(cell.race_exit->at_least, 0);
@@ -125,8 +131,11 @@ TEST(SweepRace, MethodsFarBehindLeaveEarlyAndTheRestIsMeasuredWhole) {
     const Cell& cell = Of(cells, method, kLength);
     EXPECT_FALSE(cell.race_exit) << method;
     EXPECT_EQ(cell.windows, kWindows);
-    ASSERT_EQ(cell.tasks.size(), 1u);
-    EXPECT_EQ(cell.tasks[0].task, "kv");
+    ASSERT_EQ(cell.tasks.size(), 2u);
+    EXPECT_EQ(cell.tasks[0].task, "passkey");
+    EXPECT_THAT(cell.tasks[0].protocol, HasSubstr(", behind windows"));
+    EXPECT_EQ(cell.tasks[0].prompts, kWindows);
+    EXPECT_EQ(cell.tasks[1].task, "kv");
   }
   EXPECT_EQ(Of(cells, "none", kRaceTrained).windows, kWindows);  // everything is judged by it
   EXPECT_EQ(Recommend(cells).at(0).method, "yarn");

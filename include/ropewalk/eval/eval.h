@@ -132,6 +132,9 @@ struct SweepSpec {
   bool perplexity = true;
   // Passkey and others, each at every length that holds a prompt of it.
   std::vector<std::shared_ptr<const SampledTask>> tasks;
+  // Tasks that can be hidden in the windows of `aligned` (Task::HideIn) are asked behind these, at
+  // the lengths that hold them; elsewhere and without, behind prompts of their own.
+  bool share = true;
   // Methods that are clearly behind another leave a length early; absent: all are measured whole.
   std::optional<RaceRule> race;
   AnglePrecision angles = AnglePrecision::kExact;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
@@ -37,6 +38,15 @@ struct TaskPrompt {
   std::vector<TaskQuestion> questions = {};
 };
 
+// A window of a text with a prompt in it: its perplexity and the answers come from one prefill.
+struct AskedWindow {
+  // With what is asked for hidden in front of its scored tokens. `text_begin` holds for these alone.
+  EvalWindow window = {};
+  // Index ranges [begin, end) of `window.ids` that are not of the text, ascending.
+  std::vector<std::pair<int64_t, int64_t>> hidden = {};
+  std::vector<TaskQuestion> questions = {};  // behind the window; none: it is a window alone
+};
+
 // How many references a continuation has to contain.
 //   kAll  the score is the share of references found (RULER's string_match_all)
 //   kAny  1 if any is found (RULER's string_match_part)
@@ -58,6 +68,16 @@ class Task {
   // MaxNewTokens() together take at most `length`. Asking for fewer gives the same first ones.
   // Throws Error for a length that is too short, with the length required.
   virtual std::vector<TaskPrompt> Prompts(int64_t length, int64_t count) const = 0;
+  virtual bool CanHide() const { return false; }  // whether HideIn does
+  // What is asked for, hidden in windows of a text that are `length` tokens long, so that all of them
+  // together have at least `count` questions: a window has the same scored tokens as before, the
+  // text that is displaced is the farthest, and window, longest question and answer take exactly
+  // `length` tokens. Empty where the windows do not hold it, and for tasks that need prompts of
+  // their own.
+  virtual std::vector<AskedWindow> HideIn(std::span<const EvalWindow> /*windows*/,
+                                          int64_t /*length*/, int64_t /*count*/) const {
+    return {};
+  }
 };
 
 // A line of JSON for each question: task, protocol, data_hash, length, prompt and question
