@@ -56,85 +56,6 @@ int64_t PickCell(const std::vector<Cell>& cells, const std::string& method, int6
   return picked;
 }
 
-Json CostJson(const std::optional<PairedDifference>& cost) {
-  if (!cost) return nullptr;
-  return {{"nats", cost->mean},
-          {"standard_error", cost->standard_error},
-          {"outside_noise", cost->outside_noise}};
-}
-
-Json SettingsOf(const Recommendation& r, const SweepReport& sweep) {
-  const Cell* cell = FindCell(sweep.results.cells, r.method, r.factor, r.length);
-  if (cell == nullptr || cell->rotary_dim < 2) return Json::array();
-  return SettingsJson(Narrow(SettingsFor(*cell, r.length), sweep.engines));
-}
-
-Json SweepJson(const SweepReport& sweep) {
-  const std::vector<Cell>& cells = sweep.results.cells;
-  Json out;
-  out["label"] = sweep.label;
-  out["header"] = Json::parse(ToJson(sweep.results.header));
-  out["recommendations"] = Json::array();
-  for (const Recommendation& r : sweep.recommendations) {
-    out["recommendations"].push_back({{"length", r.length},
-                                      {"judged", r.judged},
-                                      {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
-                                      {"factor", r.factor},
-                                      {"perplexity", r.perplexity},
-                                      {"passkey_accuracy", r.passkey_accuracy},
-                                      {"lead_outside_noise", r.lead_outside_noise},
-                                      {"runner_up", r.runner_up},
-                                      {"trained_length_cost", r.trained_length_cost},
-                                      {"longest_usable", r.longest_usable},
-                                      {"text", r.text},
-                                      {"settings", SettingsOf(r, sweep)}});
-  }
-  out["rule"] = sweep.rule;
-  const bool passkey = PasskeyMeasured(cells);
-  out["passkey_counts"] = passkey ? Json(sweep.passkey_note.empty()) : Json(nullptr);
-  out["passkey_note"] = sweep.passkey_note;
-  out["usable"] = Json::array();
-  for (const MethodReach& reach : sweep.reaches) {
-    out["usable"].push_back({{"method", reach.method},
-                             {"longest_usable", reach.longest_usable},
-                             {"factor", reach.factor},
-                             {"cost_at_trained_length", CostJson(reach.cost)}});
-  }
-  const Grid grid = MakeGrid(cells);
-  out["grid"]["methods"] = grid.methods;
-  out["grid"]["columns"] = Json::array();
-  for (const Grid::Column& c : grid.columns) {
-    out["grid"]["columns"].push_back({{"length", c.length}, {"factor", c.factor}});
-  }
-  out["grid"]["cells"] = grid.cells;
-  out["cells"] = Json::array();
-  for (const Cell& cell : cells) out["cells"].push_back(Json::parse(ToJson(cell)));
-  return out;
-}
-
-// All named methods, and the combinations that the sweeps measured.
-Json MethodsJson(const std::vector<SweepReport>& sweeps) {
-  std::vector<std::string> names;
-  for (const MethodInfo& m : Methods()) names.emplace_back(m.name);
-  for (const MethodPart& part : MethodParts()) names.emplace_back(part.name);
-  for (const SweepReport& sweep : sweeps) {
-    for (const Cell& c : sweep.results.cells) {
-      const bool listed = std::find(names.begin(), names.end(), c.method) != names.end();
-      if (!listed && PositionMethod::TryParse(c.method)) names.push_back(c.method);
-    }
-  }
-  Json out = Json::array();
-  for (const std::string& name : names) {
-    const PositionMethod m = PositionMethod::Parse(name);
-    out.push_back({{"name", name},
-                   {"title", m.title()},
-                   {"source", m.source()},
-                   {"length_dependent", m.length_dependent()},
-                   {"uses_factor", m.uses_factor()}});
-  }
-  return out;
-}
-
 // Recognises each form of a report, also of older versions.
 bool IsReport(const std::string& text) {
   const auto begins = [&](const char* with) { return text.starts_with(with); };
@@ -152,8 +73,8 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.results = results;
   report.recommendations = Recommend(results.cells);
   report.reaches = Reaches(results.cells);
-  report.rule = UsabilityRule(results.cells);
-  report.passkey_note = PasskeyNote(results.cells);
+  report.rules = RulesText(results.cells);
+  report.tasks_note = TasksNote(results.cells);
   return report;
 }
 
@@ -198,17 +119,6 @@ Grid MakeGrid(const std::vector<Cell>& cells) {
     grid.columns.push_back(column);
   }
   return grid;
-}
-
-Json ReportJson(const std::vector<SweepReport>& sweeps) {
-  Json out;
-  out["format"] = "ropewalk-report";
-  out["schema"] = 1;
-  out["version"] = Version();
-  out["methods"] = MethodsJson(sweeps);
-  out["sweeps"] = Json::array();
-  for (const SweepReport& sweep : sweeps) out["sweeps"].push_back(SweepJson(sweep));
-  return out;
 }
 
 void RefuseForeign(const std::string& path) {

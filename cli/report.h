@@ -18,8 +18,8 @@ struct SweepReport {
   SweepResults results;
   std::vector<Recommendation> recommendations;
   std::vector<MethodReach> reaches;
-  std::string rule;                        // what "usable" means, with this sweep's numbers
-  std::string passkey_note;                // why passkey is not considered; empty where it is
+  std::string rules;                       // by what it is judged, with this sweep's numbers
+  std::string tasks_note;                  // why tasks do not count; empty where all do
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);

@@ -143,13 +143,13 @@ std::string TableCaption(const std::vector<Cell>& cells) {
 
 // The text after the recommendations, or in their place.
 std::string Closing(const SweepReport& sweep) {
-  if (!sweep.recommendations.empty()) return sweep.rule;
+  if (!sweep.recommendations.empty()) return sweep.rules;
   std::string text =
       sweep.results.cells.front().trained_length > 0
           ? "No length beyond the trained one was measured, so there is nothing to recommend."
           : "Nothing is recommended, because the trained length is unknown; sweep with --trained N "
             "into another folder.";
-  return text + (sweep.passkey_note.empty() ? "" : " ") + sweep.passkey_note;
+  return text + (sweep.tasks_note.empty() ? "" : " ") + sweep.tasks_note;
 }
 
 // "kv 0.96 0.113; ruler:vt 0.80 0.402": scores and nats per token of an answer.

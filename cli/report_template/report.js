@@ -78,8 +78,8 @@ function answerCard(sweep, r, open) {
   if (none && r.method !== "none") facts.append(fact(ppl(none.perplexity), "without scaling"));
   const base = noneAt(sweep, trained);
   if (base) facts.append(fact(ppl(base.perplexity), `at the trained ${grouped(trained)}`));
-  if (number(r.passkey_accuracy)) {
-    facts.append(fact(`${Math.round(100 * r.passkey_accuracy)} %`, "passkeys found"));
+  for (const t of (r.methods.find((m) => m.standing === "recommended") || {tasks: []}).tasks.filter((t) => t.counts)) {
+    facts.append(fact(t.score.toFixed(2), t.task));
   }
   const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is usable"
     : r.method === "none" ? "no scaling needed" : withFactor(r.method, r.factor);
@@ -98,7 +98,7 @@ function answer(sweep) {
       ? "No length beyond the trained one was measured, so there is nothing to recommend."
       : "Nothing is recommended, because the trained length is unknown; give it with --trained N."));
   }
-  if (sweep.passkey_note) out.push(el("p", {}, sweep.passkey_note));
+  out.push(...sweep.tasks.filter((t) => t.reason).map((t) => el("p", {}, t.reason)));
   const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
   for (const r of sweep.recommendations) out.push(answerCard(sweep, r, r === open));
   return out;
@@ -125,7 +125,7 @@ function reach(sweep) {
   });
   return [el("h2", {}, "Longest usable length of each method"), el("div", {class: "card"},
     table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
-    el("p", {class: "small soft"}, sweep.rule + ` The cost is the increase of perplexity at ${grouped(trained)} tokens with that ` +
+    el("p", {class: "small soft"}, sweep.rules + ` The cost is the increase of perplexity at ${grouped(trained)} tokens with that ` +
       "factor, relative to no scaling."))];
 }
 

@@ -67,7 +67,7 @@ function sections(sweep) {
   const names = [...new Set(sweep.cells.flatMap((c) => (c.tasks || []).map((r) => r.task)))];
   if (!names.length) return [];
   const first = (name) => sweep.cells.map((c) => taskOf(c, name)).find((r) => r);
-  return [el("h2", {}, "Tasks"), sweep.passkey_note ? el("p", {}, sweep.passkey_note) : null, ...names.map((name) => {
+  return [el("h2", {}, "Tasks"), ...names.map((name) => {
     const r = first(name);
     return el("div", {class: "card"}, el("h3", {}, name),
       el("p", {class: "small soft"}, `${r.answers.length} answers behind ${r.prompts} prompts in a cell. Score: ` +

@@ -25,18 +25,21 @@ class Recommendation:
     """None: no method is usable at this length, or nothing could be judged."""
     factor: float
     perplexity: float
-    passkey_accuracy: float | None
-    """0 to 1; None where it was not measured."""
-    lead_outside_noise: bool
-    runner_up: str
+    ties: list[dict[str, Any]]
+    """Settings whose loss does not differ significantly: method, factor, and the difference in nats per token that would
+    have been found four times in five (``detectable``)."""
     trained_length_cost: float | None
     """Loss at the trained length minus that without scaling, nats per token; None where it was not measured."""
+    task_costs: list[dict[str, Any]]
+    """The same for the score of each task that counts: task, difference, questions, p_value."""
     longest_usable: int
     """Tokens, of this method."""
     text: str
     """One paragraph."""
     settings: list[dict[str, Any]]
     """What to write into the configuration of each engine: engine, versions, expressible, setting, note."""
+    methods: list[dict[str, Any]]
+    """Every method of this length with its standing ("recommended", "tie", "behind", ..), the reason, its scores."""
 
     def __str__(self) -> str:
         return self.text

@@ -118,13 +118,8 @@ double BinomialAtMost(int64_t k, int64_t n, double p) {
   return std::min(sum, 1.0);
 }
 
-double FisherBelow(int64_t k1, int64_t n1, int64_t k2, int64_t n2) {
-  const int64_t hits = k1 + k2;
-  double sum = 0;
-  for (int64_t i = std::max<int64_t>(0, hits - n2); i <= k1; ++i) {
-    sum += std::exp(LogChoose(n1, i) + LogChoose(n2, hits - i) - LogChoose(n1 + n2, hits));
-  }
-  return std::min(sum, 1.0);
+double SignTest(int64_t wins, int64_t losses) {
+  return std::min(1.0, 2 * BinomialAtMost(std::min(wins, losses), wins + losses, 0.5));
 }
 
 }  // namespace ropewalk::internal

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/plan/method.h"
 
 namespace ropewalk {

@@ -1,5 +1,7 @@
-// The rules of the recommendation; docs/recommendation.md explains them.
+// What a sweep recommends: what it is judged by, each length in turn, and how far methods reach.
 #include "src/eval/recommend.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,145 +14,110 @@ namespace ropewalk {
 namespace internal {
 namespace {
 
-bool BetterPerplexity(const Cell* a, const Cell* b) {
-  // Not-a-number sorts last; equal losses keep the order of the sweep.
-  if (std::isnan(a->mean_nll) || std::isnan(b->mean_nll))
-    return std::isnan(b->mean_nll) && !std::isnan(a->mean_nll);
-  return a->mean_nll < b->mean_nll;
+bool CannotDo(const Cell& cell, const TaskResult& result) {
+  return cell.unscaled() && ProbabilityBelow(result, kCanDoTask) < kSignificance;
 }
 
-int64_t Trials(const TaskResult& r) { return static_cast<int64_t>(r.answers.size()); }
-
-bool FailsPasskey(const Cell& c) {
-  const TaskResult* r = PasskeyOf(c);
-  return r != nullptr &&
-         BinomialAtMost(ExactAnswers(*r), Trials(*r), kUsablePasskey) < kSignificance;
+std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
+  std::vector<std::string> names;
+  for (const Cell& c : cells) {
+    for (const TaskResult& r : c.tasks) {
+      if (std::ranges::find(names, r.task) == names.end()) names.push_back(r.task);
+    }
+  }
+  return names;
 }
 
-bool FindsLess(const TaskResult& a, const TaskResult& b) {
-  return FisherBelow(ExactAnswers(a), Trials(a), ExactAnswers(b), Trials(b)) < kSignificance;
+TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Cell* baseline) {
+  TaskUse use{.task = task};
+  const Cell *shortest = nullptr, *fails = nullptr;
+  for (const Cell& c : cells) {
+    const bool within = c.trained_length <= 0 || c.length <= c.trained_length;
+    if (!c.unscaled() || !within || FindTask(c, task) == nullptr) continue;
+    if (shortest == nullptr || c.length < shortest->length) shortest = &c;
+  }
+  const TaskResult* own = baseline == nullptr ? nullptr : FindTask(*baseline, task);
+  if (own != nullptr) use.own_score = ScoreOf(*own);
+  for (const Cell* c : {baseline, shortest}) {
+    const TaskResult* r = c == nullptr ? nullptr : FindTask(*c, task);
+    if (r != nullptr && CannotDo(*c, *r)) fails = c;
+  }
+  use.counts = own != nullptr && fails == nullptr;
+  if (fails != nullptr) {
+    const TaskResult& r = *FindTask(*fails, task);
+    use.reason = fmt::format(
+        "Task {} is not considered: already at {} tokens the model without scaling scores only "
+        "{:.2f} "
+        "({} answers), so it does not measure the effect of length.",
+        task, fails->length, ScoreOf(r), r.answers.size());
+  } else if (own == nullptr) {
+    use.reason = fmt::format(
+        "Task {} is not considered: it was not measured without scaling at the trained length.",
+        task);
+  }
+  return use;
 }
 
 // A cost is a comparison with no scaling; no scaling has none against itself.
-std::optional<PairedDifference> CostAtTrained(const std::vector<Cell>& cells,
-                                              const std::string& method, double factor,
-                                              const Cell* baseline) {
-  if (baseline == nullptr) return std::nullopt;
-  const Cell* cell = FindCell(cells, method, factor, baseline->length);
-  if (cell == nullptr || cell == baseline) return std::nullopt;
-  return Compare(*cell, *baseline);
+const Cell* CostCell(const std::vector<Cell>& cells, const std::string& method, double factor,
+                     const Yardstick& y) {
+  if (y.baseline == nullptr) return nullptr;
+  const Cell* cell = FindCell(cells, method, factor, y.baseline->length);
+  return cell == y.baseline ? nullptr : cell;
 }
 
-}  // namespace
-
-const TaskResult* PasskeyOf(const Cell& cell) {
-  const TaskResult* r = FindTask(cell.tasks, "passkey");
-  return r != nullptr && !r->answers.empty() ? r : nullptr;
-}
-
-Yardstick FindYardstick(const std::vector<Cell>& cells) {
-  Yardstick y;
-  const Cell* shortest = nullptr;
-  for (const Cell& c : cells) {
-    y.passkey_measured = y.passkey_measured || PasskeyOf(c) != nullptr;
-    if (!c.unscaled()) continue;
-    if (c.length == c.trained_length) y.baseline = &c;
-    const bool within = c.trained_length <= 0 || c.length <= c.trained_length;
-    if (within && PasskeyOf(c) != nullptr && (shortest == nullptr || c.length < shortest->length)) {
-      shortest = &c;
-    }
-  }
-  for (const Cell* c : {y.baseline, shortest}) {
-    if (c != nullptr && FailsPasskey(*c)) y.passkey_fails = c;
-  }
-  return y;
-}
-
-bool IsUsable(const Cell& cell, const Yardstick& y) {
-  if (y.baseline == nullptr || !std::isfinite(cell.perplexity) || cell.race_exit) return false;
-  if (cell.perplexity > kUsablePerplexity * y.baseline->perplexity) return false;
-  return y.passkey_fails != nullptr || !FailsPasskey(cell);
-}
-
-namespace {
-
-// By length from the trained one on: the method's usable cell of lowest perplexity, else its best.
+// By length from the trained one on: the method's usable cell of lowest loss, else its best.
 std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
                                             const std::string& method, const Yardstick& y) {
-  std::map<int64_t, const Cell*> best;
+  std::map<int64_t, std::vector<const Cell*>> by_length;
   for (const Cell& c : cells) {
-    if (c.method != method || c.length < c.trained_length) continue;
-    const Cell*& slot = best[c.length];
-    const bool usable = IsUsable(c, y);
-    const bool slot_usable = slot != nullptr && IsUsable(*slot, y);
-    if (slot == nullptr || (usable && !slot_usable) ||
-        (usable == slot_usable && BetterPerplexity(&c, slot))) {
-      slot = &c;
-    }
+    if (c.method == method && c.length >= c.trained_length) by_length[c.length].push_back(&c);
+  }
+  std::map<int64_t, const Cell*> best;
+  for (const auto& [length, here] : by_length) {
+    best[length] = Judge(here, y).Nearest().cell;
   }
   return best;
 }
 
 }  // namespace
 
-namespace {
-
-bool SameNumbers(const Cell& a, const Cell& b) {
-  return !a.plan_hash.empty() && a.plan_hash == b.plan_hash;
+const TaskUse* Yardstick::Find(const std::string& task) const {
+  const auto found = std::ranges::find(tasks, task, &TaskUse::task);
+  return found == tasks.end() ? nullptr : &*found;
 }
 
-}  // namespace
+bool Yardstick::Counts(const std::string& task) const {
+  const TaskUse* use = Find(task);
+  return use != nullptr && use->counts;
+}
 
-Verdict Judge(const std::vector<Cell>& cells, int64_t length) {
-  Verdict v;
-  v.length = length;
-  v.yardstick = FindYardstick(cells);
+Yardstick FindYardstick(const std::vector<Cell>& cells) {
+  Yardstick y;
+  for (const Cell& c : cells) {
+    if (c.unscaled() && c.length == c.trained_length) y.baseline = &c;
+  }
+  for (const std::string& task : TaskNames(cells)) {
+    y.tasks.push_back(UseOf(task, cells, y.baseline));
+  }
+  return y;
+}
+
+std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length) {
   std::vector<const Cell*> here;
   for (const Cell& c : cells) {
-    if (c.length != length) continue;
-    v.trained = c.trained_length;
-    here.push_back(&c);
-    if (c.unscaled()) v.unscaled = &c;
-    if (PasskeyOf(c) != nullptr &&
-        (v.best_passkey == nullptr || PasskeyOf(c)->exact > PasskeyOf(*v.best_passkey)->exact)) {
-      v.best_passkey = &c;
-    }
+    if (c.length == length) here.push_back(&c);
   }
-  v.measured = here.size();
-  std::stable_sort(here.begin(), here.end(), BetterPerplexity);
-  // What left a race is behind a cell of `here`, and has no tasks: it is a runner-up at best.
-  std::vector<const Cell*> kept, vetoed, left;
-  for (const Cell* c : here) {
-    if (c->race_exit && !std::all_of(here.begin(), here.end(),
-                                     [](const Cell* other) { return other->race_exit; })) {
-      left.push_back(c);
-      continue;
-    }
-    const bool worse = v.yardstick.passkey_fails == nullptr && v.best_passkey != nullptr &&
-                       PasskeyOf(*c) != nullptr &&
-                       FindsLess(*PasskeyOf(*c), *PasskeyOf(*v.best_passkey));
-    (worse ? vetoed : kept).push_back(c);
+  return here;
+}
+
+std::vector<TaskCost> TaskCosts(const Cell& cell, const Yardstick& y) {
+  std::vector<TaskCost> costs;
+  for (const TaskResult& r : cell.tasks) {
+    if (!y.Counts(r.task) || r.answers.empty()) continue;
+    costs.push_back({r.task, Compare(r, *FindTask(*y.baseline, r.task))});
   }
-  v.nearest = kept.front();  // the best of passkey is never worse than itself
-  for (const Cell* c : kept) {
-    if (v.chosen == nullptr && IsUsable(*c, v.yardstick)) v.chosen = v.nearest = c;
-  }
-  for (const Cell* c : vetoed) {
-    if (BetterPerplexity(c, v.nearest)) v.vetoed.push_back(c);
-  }
-  kept.insert(kept.end(), left.begin(), left.end());
-  for (const Cell* c : kept) {
-    if (c == v.nearest) continue;
-    if (SameNumbers(*c, *v.nearest)) {
-      v.same.push_back(c);
-    } else if (v.runner_up == nullptr) {
-      v.runner_up = c;
-    }
-  }
-  if (v.chosen != nullptr) {
-    v.cost = CostAtTrained(cells, v.chosen->method, v.chosen->factor, v.yardstick.baseline);
-  }
-  return v;
+  return costs;
 }
 
 }  // namespace internal
@@ -168,6 +135,10 @@ bool TakesFactor(const std::string& method) {
   return named && !named->is_none();
 }
 
+std::vector<TaskUse> TaskUses(const std::vector<Cell>& cells) {
+  return internal::FindYardstick(cells).tasks;
+}
+
 std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
   const internal::Yardstick y = internal::FindYardstick(cells);
   std::vector<MethodReach> out;
@@ -179,22 +150,21 @@ std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
     reach.method = first.method;
     const bool takes_factor = TakesFactor(reach.method);
     // With factor 1, which is no scaling, every method is usable as far as the model itself.
-    if (takes_factor && internal::IsUsable(*y.baseline, y))
+    if (takes_factor && internal::Objection(*y.baseline, y).empty())
       reach.longest_usable = first.trained_length;
     for (const auto& [length, cell] : internal::BestByLength(cells, reach.method, y)) {
       if (takes_factor && length == first.trained_length) continue;
-      if (!internal::IsUsable(*cell, y)) break;
+      if (!internal::Objection(*cell, y).empty()) break;
       reach.longest_usable = length;
       reach.factor = cell->factor;
     }
-    reach.cost = internal::CostAtTrained(cells, reach.method, reach.factor, y.baseline);
+    if (const Cell* cost = internal::CostCell(cells, reach.method, reach.factor, y)) {
+      reach.cost = Compare(*cost, *y.baseline);
+      reach.task_costs = internal::TaskCosts(*cost, y);
+    }
     out.push_back(reach);
   }
   return out;
-}
-
-bool PasskeyMeasured(const std::vector<Cell>& cells) {
-  return internal::FindYardstick(cells).passkey_measured;
 }
 
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
@@ -203,29 +173,29 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
     if (c.trained_length > 0 && c.length > c.trained_length) targets.insert(c.length);
   }
   const std::vector<MethodReach> reaches = Reaches(cells);
+  const internal::Yardstick yardstick = internal::FindYardstick(cells);
   std::vector<Recommendation> out;
   for (const int64_t length : targets) {
-    const internal::Verdict v = internal::Judge(cells, length);
-    Recommendation r;
-    r.length = length;
-    r.judged = v.yardstick.baseline != nullptr;
-    if (v.runner_up != nullptr) {
-      r.runner_up = v.runner_up->method;
-      const PairedDifference d = Compare(*v.runner_up, *v.nearest);
-      r.lead_outside_noise = d.outside_noise && d.mean > 0;
-    }
-    r.perplexity = v.nearest->perplexity;
-    const TaskResult* passkey = internal::PasskeyOf(*v.nearest);
-    r.passkey_accuracy = passkey != nullptr ? passkey->exact : internal::kNaN;
-    r.factor = v.nearest->factor;
-    if (v.chosen != nullptr) {
-      r.method = v.chosen->method;
+    internal::Facts facts{.verdict = internal::Judge(internal::CellsAt(cells, length), yardstick),
+                          .yardstick = yardstick};
+    const internal::Verdict& v = facts.verdict;
+    Recommendation r{.length = length, .judged = yardstick.baseline != nullptr};
+    r.perplexity = v.Nearest().cell->perplexity;
+    r.factor = v.Nearest().cell->factor;
+    for (const internal::Contender& c : v.contenders) r.methods.push_back(c.verdict);
+    if (v.chosen >= 0) {
+      r.method = v.Nearest().cell->method;
       for (const MethodReach& reach : reaches) {
-        if (reach.method == r.method) r.longest_usable = reach.longest_usable;
+        if (reach.method == r.method) facts.longest_usable = reach.longest_usable;
       }
-      if (v.cost) r.trained_length_cost = v.cost->mean;
+      r.longest_usable = facts.longest_usable;
+      if (const Cell* cost = internal::CostCell(cells, r.method, r.factor, yardstick)) {
+        facts.cost = Compare(*cost, *yardstick.baseline);
+        r.trained_length_cost = facts.cost->mean;
+        r.task_costs = facts.task_costs = internal::TaskCosts(*cost, yardstick);
+      }
     }
-    r.text = internal::VerdictText(v, reaches);
+    r.text = internal::VerdictText(facts, reaches);
     out.push_back(r);
   }
   return out;

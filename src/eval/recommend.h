@@ -1,7 +1,9 @@
 // The judgement behind Recommend.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,44 +14,77 @@
 namespace ropewalk::internal {
 
 constexpr double kSignificance = 0.05;      // of every test here
+constexpr double kPower = 0.8;              // of minimum detectable differences
 constexpr double kUsablePerplexity = 1.25;  // times that of no scaling at the trained length
-constexpr double kUsablePasskey = 0.5;      // accuracy
+constexpr double kCanDoTask = 0.5;          // score without scaling, for a task to count
 
-// Of the passkey task; null where it was not measured.
-const TaskResult* PasskeyOf(const Cell& cell);
-
-// The cells that a sweep is judged by; pointers into its cells.
+// What a sweep is judged by; pointers into its cells.
 struct Yardstick {
   // No scaling at the trained length; null: not measured, so nothing can be judged.
   const Cell* baseline = nullptr;
-  bool passkey_measured = false;
-  // No scaling at the shortest length or at the trained one, where the model fails the passkey task
-  // already: then passkey is not considered. Null: it is.
-  const Cell* passkey_fails = nullptr;
+  std::vector<TaskUse> tasks = {};
+  bool Counts(const std::string& task) const;
+  const TaskUse* Find(const std::string& task) const;
 };
 Yardstick FindYardstick(const std::vector<Cell>& cells);
-// Why passkey is not considered; empty where it is, or was not measured.
-std::string PasskeyNote(const Yardstick& yardstick);
-// False without a baseline.
-bool IsUsable(const Cell& cell, const Yardstick& yardstick);
 
-// The judgement of one length, for its paragraph. Pointers into the cells.
+const TaskResult* FindTask(const Cell& cell, const std::string& task);
+// Whether its score is significantly below `share`, its answers taken for independent trials.
+double ProbabilityBelow(const TaskResult& result, double share);
+
+// p-values of one family of tests, corrected together. Tests of one key are the same test.
+class Family {
+ public:
+  void Add(const std::string& key, double p_value);
+  double Adjusted(const std::string& key) const;  // NaN: not tested
+  std::size_t size() const { return order_.size(); }
+
+ private:
+  std::map<std::string, std::size_t> order_;
+  std::vector<double> p_values_;
+};
+
+// Compare over the first `windows` at most.
+PairedDifference CompareWindows(const Cell& a, const Cell& b, int64_t windows);
+std::vector<TaskCost> TaskCosts(const Cell& cell, const Yardstick& yardstick);
+
+struct Contender {
+  const Cell* cell = nullptr;
+  double loss = 0;  // over the windows that every contender has
+  bool usable = false;
+  MethodVerdict verdict = {};
+};
+
+// The judgement of cells of one length. Pointers into the cells.
 struct Verdict {
   int64_t length = 0, trained = 0;
-  size_t measured = 0;  // cells at this length
-  Yardstick yardstick;
-  const Cell* unscaled = nullptr;      // no scaling at this length
-  const Cell* chosen = nullptr;        // null: none good enough
-  const Cell* nearest = nullptr;       // the best by the rule, usable or not
-  const Cell* best_passkey = nullptr;  // highest accuracy at this length
-  const Cell* runner_up = nullptr;
-  std::vector<const Cell*> vetoed;  // lower perplexity than `nearest`, but retrieval too bad
-  std::vector<const Cell*> same;    // compute the same frequencies as `chosen`
-  // Of `chosen` at the trained length against no scaling; absent as in MethodReach.
-  std::optional<PairedDifference> cost;
+  std::vector<Contender> contenders = {};  // by loss; those that left the race last
+  int64_t chosen = -1;                     // index; -1: none good enough
+  const Cell* unscaled = nullptr;          // no scaling at this length
+  // Every usable method is significantly worse than another at some task: tasks decide nothing.
+  bool tasks_disagree = false;
+
+  // The chosen one, else that of the lowest loss.
+  const Contender& Nearest() const {
+    return contenders[static_cast<std::size_t>(std::max<int64_t>(chosen, 0))];
+  }
 };
-Verdict Judge(const std::vector<Cell>& cells, int64_t length);
-// The paragraph. `reaches` are those of all cells.
-std::string VerdictText(const Verdict& verdict, const std::vector<MethodReach>& reaches);
+// `here`: at least one.
+Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& yardstick);
+std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length);
+// Whether a cell would be usable alone; why not, in words (empty: it is).
+std::string Objection(const Cell& cell, const Yardstick& yardstick);
+
+// What the text of a length is made from.
+struct Facts {
+  Verdict verdict;
+  Yardstick yardstick;
+  std::optional<PairedDifference> cost = {};  // of the chosen one at the trained length
+  std::vector<TaskCost> task_costs = {};
+  int64_t longest_usable = 0;
+};
+std::string VerdictText(const Facts& facts, const std::vector<MethodReach>& reaches);
+std::string Label(const Cell& cell);
+std::string ListOf(const std::vector<std::string>& words);  // "a, b and c"
 
 }  // namespace ropewalk::internal

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ropewalk/eval/effective_length.h"
 #include "ropewalk/plan/method.h"
 #include "src/eval/recommend.h"
 
@@ -18,30 +19,18 @@ std::string Nats(const PairedDifference& d, double sign = 1) {
   return fmt::format("{:.3f} ± {:.3f} nats per token", sign * d.mean, d.standard_error);
 }
 
-std::string Trials(const Cell& c) {
-  const TaskResult& passkey = *PasskeyOf(c);
-  return fmt::format("{} of {}", ExactAnswers(passkey), passkey.answers.size());
+std::string Name(const Contender& c) { return Label(*c.cell); }
+
+std::vector<std::string> NamesOf(const std::vector<const Contender*>& contenders) {
+  std::vector<std::string> names;
+  for (const Contender* c : contenders) names.push_back(Name(*c));
+  return names;
 }
 
-std::string Label(const Cell& c) { return MethodLabel(c.method, c.factor); }
-
-}  // namespace
-
-std::string PasskeyNote(const Yardstick& y) {
-  if (y.passkey_fails == nullptr) return "";
-  return fmt::format(
-      "Passkey results are not considered: already at {1} tokens the model without scaling finds "
-      "only {0}, so the task does not measure the effect of length.",
-      Trials(*y.passkey_fails), y.passkey_fails->length);
-}
-
-namespace {
-
-std::string Names(const std::vector<const Cell*>& cells) {
-  std::string out;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    out += i == 0 ? "" : i + 1 == cells.size() ? " and " : ", ";
-    out += Label(*cells[i]);
+std::vector<const Contender*> All(const Verdict& v, Standing standing) {
+  std::vector<const Contender*> out;
+  for (const Contender& c : v.contenders) {
+    if (c.verdict.standing == standing) out.push_back(&c);
   }
   return out;
 }
@@ -51,92 +40,145 @@ std::string TargetText(const Verdict& v) {
                      static_cast<double>(v.length) / static_cast<double>(v.trained), v.trained);
 }
 
-std::string LeadText(const Verdict& v) {
+// Scores of the tasks that count, with what is known of them, and which others do not.
+std::string TasksText(const Facts& f) {
+  const Verdict& v = f.verdict;
+  std::vector<std::string> scores, ignored;
+  for (const TaskVerdict& t : v.Nearest().verdict.tasks) {
+    if (t.counts) {
+      scores.push_back(fmt::format("{} {:.2f} ({:.2f} to {:.2f})", t.task, t.score, t.interval.low,
+                                   t.interval.high));
+    } else {
+      ignored.push_back(fmt::format("{} ({:.2f})", t.task, t.score));
+    }
+  }
   std::string out;
-  if (!v.same.empty()) {
-    out += fmt::format(" {} {} the same frequencies here, so the numbers are the same.",
-                       Names(v.same), v.same.size() == 1 ? "has" : "have");
+  if (!scores.empty()) out = fmt::format(" It scores {}.", ListOf(scores));
+  if (!ignored.empty()) {
+    out += fmt::format(" {} {} not considered, see below.", ListOf(ignored),
+                       ignored.size() == 1 ? "is" : "are");
   }
-  if (v.runner_up == nullptr) {
-    return out + (v.measured > 1 + v.same.size()
-                      ? " All others find the passkey significantly less often."
-                      : " There is no other method to compare it with.");
-  }
-  const std::string runner = fmt::format("{}, perplexity {}", Label(*v.runner_up),
-                                         PerplexityText(v.runner_up->perplexity));
-  const PairedDifference d = Compare(*v.runner_up, *v.nearest);
-  if (d.mean < 0) {
-    return out + fmt::format(" The next ({}) has a lower perplexity but is not usable.", runner);
-  }
-  if (std::isnan(d.standard_error)) {
-    return out + fmt::format(
-                     " The next is {}; one window is not enough to tell whether the difference is "
-                     "chance, so measure more windows before relying on it.",
-                     runner);
-  }
-  if (d.outside_noise) {
-    return out +
-           fmt::format(" Its lead over the next ({}) is outside the noise: {} over {} windows.",
-                       runner, Nats(d), d.windows);
-  }
-  return out +
-         fmt::format(
-             " The next ({}) does not differ significantly from it, {} over {} windows: either "
-             "will do.",
-             runner, Nats(d), d.windows);
+  if (scores.empty()) out += " No task counts here, so this rests on perplexity alone.";
+  return out;
 }
 
-std::string PasskeyText(const Verdict& v) {
-  if (PasskeyOf(*v.nearest) == nullptr) return " Retrieval of a passkey was not measured.";
-  std::string out = fmt::format(" It finds the passkey in {} trials", Trials(*v.nearest));
-  if (const Cell* fails = v.yardstick.passkey_fails) {
-    return out + fmt::format(
-                     ", which is not considered: already at {1} tokens the model without scaling "
-                     "finds only {0}.",
-                     Trials(*fails), fails->length);
+// What has a lower loss than the chosen one and is not recommended, and why.
+std::string LeftOutText(const Verdict& v) {
+  std::string out;
+  if (v.tasks_disagree) {
+    out =
+        " Tasks disagree: every usable method is significantly worse than another at one of "
+        "them, so the loss decides alone.";
   }
-  out += ".";
-  if (!v.vetoed.empty()) {
-    out += fmt::format(
-        " {} {} a lower perplexity, but {} the passkey significantly less often than {} ({}; "
-        "Fisher's "
-        "exact test, 5 %).",
-        Names(v.vetoed), v.vetoed.size() == 1 ? "has" : "have",
-        v.vetoed.size() == 1 ? "finds" : "find", Label(*v.best_passkey), Trials(*v.best_passkey));
+  for (const Contender* c : All(v, Standing::kWorseAtTask)) {
+    if (!(c->loss < v.Nearest().loss)) continue;
+    out += fmt::format(" {} has a lower perplexity, but is significantly worse at a task: {}.",
+                       Name(*c), c->verdict.reason);
+  }
+  for (const Contender* c : All(v, Standing::kNotUsable)) {
+    if (!(c->loss < v.Nearest().loss)) continue;
+    out += fmt::format(" {} has a lower perplexity, but is not usable: {}.", Name(*c),
+                       c->verdict.reason);
   }
   return out;
 }
 
-std::string CostText(const Verdict& v) {
-  if (v.chosen->unscaled()) return "";
-  if (!v.cost) return fmt::format(" What it costs at {} tokens was not measured.", v.trained);
-  const PairedDifference& d = *v.cost;
+std::string TiesText(const std::vector<const Contender*>& ties) {
+  double detectable = 0, difference = 0;
+  int64_t windows = 0;
+  for (const Contender* c : ties) {
+    detectable = std::max(detectable, c->verdict.detectable);
+    difference = std::max(difference, c->verdict.difference->mean);
+    windows = c->verdict.difference->windows;
+  }
+  return fmt::format(
+      " A tie with {}: {} {:.3f} nats per token over {} windows, which may be chance; {} "
+      "would do. No difference was found, which is not the same as none: one of {:.3f} ({} of "
+      "perplexity) would have been found four times in five.",
+      ListOf(NamesOf(ties)), ties.size() == 1 ? "it is behind by" : "they are behind by at most",
+      difference, windows, ties.size() == 1 ? "either" : "any", detectable, Percent(detectable));
+}
+
+std::string LeadText(const Verdict& v) {
+  std::vector<const Contender*> same, ties;
+  for (const Contender* c : All(v, Standing::kTie)) {
+    (c->verdict.same_plan ? same : ties).push_back(c);
+  }
+  std::string out;
+  if (!same.empty()) {
+    out += fmt::format(" {} {} the same frequencies here, so the numbers are the same.",
+                       ListOf(NamesOf(same)), same.size() == 1 ? "has" : "have");
+  }
+  if (!ties.empty()) out += TiesText(ties);
+  const auto untested = All(v, Standing::kUntested), behind = All(v, Standing::kBehind);
+  if (!untested.empty()) {
+    out += fmt::format(
+        " The next is {}, perplexity {}; one window is not enough to tell whether the difference "
+        "is chance, so measure more windows before relying on it.",
+        Name(*untested[0]), PerplexityText(untested[0]->cell->perplexity));
+  }
+  if (!behind.empty()) {
+    const PairedDifference& d = *behind[0]->verdict.difference;
+    out += fmt::format(" {} is significantly behind: {} over {} windows.", Name(*behind[0]),
+                       Nats(d), d.windows);
+  }
+  if (ties.empty() && untested.empty() && behind.empty()) {
+    out += v.contenders.size() > 1 + same.size()
+               ? " No other method is usable and as good at every task."
+               : " There is no other method to compare it with.";
+  }
+  return out;
+}
+
+// Where a task suffers from a setting that is left on.
+std::string TaskCostText(const std::vector<TaskCost>& costs) {
+  Family family;
+  for (const TaskCost& c : costs) family.Add(c.task, c.answers.p_value);
+  std::vector<std::string> worse;
+  for (const TaskCost& c : costs) {
+    if (c.answers.difference < 0 && family.Adjusted(c.task) <= kSignificance) {
+      worse.push_back(fmt::format("{:.2f} of {}", -c.answers.difference, c.task));
+    }
+  }
+  return worse.empty() ? "" : fmt::format(" It also loses {} there, significantly.", ListOf(worse));
+}
+
+std::string CostText(const Facts& f) {
+  const Cell& chosen = *f.verdict.Nearest().cell;
+  const int64_t trained = f.verdict.trained;
+  if (chosen.unscaled()) return "";
+  if (!f.cost) return fmt::format(" What it costs at {} tokens was not measured.", trained);
+  const PairedDifference& d = *f.cost;
   if (d.mean == 0) {
     return fmt::format(
-        " It changes nothing up to the trained {} tokens, so it costs nothing there.", v.trained);
+        " It changes nothing up to the trained {} tokens, so it costs nothing there.", trained);
   }
+  const std::string tasks = TaskCostText(f.task_costs);
   const std::string numbers =
       fmt::format("{} of perplexity, {}", Percent(std::abs(d.mean)), Nats(d, d.mean < 0 ? -1 : 1));
   if (std::isnan(d.standard_error)) {
-    return fmt::format(" At {} tokens it {} {} (one window, so without an error estimate).",
-                       v.trained, d.mean < 0 ? "gains" : "costs", numbers);
+    return fmt::format(" At {} tokens it {} {} (one window, so without an error estimate).{}",
+                       trained, d.mean < 0 ? "gains" : "costs", numbers, tasks);
   }
   if (!d.outside_noise) {
-    return fmt::format(" At {} tokens it has no measurable cost ({}: within the noise).", v.trained,
-                       fmt::format("{:.3f} ± {:.3f} nats per token", d.mean, d.standard_error));
+    return fmt::format(" At {} tokens it has no measurable cost ({}: within the noise).{}", trained,
+                       Nats(d), tasks);
   }
-  if (d.mean < 0) return fmt::format(" At {} tokens it even gains {}.", v.trained, numbers);
-  return fmt::format(" At {} tokens it costs {}{}.", v.trained, numbers,
-                     d.mean > 0.01 ? ", so switch it on only for text that needs the length"
-                                   : ", little enough to leave it on");
+  if (d.mean < 0) return fmt::format(" At {} tokens it even gains {}.{}", trained, numbers, tasks);
+  return fmt::format(" At {} tokens it costs {}{}.{}", trained, numbers,
+                     d.mean > 0.01 || !tasks.empty()
+                         ? ", so switch it on only for text that needs the length"
+                         : ", little enough to leave it on",
+                     tasks);
 }
 
-std::string ChosenText(const Verdict& v, int64_t longest_usable) {
-  const Cell& c = *v.chosen;
+std::string ChosenText(const Facts& f) {
+  const Verdict& v = f.verdict;
+  const Cell& c = *v.Nearest().cell;
   std::string out = TargetText(v);
   if (c.unscaled()) {
     out += fmt::format("use no scaling: {}.",
-                       v.runner_up != nullptr ? "it is best" : "the model is good enough");
+                       v.contenders.size() > 1 ? "it is best" : "the model is good enough");
   } else {
     out += fmt::format("use {}.", Label(c));
   }
@@ -145,12 +187,12 @@ std::string ChosenText(const Verdict& v, int64_t longest_usable) {
     out += fmt::format("; without scaling it would be {}", PerplexityText(v.unscaled->perplexity));
   }
   out += fmt::format("; at the trained length the model has {}.",
-                     PerplexityText(v.yardstick.baseline->perplexity));
-  out += PasskeyText(v) + LeadText(v) + CostText(v);
-  if (!c.unscaled() && !c.as_shipped() && longest_usable > v.length) {
+                     PerplexityText(f.yardstick.baseline->perplexity));
+  out += TasksText(f) + LeftOutText(v) + LeadText(v) + CostText(f);
+  if (!c.unscaled() && !c.as_shipped() && f.longest_usable > v.length) {
     const bool factor = Label(c) != c.method;
     out += fmt::format("{} {} is usable up to {} tokens.", factor ? " With a matching factor," : "",
-                       c.method, longest_usable);
+                       c.method, f.longest_usable);
   }
   const auto method = c.named();
   if (method && !method->only_scales()) {
@@ -164,17 +206,13 @@ std::string ChosenText(const Verdict& v, int64_t longest_usable) {
   return out;
 }
 
-std::string NoneText(const Verdict& v, const std::vector<MethodReach>& reaches) {
-  const Cell& c = *v.nearest;
-  const Cell& baseline = *v.yardstick.baseline;
+std::string NoneText(const Facts& f, const std::vector<MethodReach>& reaches) {
+  const Verdict& v = f.verdict;
+  const Contender& c = v.Nearest();
   std::string out =
-      TargetText(v) +
-      fmt::format(
-          "no method is usable. The {}, {}, has perplexity {}, {:.2f} times the {} of the trained "
-          "length.",
-          v.measured > 1 ? "best" : "only one measured", Label(c), PerplexityText(c.perplexity),
-          c.perplexity / baseline.perplexity, PerplexityText(baseline.perplexity));
-  out += PasskeyText(v);
+      TargetText(v) + fmt::format("no method is usable. The {} is {}: {}.",
+                                  v.contenders.size() > 1 ? "nearest" : "only one measured",
+                                  Name(c), c.verdict.reason);
   const auto best = std::max_element(reaches.begin(), reaches.end(),
                                      [](const MethodReach& a, const MethodReach& b) {
                                        return a.longest_usable < b.longest_usable;
@@ -187,30 +225,57 @@ std::string NoneText(const Verdict& v, const std::vector<MethodReach>& reaches) 
 }
 
 std::string UnjudgedText(const Verdict& v) {
-  const Cell& c = *v.nearest;
+  const Cell& c = *v.Nearest().cell;
   return TargetText(v) +
          fmt::format(
              "nothing can be recommended: the model without scaling was not measured at {} "
-             "tokens, to compare with. {} {} {}.",
+             "tokens, to compare with. {} {} {}. Measure method none at {} tokens too.",
              v.trained, Label(c),
-             v.measured > 1 ? "has the lowest measured perplexity," : "has perplexity",
-             PerplexityText(c.perplexity)) +
-         PasskeyText(v) + fmt::format(" Measure method none at {} tokens too.", v.trained);
+             v.contenders.size() > 1 ? "has the lowest measured perplexity," : "has perplexity",
+             PerplexityText(c.perplexity), v.trained);
 }
 
 }  // namespace
 
-std::string VerdictText(const Verdict& v, const std::vector<MethodReach>& reaches) {
-  if (v.yardstick.baseline == nullptr) return UnjudgedText(v);
-  if (v.chosen == nullptr) return NoneText(v, reaches);
-  int64_t longest_usable = 0;
-  for (const MethodReach& reach : reaches) {
-    if (reach.method == v.chosen->method) longest_usable = reach.longest_usable;
+std::string Label(const Cell& cell) { return MethodLabel(cell.method, cell.factor); }
+
+std::string ListOf(const std::vector<std::string>& words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    out += i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
+    out += words[i];
   }
-  return ChosenText(v, longest_usable);
+  return out;
+}
+
+std::string VerdictText(const Facts& facts, const std::vector<MethodReach>& reaches) {
+  if (facts.yardstick.baseline == nullptr) return UnjudgedText(facts.verdict);
+  return facts.verdict.chosen < 0 ? NoneText(facts, reaches) : ChosenText(facts);
 }
 
 }  // namespace internal
+
+const char* Word(Standing standing) {
+  switch (standing) {
+    case Standing::kRecommended:
+      return "recommended";
+    case Standing::kTie:
+      return "tie";
+    case Standing::kUntested:
+      return "next, untested";
+    case Standing::kBehind:
+      return "behind";
+    case Standing::kWorseAtTask:
+      return "worse at a task";
+    case Standing::kNotUsable:
+      return "not usable";
+    case Standing::kLeftRace:
+      return "left the race";
+    case Standing::kNotJudged:
+      return "not judged";
+  }
+  return "";
+}
 
 std::string MethodLabel(const std::string& method, double factor) {
   if (method == kAsShipped) return "the model as shipped";
@@ -226,37 +291,57 @@ std::string PerplexityText(double perplexity) {
   return fmt::format("{:.{}f}", perplexity, digits);
 }
 
-std::string UsabilityRule(const std::vector<Cell>& cells) {
+std::string TasksNote(const std::vector<Cell>& cells) {
+  std::string out;
+  for (const TaskUse& use : TaskUses(cells)) {
+    if (!use.reason.empty()) out += (out.empty() ? "" : " ") + use.reason;
+  }
+  return out;
+}
+
+std::string RulesText(const std::vector<Cell>& cells) {
   const internal::Yardstick y = internal::FindYardstick(cells);
   if (y.baseline == nullptr) {
     return "Nothing can be judged, because the model without scaling was not measured at the "
-           "trained "
-           "length.";
+           "trained length.";
   }
-  const std::string baseline = PerplexityText(y.baseline->perplexity);
+  const double own = y.baseline->perplexity;
   std::string rule = fmt::format(
       "Usable means: perplexity at most {:.2f} times that without scaling at the trained length "
-      "({} "
-      "times {:.2f} = {})",
-      internal::kUsablePerplexity, baseline, internal::kUsablePerplexity,
-      PerplexityText(y.baseline->perplexity * internal::kUsablePerplexity));
-  if (!y.passkey_measured) {
-    rule += "; passkey was not measured.";
-  } else if (y.passkey_fails != nullptr) {
-    rule += ". " + internal::PasskeyNote(y);
-  } else {
-    rule += fmt::format(
-        ", and passkey accuracy not significantly below {} (one-sided binomial test, 5 %).",
-        internal::kUsablePasskey);
+      "({} times {:.2f} = {})",
+      internal::kUsablePerplexity, PerplexityText(own), internal::kUsablePerplexity,
+      PerplexityText(own * internal::kUsablePerplexity));
+  std::vector<std::string> tasks, answers;
+  for (const TaskUse& use : y.tasks) {
+    if (!use.counts) continue;
+    tasks.push_back(fmt::format("{} {:.2f}", use.task, use.own_score));
+    answers.push_back(fmt::format(
+        "{} answers of {}", internal::FindTask(*y.baseline, use.task)->answers.size(), use.task));
   }
-  if (std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.race_exit; })) {
+  if (!tasks.empty()) {
+    rule += fmt::format(
+        ", and a score not significantly below {:.2f} times the model's own there ({}). Of usable "
+        "methods those that are significantly worse than another at one of these tasks are left "
+        "out; of the rest the lowest loss is recommended",
+        kNolimaShare, internal::ListOf(tasks));
+  }
+  rule += fmt::format(
+      ". \"Significant\" is the 5 % level after Holm's correction for the methods{} of a length, "
+      "by "
+      "paired t tests over {} windows",
+      tasks.empty() ? "" : " and tasks", y.baseline->windows);
+  if (!answers.empty())
+    rule += fmt::format(" and exact sign tests over {}", internal::ListOf(answers));
+  rule += ".";
+  if (std::ranges::any_of(cells, [](const Cell& c) { return c.race_exit.has_value(); })) {
     rule += " A method that left the race of a length is not taken for usable there.";
   }
-  return rule + " A method is usable up to the last length before the first failure.";
-}
-
-std::string PasskeyNote(const std::vector<Cell>& cells) {
-  return internal::PasskeyNote(internal::FindYardstick(cells));
+  if (tasks.empty() && y.tasks.empty()) {
+    rule += " No task was measured, so retrieval is not known; --tasks kv,passkey adds it.";
+  }
+  const std::string note = TasksNote(cells);
+  return rule + (note.empty() ? "" : " ") + note +
+         " A method is usable up to the last length before the first failure.";
 }
 
 }  // namespace ropewalk

@@ -8,11 +8,8 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/race.h"
-#include "src/eval/recommend.h"
 
 namespace ropewalk {
-namespace {}  // namespace
-
 namespace internal {
 
 Moments MomentsOf(std::span<const double> values) {
@@ -99,26 +96,6 @@ Interval WilsonInterval(double share, double trials, double confidence) {
   const double half =
       std::sqrt(share * (1 - share) * per_trial + per_trial * per_trial / 4) / (1 + per_trial);
   return {.low = share == 0 ? 0 : center - half, .high = share == 1 ? 1 : center + half};
-}
-
-PairedDifference Compare(const Cell& a, const Cell& b) {
-  PairedDifference d;
-  d.standard_error = internal::kNaN;
-  // A cell that left a race has the first of the windows that the others have.
-  const bool raced = a.race_exit || b.race_exit;
-  const size_t n = std::min(a.window_nll.size(), b.window_nll.size());
-  if (n == 0 || (a.window_nll.size() != b.window_nll.size() && !raced)) {
-    d.mean = a.mean_nll - b.mean_nll;
-    return d;
-  }
-  std::vector<double> differences(n);
-  for (size_t i = 0; i < n; ++i) differences[i] = a.window_nll[i] - b.window_nll[i];
-  const PairedTest test = TestPaired(differences);
-  d.windows = test.n;
-  d.mean = test.mean;
-  d.standard_error = test.standard_error;
-  d.outside_noise = test.p_value < internal::kSignificance;
-  return d;
 }
 
 }  // namespace ropewalk

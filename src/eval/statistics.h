@@ -44,8 +44,9 @@ double NormalQuantile(double p);
 
 // P(X <= k) for k successes in n trials of probability p.
 double BinomialAtMost(int64_t k, int64_t n, double p);
-// One-sided Fisher exact test: P of at most k1 successes in n1 given the pooled successes, under
-// equal rates. Small: k1 / n1 is significantly below k2 / n2.
-double FisherBelow(int64_t k1, int64_t n1, int64_t k2, int64_t n2);
+// Exact two-sided sign test of pairs of which `wins` are decided one way and `losses` the other: the
+// probability of a split at least as uneven of as many fair coins. Of pairs of right and wrong
+// answers it is McNemar's exact test (1947). 1 without a decided pair.
+double SignTest(int64_t wins, int64_t losses);
 
 }  // namespace ropewalk::internal

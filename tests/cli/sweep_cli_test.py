@@ -170,12 +170,12 @@ class Passkey(SweepCase):
                 line["tasks"][0]["answers"] = [{"prompt": i, "question": 0, "depth": 0.5, "nll": 1, "tokens": 5,
                                                 "exact": i == 0, "recall": None} for i in range(10)]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        says = "already at 128 tokens the model without scaling finds only 1 of 10"
+        says = "already at 128 tokens the model without scaling scores only 0.10 (10 answers)"
         report, = self.json("report", self.folder / "a", "--json")["sweeps"]
-        self.assertIs(report["passkey_counts"], False)
-        self.assertIn(says, report["passkey_note"])
-        self.assertIn(says, report["rule"])
-        self.assertIn(says, report["recommendations"][0]["text"])
+        use, = report["tasks"]
+        self.assertEqual((use["task"], use["counts"]), ("passkey", False))
+        self.assertIn(says, use["reason"])
+        self.assertIn(says, report["rules"])
         self.assertIn(says, self.flat(self.works("report", self.folder / "a", "--markdown")))
         self.works("report", self.folder / "a", "-o", self.folder / "page.html")
         self.assertIn(says, self.flat((self.folder / "page.html").read_bytes()))

@@ -73,14 +73,7 @@ TEST(Distributions, BetaAndNormal) {
   EXPECT_NEAR(internal::NormalQuantile(0.5), 0, 1e-15);
 }
 
-// Values of R: fisher.test(matrix(...), alternative = "less"), pbinom.
-TEST(Distributions, Fisher) {
-  EXPECT_NEAR(internal::FisherBelow(1, 10, 11, 14), 0.001379728, 1e-9);
-  EXPECT_NEAR(internal::FisherBelow(0, 5, 5, 5), 1 / 252.0, 1e-12);  // one table of C(10, 5)
-  EXPECT_NEAR(internal::FisherBelow(0, 20, 0, 20), 1, 1e-12);
-  EXPECT_NEAR(internal::FisherBelow(20, 20, 20, 20), 1, 1e-12);
-}
-
+// Values of R: pbinom.
 TEST(Distributions, Binomial) {
   EXPECT_NEAR(internal::BinomialAtMost(5, 20, 0.5), 21700 / 1048576.0, 1e-12);
   EXPECT_NEAR(internal::BinomialAtMost(6, 20, 0.5), 60460 / 1048576.0, 1e-12);

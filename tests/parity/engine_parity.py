@@ -139,7 +139,7 @@ def sweep(args):
         apart.append(row)
         print(json.dumps(row))
     settings = [
-        [(r.length, r.method, r.factor, r.longest_usable, r.lead_outside_noise, r.runner_up) for r in s.recommendations]
+        [(r.length, r.method, r.factor, r.longest_usable, [m["standing"] for m in r.methods]) for r in s.recommendations]
         for s in (ours, theirs)
     ]
     print(f"{len(apart)} cells: native {native_seconds:.0f} s, torch {torch_seconds:.0f} s")

@@ -1,5 +1,5 @@
 // What Recommend says about sweeps whose answer is known.
-#include "src/eval/recommend.h"
+#include "ropewalk/eval/recommend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,48 +7,41 @@
 #include <cmath>
 #include <limits>
 
+#include "ropewalk/eval/task.h"
 #include "tests/report/synthetic.h"
 
 namespace ropewalk {
 namespace {
 
+using testing::AddTask;
 using ::testing::HasSubstr;
 using testing::MakeCell;
 using ::testing::Not;
-
-TEST(Statistics, PairedDifferencesIgnoreWhatWindowsShare) {
-  Cell a, b;
-  a.window_nll = {1.1, 5.2, 3.1, 9.2};  // b plus 0.1, 0.2, 0.1, 0.2
-  b.window_nll = {1.0, 5.0, 3.0, 9.0};
-  const PairedDifference d = Compare(a, b);
-  EXPECT_NEAR(d.mean, 0.15, 1e-12);
-  EXPECT_NEAR(d.standard_error, std::sqrt(0.01 / 3 / 4), 1e-12);  // squares sum to 0.01
-  EXPECT_TRUE(d.outside_noise);
-  EXPECT_EQ(d.windows, 4);
-  b.window_nll = {1.2, 5.0, 3.3, 9.0};  // differences -0.1, 0.2, -0.2, 0.2
-  EXPECT_FALSE(Compare(a, b).outside_noise);
-}
-
-// A lead of 2.2 standard errors over 3 windows is noise (t = 4.30), over 30 it is none.
-TEST(Statistics, FewWindowsNeedALargerLead) {
-  const auto cells = [](int n) {
-    Cell a, b;
-    for (int i = 0; i < n; ++i) {
-      b.window_nll.push_back(3);
-      a.window_nll.push_back(3 + 0.1 * (i - (n - 1) / 2.0));
-    }
-    const double se = Compare(a, b).standard_error;
-    for (double& x : a.window_nll) x += 2.2 * se;
-    return Compare(a, b).outside_noise;
-  };
-  EXPECT_FALSE(cells(3));
-  EXPECT_TRUE(cells(30));
-}
 
 std::vector<Cell> WithBaseline(std::vector<Cell> cells) {
   cells.insert(cells.begin(), MakeCell({"none", 1, 256, 20, 20}));
   cells.insert(cells.begin() + 1, MakeCell({"none", 1, 1024, 90, 0}));
   return cells;
+}
+
+// A cell with a score in kv as well, of 40 answers.
+Cell With(Cell cell, int64_t right, const std::string& task = "kv") {
+  AddTask(cell, task, right, 40);
+  return cell;
+}
+
+const MethodVerdict& Of(const Recommendation& r, const std::string& method) {
+  for (const MethodVerdict& v : r.methods) {
+    if (v.method == method) return v;
+  }
+  ADD_FAILURE() << method << " is not judged at " << r.length;
+  return r.methods.front();
+}
+
+std::vector<std::string> Standings(const Recommendation& r) {
+  std::vector<std::string> out;
+  for (const MethodVerdict& v : r.methods) out.push_back(v.method + ": " + Word(v.standing));
+  return out;
 }
 
 TEST(Recommend, LowestPerplexityWithAClearLead) {
@@ -59,50 +52,136 @@ TEST(Recommend, LowestPerplexityWithAClearLead) {
   EXPECT_EQ(r[0].length, 1024);
   EXPECT_EQ(r[0].method, "llama3");
   EXPECT_EQ(r[0].factor, 4);
-  EXPECT_EQ(r[0].runner_up, "yarn");
-  EXPECT_TRUE(r[0].lead_outside_noise);
+  EXPECT_THAT(Standings(r[0]),
+              ::testing::ElementsAre("llama3: recommended", "yarn: behind", "none: not usable"));
+  EXPECT_NEAR(Of(r[0], "yarn").difference->mean, std::log(22.0 / 21), 1e-9);
   EXPECT_NEAR(r[0].perplexity, 21, 1e-9);
   EXPECT_NEAR(r[0].trained_length_cost, std::log(20.2 / 20), 1e-9);
   EXPECT_EQ(r[0].longest_usable, 1024);
   EXPECT_THAT(r[0].text, HasSubstr("use llama3 with factor 4"));
   EXPECT_THAT(r[0].text, HasSubstr("without scaling it would be 90.0"));
-  EXPECT_THAT(r[0].text, HasSubstr("19 of 20 trials"));
-  EXPECT_THAT(r[0].text, HasSubstr("outside the noise"));
+  EXPECT_THAT(r[0].text,
+              HasSubstr("It scores passkey 0.95 (0.76 to 0.99)."));  // Wilson's, 19 of 20
+  EXPECT_THAT(r[0].text, HasSubstr("yarn with factor 4 is significantly behind: 0.047 ± 0.0"));
   EXPECT_THAT(r[0].text, HasSubstr("little enough to leave it on"));
 }
 
-TEST(Recommend, LeadWithinTheNoise) {
+// A tie is said as one, with what would have been found.
+TEST(Recommend, Ties) {
   const auto r = Recommend(WithBaseline(
       {MakeCell({"yarn", 4, 1024, 21.1, 19, 0.2}), MakeCell({"llama3", 4, 1024, 21, 19})}));
   EXPECT_EQ(r[0].method, "llama3");
-  EXPECT_FALSE(r[0].lead_outside_noise);
-  EXPECT_THAT(r[0].text, HasSubstr("does not differ significantly"));
+  const MethodVerdict& yarn = Of(r[0], "yarn");
+  EXPECT_EQ(yarn.standing, Standing::kTie);
+  // One other usable method: alpha is not divided. Of 8 windows t needs 2.365, power 0.8 3.26
+  // standard errors (Cohen's tables: n = 8, d = 1.15).
+  EXPECT_NEAR(yarn.detectable / yarn.difference->standard_error, 1.15 * std::sqrt(8), 0.03);
+  EXPECT_THAT(r[0].text, HasSubstr("A tie with yarn with factor 4: it is behind by 0.005 nats per "
+                                   "token over 8 windows, which may be chance; either would do."));
+  EXPECT_THAT(r[0].text, HasSubstr("would have been found four times in five"));
   EXPECT_THAT(r[0].text, HasSubstr("was not measured"));  // the cost: no cell at 256
   EXPECT_TRUE(std::isnan(r[0].trained_length_cost));
 }
 
-TEST(Recommend, EqualFrequenciesAreNoRunnerUp) {
+// A difference that one comparison finds may be no news among many.
+TEST(Recommend, ManyMethodsNeedMore) {
   std::vector<Cell> cells =
-      WithBaseline({MakeCell({"llama3", 4, 1024, 21, 19}), MakeCell({"yarn", 4, 1024, 22, 19})});
+      WithBaseline({MakeCell({"yarn", 4, 1024, 21}), MakeCell({"llama3", 4, 1024, 21.5})});
+  const double loss = std::log(21.5);
+  for (int w = 0; w < 8; ++w) {  // 2.6 standard errors behind: p = 0.035 of one test
+    cells[3].window_nll[static_cast<size_t>(w)] =
+        cells[2].window_nll[static_cast<size_t>(w)] + loss - std::log(21.0) +
+        (w % 2 ? 1 : -1) * (loss - std::log(21.0)) / 2.6 * std::sqrt(7.0);
+  }
+  auto r = Recommend(cells);
+  EXPECT_EQ(Of(r[0], "llama3").standing, Standing::kBehind);
+  EXPECT_NEAR(Of(r[0], "llama3").p_value, 0.0354, 2e-4);  // t 2.6, 7 degrees of freedom
+  cells.push_back(MakeCell({"ntk", 4, 1024, 21.2, -1, 0.3}));
+  r = Recommend(cells);
+  EXPECT_EQ(Of(r[0], "llama3").standing, Standing::kTie);
+  EXPECT_NEAR(Of(r[0], "llama3").p_value, 2 * 0.0354, 4e-4);  // the smaller of two
+}
+
+TEST(Recommend, EqualFrequenciesAreNoRival) {
+  std::vector<Cell> cells = WithBaseline(
+      {MakeCell({"llama3", 4, 1024, 21, 19}), MakeCell({"yarn", 4, 1024, 22, 19, .01})});
+  const double alone = Of(Recommend(cells)[0], "yarn").p_value;
   Cell twin = cells[2];
   twin.method = "custom";
   cells.push_back(twin);
+  Cell other = cells[3];
+  other.method = "custom-1";
+  cells.push_back(other);
   const auto r = Recommend(cells);
   EXPECT_EQ(r[0].method, "llama3");
-  EXPECT_EQ(r[0].runner_up, "yarn");
   EXPECT_THAT(r[0].text, HasSubstr("custom has the same frequencies"));
+  EXPECT_TRUE(Of(r[0], "custom").same_plan);
+  EXPECT_EQ(Of(r[0], "yarn").p_value, alone);  // a test made twice is one test
 }
 
-// 8 of 20 against 18 of 20 is significant (p = 0.001), 14 against 18 is not (p = 0.13).
-TEST(Recommend, PasskeyVeto) {
-  auto r = Recommend(
-      WithBaseline({MakeCell({"yarn", 4, 1024, 22, 18}), MakeCell({"llama3", 4, 1024, 21, 8})}));
+// Retrieval comes before perplexity. Of 40 answers 30 against 39: 9 decided one way, none the other.
+TEST(Recommend, WorseAtATask) {
+  const auto sweep = [](int64_t llama3) {
+    return std::vector<Cell>{With(MakeCell({"none", 1, 256, 20}), 39),
+                             With(MakeCell({"yarn", 4, 1024, 22}), 39),
+                             With(MakeCell({"llama3", 4, 1024, 21}), llama3)};
+  };
+  auto r = Recommend(sweep(33));  // p = 0.031; not below 0.85 x 0.98 = 0.83 of its own
   EXPECT_EQ(r[0].method, "yarn");
-  EXPECT_THAT(r[0].text, HasSubstr("llama3 with factor 4 has a lower perplexity, but finds"));
-  EXPECT_THAT(r[0].text, HasSubstr("All others find the passkey significantly less often."));
-  r = Recommend(
-      WithBaseline({MakeCell({"yarn", 4, 1024, 22, 18}), MakeCell({"llama3", 4, 1024, 21, 14})}));
+  EXPECT_EQ(Of(r[0], "llama3").standing, Standing::kWorseAtTask);
+  EXPECT_NEAR(Of(r[0], "llama3").tasks[0].p_value, std::pow(0.5, 5), 1e-12);  // 2 * 0.5^6
+  EXPECT_THAT(r[0].text, HasSubstr("llama3 with factor 4 has a lower perplexity, but is "
+                                   "significantly worse at a task: kv 0.82 against 0.97 of yarn "
+                                   "with factor 4."));
+  EXPECT_THAT(r[0].text, HasSubstr("No other method is usable and as good at every task."));
+  r = Recommend(sweep(34));  // 5 to 0: p = 0.0625
   EXPECT_EQ(r[0].method, "llama3");
+}
+
+// Holm over every method and task of a length: 6 to 0 is significant alone, not among 4 tests.
+TEST(Recommend, TasksAreCorrectedTogether) {
+  const auto both = [](Cell cell, int64_t kv, int64_t vt) {
+    return With(With(std::move(cell), kv), vt, "ruler:vt");
+  };
+  std::vector<Cell> cells = {both(MakeCell({"none", 1, 256, 20}), 40, 40),
+                             both(MakeCell({"yarn", 4, 1024, 22}), 40, 40),
+                             both(MakeCell({"llama3", 4, 1024, 21}), 34, 39)};
+  auto r = Recommend(cells);
+  EXPECT_EQ(r[0].method, "llama3");  // 2 tests: 0.031 x 2
+  EXPECT_NEAR(Of(r[0], "llama3").tasks[0].p_value, 2 * std::pow(0.5, 5), 1e-12);
+  cells.push_back(both(MakeCell({"ntk", 4, 1024, 20.9}), 32, 40));  // 8 to 0: 0.0078 x 4
+  r = Recommend(cells);
+  EXPECT_EQ(Of(r[0], "ntk").standing, Standing::kWorseAtTask);
+  EXPECT_NEAR(Of(r[0], "ntk").tasks[0].p_value, 4 * std::pow(0.5, 7), 1e-12);
+  EXPECT_EQ(r[0].method, "llama3");
+}
+
+// Scores between 0 and 1 are compared by who has the higher one.
+TEST(Recommend, RecallIsComparedQuestionByQuestion) {
+  const auto recall = [](Cell cell, double score) {
+    AddTask(cell, "ruler:cwe", 20, 20);
+    for (TaskAnswer& a : cell.tasks.back().answers) a.recall = score;
+    Summarise(cell.tasks.back());
+    return cell;
+  };
+  const auto r = Recommend({recall(MakeCell({"none", 1, 256, 20}), 0.9),
+                            recall(MakeCell({"yarn", 4, 1024, 22}), 0.9),
+                            recall(MakeCell({"llama3", 4, 1024, 21}), 0.8)});
+  EXPECT_EQ(r[0].method, "yarn");
+  EXPECT_NEAR(Of(r[0], "llama3").tasks[0].p_value, 2 * std::pow(0.5, 20), 1e-12);
+  EXPECT_NEAR(Of(r[0], "llama3").tasks[0].score, 0.8, 1e-12);
+}
+
+// Each best at one task and bad at the other: nobody is left, so loss decides and the text says so.
+TEST(Recommend, TasksThatDisagreeDecideNothing) {
+  const auto both = [](Cell cell, int64_t kv, int64_t vt) {
+    return With(With(std::move(cell), kv), vt, "ruler:vt");
+  };
+  const auto r = Recommend({both(MakeCell({"none", 1, 256, 20}), 36, 36),
+                            both(MakeCell({"yarn", 4, 1024, 22}), 40, 29),
+                            both(MakeCell({"llama3", 4, 1024, 21}), 29, 40)});
+  EXPECT_EQ(r[0].method, "llama3");
+  EXPECT_THAT(r[0].text, HasSubstr("Tasks disagree"));
 }
 
 TEST(Recommend, NoneGoodEnough) {
@@ -112,21 +191,31 @@ TEST(Recommend, NoneGoodEnough) {
   ASSERT_EQ(r.size(), 2u);
   EXPECT_EQ(r[0].method, "yarn");
   EXPECT_EQ(r[1].method, "");
-  EXPECT_THAT(r[1].text, HasSubstr("no method is usable"));
-  EXPECT_THAT(r[1].text, HasSubstr("yarn with factor 4, has perplexity 26.0, 1.30 times the 20.0"));
+  EXPECT_THAT(r[1].text, HasSubstr("no method is usable. The nearest is yarn with factor 4: "
+                                   "perplexity 26.0 is 1.30 times the 20.0"));
   EXPECT_THAT(r[1].text, HasSubstr("longest usable length is 512 tokens, with yarn"));
-  // Good perplexity and no retrieval is not good enough either: 5 of 20 is below a half (p = 0.02).
-  const auto blind = Recommend(WithBaseline({MakeCell({"yarn", 4, 1024, 21, 5})}));
-  EXPECT_EQ(blind[0].method, "");
-  const auto half = Recommend(WithBaseline({MakeCell({"yarn", 4, 1024, 21, 6})}));
-  EXPECT_EQ(half[0].method, "yarn");
+}
+
+// 0.85 times the model's own score: of 20 answers 13 may be 0.85 (p = 0.022), with its own 0.9
+// also 13 may be 0.765 (p = 0.17), 11 may not (p = 0.03).
+TEST(Recommend, UsableNeedsTheModelsOwnScore) {
+  const auto sweep = [](int64_t own, int64_t yarn) {
+    return Recommend({MakeCell({"none", 1, 256, 20, own}), MakeCell({"yarn", 4, 1024, 21, yarn})});
+  };
+  auto r = sweep(20, 13);
+  EXPECT_EQ(r[0].method, "");
+  EXPECT_THAT(r[0].text, HasSubstr("passkey 0.65 after 1.00 at the trained length"));
+  EXPECT_TRUE(Of(r[0], "yarn").tasks[0].below_own);
+  EXPECT_EQ(sweep(20, 14)[0].method, "yarn");  // p = 0.067
+  EXPECT_EQ(sweep(18, 13)[0].method, "yarn");
+  EXPECT_EQ(sweep(18, 11)[0].method, "");
 }
 
 // A model that cannot do the task at its trained length, or on short text even, says nothing about
 // methods by failing later.
-TEST(Recommend, PasskeyDoesNotCountWhereTheModelCannotDoIt) {
+TEST(Recommend, ATaskDoesNotCountWhereTheModelCannotDoIt) {
   const auto sweep = [](int64_t at_64, int64_t at_128, int64_t at_256) {
-    // By passkey, which llama3 passes, yarn would be left out twice: by the veto and by the rule.
+    // By passkey, which llama3 passes, yarn would not be usable.
     return std::vector<Cell>{
         MakeCell({"none", 1, 64, 24, at_64}),   MakeCell({"none", 1, 128, 22, at_128}),
         MakeCell({"none", 1, 256, 20, at_256}), MakeCell({"none", 1, 1024, 90, 0}),
@@ -134,24 +223,38 @@ TEST(Recommend, PasskeyDoesNotCountWhereTheModelCannotDoIt) {
   };
   for (const auto& [cells, where] :
        {std::pair(sweep(20, 20, 1),
-                  "already at 256 tokens the model without scaling finds only 1 of 20"),
+                  "already at 256 tokens the model without scaling scores only "
+                  "0.05 (20 answers)"),
         std::pair(sweep(5, 20, 20),
-                  "already at 64 tokens the model without scaling finds only 5 of 20"),
-        std::pair(sweep(5, 20, 1),
-                  "already at 64 tokens the model without scaling finds only 5 of 20")}) {
+                  "already at 64 tokens the model without scaling scores only "
+                  "0.25 (20 answers)"),
+        std::pair(sweep(5, 20, 1), "already at 64 tokens")}) {
     const auto r = Recommend(cells);
     EXPECT_EQ(r[0].method, "yarn");
-    EXPECT_THAT(r[0].text, HasSubstr("0 of 20 trials, which is not considered"));
-    EXPECT_THAT(r[0].text, HasSubstr(where));
-    EXPECT_THAT(r[0].text, Not(HasSubstr("significantly less often")));
-    EXPECT_THAT(UsabilityRule(cells), HasSubstr(where));
-    EXPECT_THAT(PasskeyNote(cells), HasSubstr("the task does not measure the effect of length"));
+    EXPECT_THAT(r[0].text, HasSubstr("passkey (0.00) is not considered, see below."));
+    EXPECT_THAT(r[0].text, HasSubstr("No task counts here, so this rests on perplexity alone."));
+    EXPECT_THAT(r[0].text, Not(HasSubstr("worse at a task")));
+    EXPECT_THAT(RulesText(cells), HasSubstr(where));
+    EXPECT_THAT(TasksNote(cells), HasSubstr("Task passkey is not considered"));
+    EXPECT_FALSE(TaskUses(cells)[0].counts);
   }
   // 6 of 20 is not significantly below a half, and lengths between are not considered.
   for (const auto& cells : {sweep(6, 20, 20), sweep(20, 0, 20)}) {
     EXPECT_EQ(Recommend(cells)[0].method, "llama3");
-    EXPECT_EQ(PasskeyNote(cells), "");
+    EXPECT_EQ(TasksNote(cells), "");
   }
+}
+
+// A task that the trained length is too short for cannot be judged by it.
+TEST(Recommend, ATaskThatWasNotMeasuredAtTheTrainedLengthDoesNotCount) {
+  const std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}),
+                                   With(MakeCell({"yarn", 4, 1024, 21}), 0),
+                                   With(MakeCell({"llama3", 4, 1024, 22}), 40)};
+  EXPECT_EQ(Recommend(cells)[0].method, "yarn");
+  EXPECT_EQ(
+      TasksNote(cells),
+      "Task kv is not considered: it was not measured without scaling at the trained length.");
+  EXPECT_TRUE(std::isnan(TaskUses(cells)[0].own_score));
 }
 
 // Without no scaling at the trained length there is nothing to judge by, and no cost.
@@ -162,6 +265,7 @@ TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
   ASSERT_EQ(r.size(), 1u);
   EXPECT_FALSE(r[0].judged);
   EXPECT_EQ(r[0].method, "");
+  EXPECT_THAT(Standings(r[0]), ::testing::ElementsAre("linear: not judged"));
   EXPECT_TRUE(std::isnan(r[0].trained_length_cost));
   EXPECT_EQ(r[0].longest_usable, 0);
   EXPECT_THAT(r[0].text, HasSubstr("nothing can be recommended: the model without scaling was "
@@ -171,7 +275,7 @@ TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
     EXPECT_THAT(r[0].text, Not(HasSubstr(word)));
   }
   EXPECT_TRUE(Reaches(cells).empty());
-  EXPECT_THAT(UsabilityRule(cells), HasSubstr("Nothing can be judged"));
+  EXPECT_THAT(RulesText(cells), HasSubstr("Nothing can be judged"));
   std::vector<Cell> two = cells;
   two.push_back(MakeCell({"yarn", 4, 1024, 30}));
   EXPECT_THAT(Recommend(two)[0].text,
@@ -182,8 +286,8 @@ TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
   r = Recommend(with);
   EXPECT_TRUE(r[0].judged);
   EXPECT_EQ(r[0].method, "");
-  EXPECT_THAT(r[0].text, HasSubstr("no method is usable. The only one measured, linear with "
-                                   "factor 4, has perplexity 345.0, 2.22 times the 155.3"));
+  EXPECT_THAT(r[0].text, HasSubstr("no method is usable. The only one measured is linear with "
+                                   "factor 4: perplexity 345.0 is 2.22 times the 155.3"));
 }
 
 TEST(Recommend, NoScalingCostsNothingAgainstItselfAndIsNotBestAlone) {
@@ -221,16 +325,16 @@ TEST(Recommend, InterruptedSweeps) {
       Recommend({MakeCell({"none", 1, 256, 20, 20}), MakeCell({"yarn", 4, 1024, 21, 19})});
   EXPECT_EQ(r[0].method, "yarn");
   EXPECT_THAT(r[0].text, HasSubstr("no other method to compare"));
-  EXPECT_THAT(r[0].text, Not(HasSubstr("without scaling")));
+  EXPECT_THAT(r[0].text, Not(HasSubstr("without scaling it")));
 }
 
-TEST(Recommend, IdsGivenSoNoPasskey) {
+TEST(Recommend, NoTasksAtAll) {
   const std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}), MakeCell({"none", 1, 1024, 90}),
                                    MakeCell({"yarn", 4, 1024, 21})};
   const auto r = Recommend(cells);
   EXPECT_EQ(r[0].method, "yarn");
-  EXPECT_THAT(r[0].text, HasSubstr("passkey was not measured"));
-  EXPECT_THAT(UsabilityRule(cells), HasSubstr("passkey was not measured"));
+  EXPECT_THAT(r[0].text, HasSubstr("this rests on perplexity alone"));
+  EXPECT_THAT(RulesText(cells), HasSubstr("No task was measured"));
 }
 
 TEST(Recommend, OneWindowHasNoError) {
@@ -238,37 +342,82 @@ TEST(Recommend, OneWindowHasNoError) {
       {MakeCell({"none", 1, 256, 20, 20, 0, 1}), MakeCell({"yarn", 4, 256, 20.5, 20, 0, 1}),
        MakeCell({"yarn", 4, 1024, 21, 20, 0, 1}), MakeCell({"llama3", 4, 1024, 22, 20, 0, 1})});
   EXPECT_EQ(r[0].method, "yarn");
-  EXPECT_FALSE(r[0].lead_outside_noise);
+  EXPECT_EQ(Of(r[0], "llama3").standing, Standing::kUntested);
   EXPECT_THAT(r[0].text, HasSubstr("one window is not enough to tell"));
   EXPECT_THAT(r[0].text, Not(HasSubstr("nan")));
+}
+
+// Where cells have different numbers of windows, those that all have are compared.
+TEST(Recommend, ComparesTheWindowsThatAllHave) {
+  std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}), MakeCell({"yarn", 4, 1024, 21}),
+                             MakeCell({"llama3", 4, 1024, 21.2})};
+  for (int i = 0; i < 8; ++i) {  // llama3 went on to windows that are easy for everybody
+    cells[2].window_nll.push_back(1);
+  }
+  cells[2].mean_nll = 0.5 * (cells[2].mean_nll + 1);
+  cells[2].perplexity = std::exp(cells[2].mean_nll);
+  const auto r = Recommend(cells);
+  EXPECT_EQ(r[0].method, "yarn");
+  EXPECT_EQ(Of(r[0], "llama3").difference->windows, 8);
+  EXPECT_NEAR(Of(r[0], "llama3").difference->mean, std::log(21.2 / 21), 1e-9);
 }
 
 TEST(Recommend, NotANumberNeverWins) {
   Cell broken = MakeCell({"yarn", 4, 1024, 21, 19});
   broken.perplexity = broken.mean_nll = std::numeric_limits<double>::quiet_NaN();
+  broken.window_nll.assign(8, std::numeric_limits<double>::quiet_NaN());
   const auto r = Recommend(WithBaseline({broken, MakeCell({"llama3", 4, 1024, 22, 19})}));
   EXPECT_EQ(r[0].method, "llama3");
+  EXPECT_EQ(Of(r[0], "yarn").standing, Standing::kNotUsable);
+  const auto alone = Recommend({MakeCell({"none", 1, 256, 20, 19}), broken});
+  EXPECT_EQ(alone[0].method, "");
+  EXPECT_THAT(alone[0].text, HasSubstr("its perplexity is not finite"));
 }
 
-// A cell that left a race has no passkey and fewer windows: it is never recommended, also where those
-// in front of it fail the passkey, and it is compared over the windows that it has.
-TEST(Recommend, WhatLeftTheRaceIsARunnerUpAtBest) {
+// A cell that left a race has no tasks and fewer windows: it is never recommended, and compared over
+// the windows that it has.
+TEST(Recommend, WhatLeftTheRaceIsNotRecommended) {
   std::vector<Cell> cells =
       WithBaseline({MakeCell({"yarn", 4, 1024, 22, 20}), MakeCell({"llama3", 4, 1024, 20.5, 0})});
-  Cell left = MakeCell({"ntk", 4, 1024, 21.9, 0});
-  left.tasks.clear();
+  Cell left = MakeCell({"ntk", 4, 1024, 21.9});
   left.window_nll.resize(3);
-  left.race_exit = RaceExit{.round = 1, .against = "llama3", .against_factor = 4};
+  left.race_exit = RaceExit{.round = 1,
+                            .against = "llama3",
+                            .against_factor = 4,
+                            .difference = 0.066,
+                            .standard_error = 0.01};
   cells.push_back(left);
-  const auto r = Recommend(cells);
+  auto r = Recommend(cells);
   ASSERT_EQ(r.size(), 1u);
   EXPECT_EQ(r[0].method, "yarn");
-  EXPECT_EQ(r[0].runner_up, "ntk");
-  EXPECT_EQ(Compare(left, cells[2]).windows, 3);
-  EXPECT_THAT(UsabilityRule(cells), HasSubstr("left the race"));
+  EXPECT_EQ(Of(r[0], "ntk").standing, Standing::kLeftRace);
+  EXPECT_EQ(Of(r[0], "ntk").reason,
+            "0.066 ± 0.010 nats per token behind llama3 with factor 4 in round 1");
+  EXPECT_EQ(Of(r[0], "ntk").difference->windows, 3);
+  EXPECT_EQ(Compare(cells[2], cells[3]).windows, 8);  // its few windows are nobody else's
+  EXPECT_THAT(RulesText(cells), HasSubstr("left the race"));
   for (const MethodReach& reach : Reaches(cells)) {
     EXPECT_EQ(reach.longest_usable, reach.method == "yarn" ? 1024 : 256) << reach.method;
   }
+  // Everything left: nothing is usable.
+  for (Cell& c : cells) {
+    if (c.length == 1024) c.race_exit = left.race_exit;
+  }
+  r = Recommend(cells);
+  EXPECT_EQ(r[0].method, "");
+  EXPECT_THAT(r[0].text, HasSubstr("no method is usable"));
+}
+
+// What leaving it on costs is said of tasks too.
+TEST(Recommend, CostsInTasks) {
+  const auto r = Recommend({With(MakeCell({"none", 1, 256, 20, 20}), 40),
+                            With(MakeCell({"yarn", 4, 256, 20.1, 20}), 30),
+                            With(MakeCell({"yarn", 4, 1024, 21, 20}), 40)});
+  ASSERT_EQ(r[0].task_costs.size(), 2u);
+  EXPECT_EQ(r[0].task_costs[0].answers.difference, 0);
+  EXPECT_EQ(r[0].task_costs[1].answers.difference, -0.25);
+  EXPECT_THAT(r[0].text, HasSubstr("so switch it on only for text that needs the length. It also "
+                                   "loses 0.25 of kv there, significantly."));
 }
 
 TEST(Reaches, StopsAtTheFirstFailure) {
@@ -299,6 +448,8 @@ TEST(Recommend, AWholeSweep) {
     EXPECT_EQ(x.longest_usable, 2048);
     EXPECT_EQ(x.factor, x.length / 256.0);
   }
+  EXPECT_EQ(Of(r[2], "yarn").standing, Standing::kNotUsable);
+  EXPECT_EQ(Of(r[2], "yarn").reason, "passkey 0.50 after 1.00 at the trained length");
   EXPECT_THAT(r[2].text, HasSubstr("switch it on only for text that needs the length"));
 }
 

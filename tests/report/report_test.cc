@@ -117,15 +117,16 @@ TEST(Summary, NothingIsTrainedAtZero) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     EXPECT_THAT(text, HasSubstr("Trained at an unknown length."));
     EXPECT_THAT(text, HasSubstr("Nothing is recommended"));
-    EXPECT_THAT(text,
-                HasSubstr("already at 128 tokens the model without scaling finds only 2 of 20"));
+    EXPECT_THAT(
+        text,
+        HasSubstr("already at 128 tokens the model without scaling scores only 0.10 (20 answers)"));
     for (const char* wrong : {"inf", "nan", "at 0", "trained 0"}) {
       EXPECT_THAT(text, Not(HasSubstr(wrong)));
     }
   }
   const Json json = ReportJson({report}).at("sweeps").at(0);
-  EXPECT_EQ(json.at("passkey_counts"), false);
-  EXPECT_THAT(json.at("passkey_note").get<std::string>(), HasSubstr("2 of 20"));
+  EXPECT_EQ(json.at("tasks").at(0).at("counts"), false);
+  EXPECT_THAT(json.at("tasks").at(0).at("reason").get<std::string>(), HasSubstr("only 0.10"));
   EXPECT_TRUE(json.at("recommendations").empty());
 }
 
@@ -151,7 +152,7 @@ TEST(Markdown, TableAndNothingThatActsAsMarkup) {
   EXPECT_THAT(text, HasSubstr("a\\|b \\*c\\* \\<script\\>"));
   EXPECT_THAT(text, HasSubstr("| evil \\| \\[x\\](y) |"));
   EXPECT_THAT(text, HasSubstr("|---|---:|---:|---:|---:|---:|\n"));
-  EXPECT_THAT(text, HasSubstr("| none | 27.4, 1.00 | 25.9, 1.00 |"));
+  EXPECT_THAT(text, HasSubstr("| none | 27.4 | 25.9 |"));
 }
 
 // Two sweeps have a column each, and no method, factor or length of either is left out.
@@ -202,8 +203,8 @@ TEST(Json, HoldsAnswerAndCells) {
   }
   EXPECT_EQ(engines.size(), 5u);
   EXPECT_EQ(sweep.at("usable").size(), 8u);
-  EXPECT_EQ(sweep.at("passkey_counts"), true);
-  EXPECT_EQ(sweep.at("passkey_note"), "");
+  EXPECT_EQ(sweep.at("tasks").dump(),
+            R"([{"task":"passkey","counts":true,"reason":"","own_score":1.0}])");
   EXPECT_TRUE(sweep.at("usable").at(0).at("cost_at_trained_length").is_null());  // none
   EXPECT_TRUE(sweep.at("recommendations").at(2).at("trained_length_cost").is_number());
   // Without no scaling at the trained length a cost would be one against something else.
@@ -214,7 +215,7 @@ TEST(Json, HoldsAnswerAndCells) {
   EXPECT_EQ(r.at("judged"), false);
   EXPECT_TRUE(r.at("method").is_null());
   EXPECT_TRUE(r.at("trained_length_cost").is_null());
-  EXPECT_TRUE(text.at("sweeps").at(0).at("passkey_counts").is_null());
+  EXPECT_TRUE(text.at("sweeps").at(0).at("tasks").empty());
 }
 
 TEST(Escape, Html) {

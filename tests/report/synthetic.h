@@ -17,11 +17,15 @@ struct CellSpec {
   double factor = 1;
   int64_t length = 256;
   double perplexity = 20;
-  int64_t hits = -1;  // of 20 passkey trials; -1: not measured
+  int64_t hits = -1;  // of 20 answers of passkey; -1: not measured
   double noise = 0;
   int64_t windows = 8;
 };
 Cell MakeCell(const CellSpec& spec);
+
+// Adds a task with one prompt to a cell: of `answers` questions the first `right` are answered, so
+// that of two cells the one with fewer right answers has none that the other has not.
+void AddTask(Cell& cell, const std::string& name, int64_t right, int64_t answers);
 
 // Eight methods at 128 to 2048 tokens, as a small trained model behaves.
 SweepResults MakeSweep(const std::string& model_name);

@@ -235,27 +235,6 @@ bool JudgesBeyondTrained(const SweepSpec& spec);
 std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,
                                 const PositionPlan& model_plan, const std::vector<Cell>& cells);
 
-// The recommended method for one target length.
-struct Recommendation {
-  int64_t length = 0;
-  bool judged = true;  // false: "none" was not measured at the trained length
-  std::string method;  // empty: no method is usable, or not judged
-  double factor = 1;
-  double perplexity = 0, passkey_accuracy = 0;
-  bool lead_outside_noise = false;
-  std::string runner_up;
-  // Loss at the trained length minus that without scaling, nats per token; NaN where that was not
-  // measured, and for "none" itself.
-  double trained_length_cost = std::numeric_limits<double>::quiet_NaN();
-  int64_t longest_usable = 0;  // of this method over all lengths, by the rule below
-  std::string text;            // one paragraph
-};
-// One for each length beyond the trained one; empty where the trained length is unknown. Usable:
-// perplexity at most 1.25 times that without scaling at the trained length, and passkey accuracy
-// (where measured) not significantly below 0.5. If the model without scaling already fails the
-// passkey task at the shortest or at the trained length, passkey is not considered.
-std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
-
 // The settings of each engine for a row of a sweep, at `target_length` tokens. Named methods are
 // rebuilt from name and factor; "as-shipped" needs only the length; a dictionary given by the user
 // is repeated as it is.

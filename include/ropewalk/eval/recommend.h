@@ -1,26 +1,117 @@
-// What a report has besides the recommendations (Recommend in ropewalk/eval/eval.h): the longest
-// usable length and the cost of each method, and the text about them.
+// What follows from the cells of a sweep: which method is recommended at each length, why the others
+// are not, how far each reaches and what it costs. The rules are those of docs/recommendation.md.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/statistics.h"
 
 namespace ropewalk {
 
-// The mean over windows of a's loss minus b's, nats per token, with the standard error clustered by
-// window; of a cell that left a race over the windows that both have. With one window, or windows
-// that do not correspond, `standard_error` is NaN.
+// The mean over windows of a's loss minus b's, nats per token, over the windows that both have (the
+// first ones), with the standard error clustered by window. With one window, or none stored,
+// `standard_error` and `p_value` are NaN.
 struct PairedDifference {
   double mean = 0;
   double standard_error = 0;
+  double p_value = 0;  // of a two-sided paired t test
   int64_t windows = 0;
-  bool outside_noise = false;  // |mean| > t * standard_error, two-sided 5 %
+  bool outside_noise = false;  // p_value below 5 %
 };
 PairedDifference Compare(const Cell& a, const Cell& b);
+
+// Answers of a method to the questions that another one has answered too. Wins: questions to which
+// a's answer has the higher score.
+struct PairedAnswers {
+  int64_t questions = 0, wins = 0, losses = 0;
+  double difference = 0;  // mean score of a minus that of b, over these questions
+  double p_value = 1;     // exact two-sided sign test; of right and wrong answers McNemar's
+};
+PairedAnswers Compare(const TaskResult& a, const TaskResult& b);
+
+// Whether a task tells methods apart at all.
+struct TaskUse {
+  std::string task;
+  bool counts = false;
+  std::string reason = {};  // why it does not count, as a sentence
+  // Without scaling at the trained length; NaN where it was not measured there.
+  double own_score = std::numeric_limits<double>::quiet_NaN();
+};
+// In order of first appearance. A task counts if the model can do it without scaling: at the
+// shortest length measured (up to the trained one) and at the trained one its score is not
+// significantly below 0.5.
+std::vector<TaskUse> TaskUses(const std::vector<Cell>& cells);
+
+enum class Standing : uint8_t {
+  kRecommended,
+  kTie,          // its loss does not differ significantly from that of the recommended method
+  kUntested,     // usable and behind, by one window or one that does not pair: nobody can tell
+  kBehind,       // usable, with a significantly higher loss
+  kWorseAtTask,  // significantly worse at a task than the best method there
+  kNotUsable,
+  kLeftRace,
+  kNotJudged,  // no scaling at the trained length is missing
+};
+const char* Word(Standing standing);  // "recommended", "tie", ..
+
+// A method's score at a task of one length.
+struct TaskVerdict {
+  std::string task;
+  double score = 0;
+  int64_t answers = 0, prompts = 0;
+  Interval interval = {};  // Wilson's, 95 %, of answers as independent trials
+  bool counts = false;
+  bool worse = false;        // significantly below the best method, whose name follows
+  std::string against = {};  // the label of the method with the highest score there
+  double against_score = 0;
+  double p_value = 1;      // of that comparison, by Holm over all of this length
+  bool below_own = false;  // significantly below 0.85 times the model's own score
+};
+
+// A method with a factor at one length.
+struct MethodVerdict {
+  std::string method;
+  double factor = 1;
+  double perplexity = 0;
+  Standing standing = Standing::kNotJudged;
+  std::string reason = {};  // in words, of what is left out
+  std::vector<TaskVerdict> tasks = {};
+  // Its loss minus that of the recommended method; absent for that one and where none is.
+  std::optional<PairedDifference> difference = {};
+  double p_value = std::numeric_limits<double>::quiet_NaN();  // by Holm
+  // The true difference, nats per token, that is found in 80 % of sweeps; NaN for one window.
+  double detectable = std::numeric_limits<double>::quiet_NaN();
+  bool same_plan = false;  // computes what the recommended method does
+};
+
+// The score of a task at the trained length with a setting left on, minus that without scaling.
+struct TaskCost {
+  std::string task;
+  PairedAnswers answers = {};
+};
+
+// The recommended method for one target length.
+struct Recommendation {
+  int64_t length = 0;
+  bool judged = true;       // false: "none" was not measured at the trained length
+  std::string method = {};  // empty: no method is usable, or not judged
+  double factor = 1;
+  double perplexity = 0;
+  std::vector<MethodVerdict> methods = {};  // of this length, by loss
+  // Loss at the trained length minus that without scaling, nats per token; NaN where that was not
+  // measured, and for "none" itself.
+  double trained_length_cost = std::numeric_limits<double>::quiet_NaN();
+  std::vector<TaskCost> task_costs = {};  // of the tasks that count; empty as above
+  int64_t longest_usable = 0;             // of this method over all lengths
+  std::string text = {};                  // one paragraph
+};
+// One for each length beyond the trained one; empty where the trained length is unknown.
+std::vector<Recommendation> Recommend(const std::vector<Cell>& cells);
 
 // The longest measured length up to which a method (at its best factor for each length) is usable
 // at every measured length from the trained one on. 0: not even there.
@@ -31,16 +122,16 @@ struct MethodReach {
   // Loss with that factor at the trained length minus that without scaling; absent where it was not
   // measured, and for "none" itself.
   std::optional<PairedDifference> cost;
+  std::vector<TaskCost> task_costs = {};
 };
 // In order of first appearance; empty where "none" was not measured at the trained length.
 std::vector<MethodReach> Reaches(const std::vector<Cell>& cells);
 
-// The rule for "usable" as text, with the numbers of this sweep.
-std::string UsabilityRule(const std::vector<Cell>& cells);
-// Whether any cell has a result of the passkey task.
-bool PasskeyMeasured(const std::vector<Cell>& cells);
-// Why passkey results are not considered; empty where they are, or were not measured.
-std::string PasskeyNote(const std::vector<Cell>& cells);
+// The rules for "usable" and for what is said of differences as text, with the numbers of this
+// sweep.
+std::string RulesText(const std::vector<Cell>& cells);
+// Which tasks do not count and why; empty where all do.
+std::string TasksNote(const std::vector<Cell>& cells);
 
 // The cell of this method, factor and length; null: there is none.
 const Cell* FindCell(const std::vector<Cell>& cells, const std::string& method, double factor,

@@ -1,0 +1,226 @@
+// The judgement of the methods of one length; docs/recommendation.md explains the rules.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "ropewalk/eval/effective_length.h"
+#include "src/eval/recommend.h"
+
+namespace ropewalk::internal {
+namespace {
+
+// Cells with one plan have the same numbers and are one test.
+std::string PlanOf(const Cell& c) {
+  return c.plan_hash.empty() ? c.method + fmt::format(" {}", c.factor) : c.plan_hash;
+}
+
+// NaN sorts last.
+bool LowerLoss(const Contender& a, const Contender& b) {
+  const bool left_a = a.cell->race_exit.has_value(), left_b = b.cell->race_exit.has_value();
+  if (left_a != left_b) return left_b;
+  if (std::isnan(a.loss) || std::isnan(b.loss)) return std::isnan(b.loss) && !std::isnan(a.loss);
+  return a.loss < b.loss;
+}
+
+// The windows that all have that did not leave the race; the largest number for none stored.
+int64_t CommonWindows(const std::vector<const Cell*>& here) {
+  int64_t windows = std::numeric_limits<int64_t>::max();
+  for (const Cell* c : here) {
+    if (c->race_exit || c->window_nll.empty()) continue;
+    windows = std::min(windows, static_cast<int64_t>(c->window_nll.size()));
+  }
+  return windows;
+}
+
+double LossOver(const Cell& c, int64_t windows) {
+  if (static_cast<int64_t>(c.window_nll.size()) <= windows) return c.mean_nll;
+  double sum = 0;
+  for (int64_t w = 0; w < windows; ++w) sum += c.window_nll[static_cast<std::size_t>(w)];
+  return sum / static_cast<double>(windows);
+}
+
+// Tasks whose score is significantly below the share of the model's own, by Holm over the cell.
+std::vector<std::string> TasksBelowOwn(const Cell& cell, const Yardstick& y) {
+  Family family;
+  for (const TaskResult& r : cell.tasks) {
+    if (!y.Counts(r.task) || r.answers.empty()) continue;
+    family.Add(r.task, ProbabilityBelow(r, kNolimaShare * y.Find(r.task)->own_score));
+  }
+  std::vector<std::string> below;
+  for (const TaskResult& r : cell.tasks) {
+    if (family.Adjusted(r.task) <= kSignificance) below.push_back(r.task);
+  }
+  return below;
+}
+
+TaskVerdict ScoreAt(const TaskResult& r, const Yardstick& y) {
+  const auto answers = static_cast<int64_t>(r.answers.size());
+  return {.task = r.task,
+          .score = ScoreOf(r),
+          .answers = answers,
+          .prompts = r.prompts,
+          .interval = WilsonInterval(ScoreOf(r), static_cast<double>(answers)),
+          .counts = y.Counts(r.task)};
+}
+
+// The usable one with the highest score; of equal ones the one with the lower loss.
+const Contender* BestAt(const std::vector<Contender>& contenders, const std::string& task) {
+  const Contender* best = nullptr;
+  for (const Contender& c : contenders) {
+    const TaskResult* r = FindTask(*c.cell, task);
+    if (!c.usable || r == nullptr) continue;
+    if (best == nullptr || ScoreOf(*r) > ScoreOf(*FindTask(*best->cell, task))) best = &c;
+  }
+  return best;
+}
+
+// Compares every usable contender with the best usable one at each task that counts.
+void CompareTasks(const Yardstick& y, std::vector<Contender>& contenders) {
+  Family family;
+  const auto key = [](const Contender& c, const std::string& task) {
+    return PlanOf(*c.cell) + " " + task;
+  };
+  for (const bool adjusted : {false, true}) {
+    for (const TaskUse& use : y.tasks) {
+      const Contender* best = use.counts ? BestAt(contenders, use.task) : nullptr;
+      if (best == nullptr) continue;
+      const TaskResult& theirs = *FindTask(*best->cell, use.task);
+      for (Contender& c : contenders) {
+        const TaskResult* ours = FindTask(*c.cell, use.task);
+        if (!c.usable || ours == nullptr || PlanOf(*c.cell) == PlanOf(*best->cell)) continue;
+        const PairedAnswers paired = Compare(*ours, theirs);
+        if (!adjusted) {
+          family.Add(key(c, use.task), paired.p_value);
+          continue;
+        }
+        TaskVerdict& t = *std::ranges::find(c.verdict.tasks, use.task, &TaskVerdict::task);
+        t.against = Label(*best->cell);
+        t.against_score = ScoreOf(theirs);
+        t.p_value = family.Adjusted(key(c, use.task));
+        t.worse = t.p_value <= kSignificance && paired.losses > paired.wins;
+      }
+    }
+  }
+}
+
+bool Worse(const Contender& c) { return std::ranges::any_of(c.verdict.tasks, &TaskVerdict::worse); }
+
+// The differences to the reference, and of those that are left whether they are significant.
+void CompareLosses(const std::vector<bool>& left, int64_t windows, const Contender& reference,
+                   std::vector<Contender>& contenders) {
+  Family family;
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    Contender& c = contenders[i];
+    if (&c == &reference) continue;
+    c.verdict.difference = CompareWindows(*c.cell, *reference.cell, windows);
+    c.verdict.same_plan = PlanOf(*c.cell) == PlanOf(*reference.cell);
+    if (left[i] && !c.verdict.same_plan) {
+      family.Add(PlanOf(*c.cell), c.verdict.difference->p_value);
+    }
+  }
+  const double alpha = kSignificance / static_cast<double>(std::max<std::size_t>(family.size(), 1));
+  std::map<int64_t, double> shifts;  // in standard errors, by the number of windows
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    MethodVerdict& v = contenders[i].verdict;
+    if (!left[i] || &contenders[i] == &reference) continue;
+    v.p_value = v.same_plan ? 1 : family.Adjusted(PlanOf(*contenders[i].cell));
+    v.standing = v.same_plan                  ? Standing::kTie
+                 : std::isnan(v.p_value)      ? Standing::kUntested
+                 : v.p_value <= kSignificance ? Standing::kBehind
+                                              : Standing::kTie;
+    if (v.same_plan || v.difference->windows < 2) continue;
+    const auto [shift, added] = shifts.try_emplace(v.difference->windows);
+    if (added) shift->second = MinimumDetectable(1, shift->first, alpha, kPower);
+    v.detectable = shift->second * v.difference->standard_error;
+  }
+}
+
+// Why a contender is left out, in words.
+std::string WhyWorse(const Contender& c) {
+  std::vector<std::string> at;
+  for (const TaskVerdict& t : c.verdict.tasks) {
+    if (t.worse) {
+      at.push_back(fmt::format("{} {:.2f} against {:.2f} of {}", t.task, t.score, t.against_score,
+                               t.against));
+    }
+  }
+  return ListOf(at);
+}
+
+Contender Enter(const Cell& cell, int64_t windows, const Yardstick& y) {
+  Contender c{.cell = &cell, .loss = LossOver(cell, windows)};
+  MethodVerdict& v = c.verdict;
+  v.method = cell.method;
+  v.factor = cell.factor;
+  v.perplexity = cell.perplexity;
+  for (const TaskResult& r : cell.tasks) {
+    if (!r.answers.empty()) v.tasks.push_back(ScoreAt(r, y));
+  }
+  if (y.baseline == nullptr) return c;
+  v.reason = Objection(cell, y);
+  c.usable = v.reason.empty();
+  v.standing = cell.race_exit ? Standing::kLeftRace : Standing::kNotUsable;
+  for (const std::string& task : TasksBelowOwn(cell, y)) {
+    std::ranges::find(v.tasks, task, &TaskVerdict::task)->below_own = true;
+  }
+  return c;
+}
+
+}  // namespace
+
+std::string Objection(const Cell& cell, const Yardstick& y) {
+  if (const auto& exit = cell.race_exit) {
+    return exit->against.empty()
+               ? fmt::format("its loss was no finite number in round {}", exit->round)
+               : fmt::format("{:.3f} ± {:.3f} nats per token behind {} in round {}",
+                             exit->difference, exit->standard_error,
+                             MethodLabel(exit->against, exit->against_factor), exit->round);
+  }
+  if (!std::isfinite(cell.perplexity)) return "its perplexity is not finite";
+  const double own = y.baseline->perplexity;
+  if (!(cell.perplexity <= kUsablePerplexity * own)) {
+    return fmt::format("perplexity {} is {:.2f} times the {} of the trained length",
+                       PerplexityText(cell.perplexity), cell.perplexity / own, PerplexityText(own));
+  }
+  std::vector<std::string> below;
+  for (const std::string& task : TasksBelowOwn(cell, y)) {
+    below.push_back(fmt::format("{} {:.2f} after {:.2f} at the trained length", task,
+                                ScoreOf(*FindTask(cell, task)), y.Find(task)->own_score));
+  }
+  return ListOf(below);
+}
+
+Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& y) {
+  Verdict v{.length = here.front()->length, .trained = here.front()->trained_length};
+  const int64_t windows = CommonWindows(here);
+  for (const Cell* cell : here) {
+    v.contenders.push_back(Enter(*cell, windows, y));
+    if (cell->unscaled()) v.unscaled = cell;
+  }
+  std::ranges::stable_sort(v.contenders, LowerLoss);
+  if (y.baseline == nullptr) return v;
+  CompareTasks(y, v.contenders);
+  const auto usable = [](const Contender& c) { return c.usable; };
+  v.tasks_disagree =
+      std::ranges::any_of(v.contenders, usable) &&
+      std::ranges::all_of(v.contenders, [](const Contender& c) { return !c.usable || Worse(c); });
+  std::vector<bool> left;
+  for (Contender& c : v.contenders) {
+    left.push_back(c.usable && (v.tasks_disagree || !Worse(c)));
+    if (c.usable && !left.back()) {
+      c.verdict.standing = Standing::kWorseAtTask;
+      c.verdict.reason = WhyWorse(c);
+    }
+    if (left.back() && v.chosen < 0) {
+      v.chosen = static_cast<int64_t>(left.size()) - 1;
+      c.verdict.standing = Standing::kRecommended;
+    }
+  }
+  CompareLosses(left, windows, v.Nearest(), v.contenders);
+  return v;
+}
+
+}  // namespace ropewalk::internal
