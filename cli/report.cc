@@ -73,6 +73,7 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.results = results;
   report.recommendations = Recommend(results.cells);
   report.reaches = Reaches(results.cells);
+  report.ladder = LadderOf(results.cells);
   report.rules = RulesText(results.cells);
   report.tasks_note = TasksNote(results.cells);
   return report;

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/ladder.h"
 #include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
 
@@ -18,6 +20,7 @@ struct SweepReport {
   SweepResults results;
   std::vector<Recommendation> recommendations;
   std::vector<MethodReach> reaches;
+  std::optional<Ladder> ladder;
   std::string rules;                       // by what it is judged, with this sweep's numbers
   std::string tasks_note;                  // why tasks do not count; empty where all do
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all

@@ -97,6 +97,33 @@ Json UsableJson(const std::vector<MethodReach>& reaches) {
   return out;
 }
 
+Json LadderJson(const SweepReport& sweep) {
+  if (!sweep.ladder) return nullptr;
+  const Ladder& ladder = *sweep.ladder;
+  Json rungs = Json::array(), even = Json::array();
+  for (const LadderRung& rung : ladder.rungs) {
+    rungs.push_back({{"above", rung.above},
+                     {"up_to", rung.up_to},
+                     {"factor", rung.factor},
+                     {"best_factor", rung.best_factor},
+                     {"perplexity", rung.perplexity},
+                     {"measured", rung.measured},
+                     {"behind_best", DifferenceJson(rung.behind_best)},
+                     {"static_cost", DifferenceJson(rung.static_cost)},
+                     {"static_task_costs", TaskCostsJson(rung.static_task_costs)}});
+  }
+  for (const BreakEven& b : ladder.break_even) {
+    even.push_back({{"factor", b.factor}, {"length", b.length}});
+  }
+  return {{"method", ladder.method},
+          {"largest", ladder.largest},
+          {"rungs", rungs},
+          {"break_even", even},
+          {"text", LadderText(ladder)},
+          {"settings",
+           SettingsJson(Narrow(LadderSettings(ladder, sweep.results.cells), sweep.engines))}};
+}
+
 Json SweepJson(const SweepReport& sweep) {
   const std::vector<Cell>& cells = sweep.results.cells;
   Json out;
@@ -115,6 +142,7 @@ Json SweepJson(const SweepReport& sweep) {
                             {"own_score", use.own_score}});
   }
   out["usable"] = UsableJson(sweep.reaches);
+  out["ladder"] = LadderJson(sweep);
   const Grid grid = MakeGrid(cells);
   out["grid"]["methods"] = grid.methods;
   out["grid"]["columns"] = Json::array();

@@ -36,6 +36,7 @@ double ProbabilityBelow(const TaskResult& result, double share);
 class Family {
  public:
   void Add(const std::string& key, double p_value);
+  bool Has(const std::string& key) const { return order_.contains(key); }
   double Adjusted(const std::string& key) const;  // NaN: not tested
   std::size_t size() const { return order_.size(); }
 
