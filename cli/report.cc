@@ -74,6 +74,7 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.recommendations = Recommend(results.cells);
   report.reaches = Reaches(results.cells);
   report.ladder = LadderOf(results.cells);
+  report.scores = ScoresByLength(results.cells);
   report.rules = RulesText(results.cells);
   report.tasks_note = TasksNote(results.cells);
   return report;

@@ -21,6 +21,7 @@ struct SweepReport {
   std::vector<Recommendation> recommendations;
   std::vector<MethodReach> reaches;
   std::optional<Ladder> ladder;
+  std::vector<MethodScores> scores;
   std::string rules;                       // by what it is judged, with this sweep's numbers
   std::string tasks_note;                  // why tasks do not count; empty where all do
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all

@@ -97,6 +97,32 @@ Json UsableJson(const std::vector<MethodReach>& reaches) {
   return out;
 }
 
+Json EffectiveJson(const EffectiveLength& e) {
+  return {{"threshold", e.threshold},
+          {"length", e.length},
+          {"at_least", e.at_least},
+          {"at_most", e.at_most},
+          {"gap", e.gap}};
+}
+
+Json ScoresJson(const std::vector<MethodScores>& methods) {
+  Json out = Json::array();
+  for (const MethodScores& m : methods) {
+    Json scores = Json::array();
+    for (const LengthScore& s : m.scores) {
+      scores.push_back({{"length", s.length}, {"score", s.score}, {"answers", s.trials}});
+    }
+    out.push_back({{"method", m.method},
+                   {"tasks", m.tasks},
+                   {"scores", scores},
+                   {"ruler", EffectiveJson(m.ruler)},
+                   {"own", EffectiveJson(m.own)},
+                   {"wavg_inc", m.averages.increasing},
+                   {"wavg_dec", m.averages.decreasing}});
+  }
+  return out;
+}
+
 Json LadderJson(const SweepReport& sweep) {
   if (!sweep.ladder) return nullptr;
   const Ladder& ladder = *sweep.ladder;
@@ -142,6 +168,7 @@ Json SweepJson(const SweepReport& sweep) {
                             {"own_score", use.own_score}});
   }
   out["usable"] = UsableJson(sweep.reaches);
+  out["effective_length"] = ScoresJson(sweep.scores);
   out["ladder"] = LadderJson(sweep);
   const Grid grid = MakeGrid(cells);
   out["grid"]["methods"] = grid.methods;

@@ -141,6 +141,34 @@ std::string TableCaption(const std::vector<Cell>& cells) {
       left ? " *: clearly behind another method, measured on its first windows alone." : "");
 }
 
+std::string EffectiveText(const EffectiveLength& e) {
+  std::string text = e.length > 0 ? std::to_string(e.length) : "-";
+  if (e.at_least != e.length || e.at_most != e.length) {
+    text += fmt::format(" ({} to {})", e.at_least, e.at_most);
+  }
+  return text + (e.gap ? " gap" : "");
+}
+
+std::vector<std::vector<std::string>> EffectiveRows(const SweepReport& sweep) {
+  std::vector<std::vector<std::string>> rows = {
+      {"method", "RULER's 0.856", "0.85 x own", "wAvg inc", "wAvg dec"}};
+  const auto share = [](double v) { return std::isnan(v) ? "-" : fmt::format("{:.3f}", v); };
+  for (const MethodScores& m : sweep.scores) {
+    rows.push_back({m.method, EffectiveText(m.ruler), EffectiveText(m.own),
+                    share(m.averages.increasing), share(m.averages.decreasing)});
+  }
+  return rows;
+}
+
+std::string EffectiveCaption(const SweepReport& sweep) {
+  const MethodScores& first = sweep.scores.front();
+  return fmt::format(
+      "Effective length in tokens, by the mean score of {}: the longest length with at least that "
+      "score, in brackets where answers ({} at the longest length) leave it open. Factors matched "
+      "to lengths, no scaling up to the trained one.",
+      fmt::join(first.tasks, ", "), first.scores.back().trials);
+}
+
 // The text after the recommendations, or in their place.
 std::string Closing(const SweepReport& sweep) {
   if (!sweep.recommendations.empty()) return sweep.rules;
@@ -182,7 +210,11 @@ std::string SummaryText(const SweepReport& sweep) {
   for (const std::string& name : TaskNames(cells)) {
     out += "\n" + Align(TaskRows(cells, name, "  ")) + Wrap(TaskCaption(cells, name), 96);
   }
+  if (!sweep.scores.empty()) {
+    out += "\n" + Align(EffectiveRows(sweep)) + Wrap(EffectiveCaption(sweep), 96);
+  }
   for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
+  if (sweep.ladder) out += "\n" + Wrap(LadderText(*sweep.ladder), 96);
   return out + "\n" + Wrap(Closing(sweep), 96);
 }
 
@@ -206,6 +238,61 @@ std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
   }
   return out;
 }
+
+namespace {
+
+// Every method of each length with its scores and why it is or is not recommended.
+std::string WhyMarkdown(const SweepReport& sweep) {
+  std::string out;
+  for (const Recommendation& r : sweep.recommendations) {
+    std::vector<std::vector<std::string>> rows = {
+        {fmt::format("at {} tokens", r.length), "perplexity", "scores", "standing", "why"}};
+    for (const MethodVerdict& v : r.methods) {
+      std::vector<std::string> scores;
+      for (const TaskVerdict& t : v.tasks) {
+        scores.push_back(fmt::format("{} {:.2f} ({:.2f} to {:.2f})", t.task, t.score,
+                                     t.interval.low, t.interval.high));
+      }
+      std::string why = v.reason;
+      if (why.empty() && v.difference) {
+        why = fmt::format("{:.3f} ± {:.3f} nats per token behind", v.difference->mean,
+                          v.difference->standard_error);
+      }
+      rows.push_back({MethodLabel(v.method, v.factor), PerplexityText(v.perplexity),
+                      fmt::format("{}", fmt::join(scores, ", ")), Word(v.standing), why});
+    }
+    out += MarkdownTable(rows) + "\n";
+  }
+  return out;
+}
+
+std::string LadderMarkdown(const SweepReport& sweep) {
+  if (!sweep.ladder) return "";
+  const Ladder& ladder = *sweep.ladder;
+  std::vector<std::vector<std::string>> rows = {
+      {"tokens", "factor", "perplexity", "best measured",
+       fmt::format("factor {:.4g} for all text costs", ladder.largest)}};
+  for (const LadderRung& rung : ladder.rungs) {
+    rows.push_back({fmt::format("{} to {}", rung.above + 1, rung.up_to),
+                    rung.factor == 1 ? "no scaling" : fmt::format("{:.4g}", rung.factor),
+                    PerplexityText(rung.perplexity), fmt::format("{:.4g}", rung.best_factor),
+                    rung.static_cost
+                        ? fmt::format("{:.3f} ± {:.3f} nats per token", rung.static_cost->mean,
+                                      rung.static_cost->standard_error)
+                        : "-"});
+  }
+  std::string out = MarkdownText(LadderText(ladder)) + "\n\n" + MarkdownTable(rows) + "\n";
+  for (const EngineSetting& s :
+       Narrow(LadderSettings(ladder, sweep.results.cells), sweep.engines)) {
+    out += fmt::format("{}: {}\n\n", MarkdownText(s.engine), MarkdownText(s.note));
+    std::istringstream lines(s.setting);
+    for (std::string line; std::getline(lines, line);) out += "    " + line + "\n";
+    if (!s.setting.empty()) out += "\n";
+  }
+  return out;
+}
+
+}  // namespace
 
 std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
   return {{"method", c.method},
@@ -271,8 +358,13 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
       out += MarkdownTable(TaskRows(cells, name, ", ")) + "\n" +
              MarkdownText(TaskCaption(cells, name)) + "\n\n";
     }
+    if (!sweep.scores.empty()) {
+      out += MarkdownTable(EffectiveRows(sweep)) + "\n" + MarkdownText(EffectiveCaption(sweep)) +
+             "\n\n";
+    }
     for (const Recommendation& r : sweep.recommendations) out += "- " + MarkdownText(r.text) + "\n";
     if (!sweep.recommendations.empty()) out += "\n";
+    out += WhyMarkdown(sweep) + LadderMarkdown(sweep);
     out += MarkdownText(Closing(sweep)) + "\n";
     const Cell& c = cells.front();
     out += fmt::format(

@@ -66,20 +66,6 @@ const Cell* CostCell(const std::vector<Cell>& cells, const std::string& method, 
   return cell == y.baseline ? nullptr : cell;
 }
 
-// By length from the trained one on: the method's usable cell of lowest loss, else its best.
-std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
-                                            const std::string& method, const Yardstick& y) {
-  std::map<int64_t, std::vector<const Cell*>> by_length;
-  for (const Cell& c : cells) {
-    if (c.method == method && c.length >= c.trained_length) by_length[c.length].push_back(&c);
-  }
-  std::map<int64_t, const Cell*> best;
-  for (const auto& [length, here] : by_length) {
-    best[length] = Judge(here, y).Nearest().cell;
-  }
-  return best;
-}
-
 }  // namespace
 
 const TaskUse* Yardstick::Find(const std::string& task) const {
@@ -101,6 +87,19 @@ Yardstick FindYardstick(const std::vector<Cell>& cells) {
     y.tasks.push_back(UseOf(task, cells, y.baseline));
   }
   return y;
+}
+
+std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
+                                            const std::string& method, const Yardstick& y) {
+  std::map<int64_t, std::vector<const Cell*>> by_length;
+  for (const Cell& c : cells) {
+    if (c.method == method && c.length >= c.trained_length) by_length[c.length].push_back(&c);
+  }
+  std::map<int64_t, const Cell*> best;
+  for (const auto& [length, here] : by_length) {
+    best[length] = Judge(here, y).Nearest().cell;
+  }
+  return best;
 }
 
 std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length) {

@@ -73,6 +73,9 @@ struct Verdict {
 // `here`: at least one.
 Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& yardstick);
 std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length);
+// By length from the trained one on: the method's usable cell of lowest loss, else its best.
+std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
+                                            const std::string& method, const Yardstick& yardstick);
 // Whether a cell would be usable alone; why not, in words (empty: it is).
 std::string Objection(const Cell& cell, const Yardstick& yardstick);
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/eval/effective_length.h"
 #include "ropewalk/eval/eval.h"
 #include "ropewalk/eval/statistics.h"
 
@@ -126,6 +127,21 @@ struct MethodReach {
 };
 // In order of first appearance; empty where "none" was not measured at the trained length.
 std::vector<MethodReach> Reaches(const std::vector<Cell>& cells);
+
+// The score of a method over lengths: the mean of the tasks that count.
+struct MethodScores {
+  std::string method;
+  std::vector<std::string> tasks = {};
+  // At each length where all of them were measured; up to the trained length without scaling, beyond
+  // with the factor that is best there. Trials: answers.
+  std::vector<LengthScore> scores = {};
+  EffectiveLength ruler = {},
+                  own = {};  // by 0.856, and by 0.85 times the score at the trained length
+  // NaN where another method was measured at a length that this one lacks (it left a race).
+  WeightedAverages averages = {};
+};
+// In order of first appearance; empty where no task counts.
+std::vector<MethodScores> ScoresByLength(const std::vector<Cell>& cells);
 
 // The rules for "usable" and for what is said of differences as text, with the numbers of this
 // sweep.
