@@ -11,7 +11,7 @@ set(report_assets
     kReportHtml=${template}/report.html kReportCss=${template}/report.css
     kPageJs=${template}/page.js kReportJs=${template}/report.js
     kInspectJs=${template}/inspect.js kExplorerJs=${template}/explorer.js
-    kTasksJs=${template}/tasks.js
+    kTasksJs=${template}/tasks.js kAnswerJs=${template}/answer.js
     kChartLicence=${template}/chart.js.LICENSE
     kChartJs=${ROPEWALK_CHART_JS})
 set(report_files ${report_assets})

@@ -10,8 +10,8 @@
 namespace ropewalk::cli {
 
 // Made by cmake/EmbedText.cmake from cli/report_template/ and Debian's chart.min.js.
-extern const char kReportHtml[], kReportCss[], kPageJs[], kReportJs[], kTasksJs[], kChartLicence[],
-    kChartJs[];
+extern const char kReportHtml[], kReportCss[], kPageJs[], kReportJs[], kAnswerJs[], kTasksJs[],
+    kChartLicence[], kChartJs[];
 
 namespace {
 
@@ -72,7 +72,7 @@ std::string Html(const std::vector<SweepReport>& sweeps) {
   }
   const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
                                               : sweeps[0].results.header.model_name + " - Ropewalk";
-  return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)), std::string(kTasksJs) + kReportJs);
+  return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)), std::string(kTasksJs) + kAnswerJs + kReportJs);
 }
 
 }  // namespace ropewalk::cli

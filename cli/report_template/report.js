@@ -1,17 +1,8 @@
 "use strict";
 (() => {
+const {ppl, withFactor, usesFactor, titles, isNamed, noneAt} = Answer;
 const {data, isDark, el, number, grouped, fixed, short, SPARE, style, swatch, table, behind, codeBlock, chartBox,
        logAxis, linearAxis, lineDataset, band, chartConfig, themeButton, start} = Page;
-
-function ppl(v) {
-  if (!number(v)) return "–";
-  return v < 10 ? v.toFixed(2) : v < 1000 ? v.toFixed(1) : grouped(Math.round(v));
-}
-const titles = new Map(data.methods.map((m) => [m.name, m.title]));
-const isNamed = (method) => titles.has(method);
-const usesFactor = new Set(data.methods.filter((m) => m.uses_factor).map((m) => m.name));
-const withFactor = (method, factor) =>
-  method === "none" ? "no scaling" : usesFactor.has(method) ? `${method}, factor ${short(factor)}` : method;
 
 // The trained length is 0 where it is unknown; charts then have no mark for it.
 const trainedMark = (axis, trained) => (trained > 0 ? [{axis, value: trained, label: `trained ${grouped(trained)}`}] : []);
@@ -27,7 +18,6 @@ function columnTitle(column) {
                            : [grouped(column.length)];
 }
 const passkeyOf = (cell) => Tasks.taskOf(cell, "passkey");
-const noneAt = (sweep, length) => sweep.cells.find((c) => c.method === "none" && c.length === length);
 
 // Cells of one line: with the factor matched to each length ("matched"; no scaling up to the trained
 // length), or with one factor at all lengths.
@@ -46,89 +36,6 @@ function seriesCells(sweep, method, factor) {
 }
 
 // ---- sections ----------------------------------------------------------------------------------------
-function fact(value, label) {
-  return el("div", {}, el("span", {class: "value"}, value), el("span", {class: "label"}, label));
-}
-
-function settings(list) {
-  const tabs = el("div", {class: "tabs", role: "tablist"});
-  const panel = el("div", {role: "tabpanel"});
-  list.forEach((s, i) => {
-    const tab = el("button", {type: "button", role: "tab", onclick: () => show(i)},
-      s.versions ? `${s.engine} ${s.versions}` : s.engine);
-    tabs.append(tab);
-  });
-  function show(chosen) {
-    [...tabs.children].forEach((t, i) => t.setAttribute("aria-selected", String(i === chosen)));
-    const s = list[chosen];
-    panel.replaceChildren();
-    if (!s.expressible) panel.append(el("p", {}, el("strong", {}, "Not available. ")));
-    if (s.note) panel.append(el("p", {class: "small soft"}, s.note));
-    if (s.setting) panel.append(codeBlock(s.setting));
-  }
-  show(0);
-  return el("div", {}, tabs, panel);
-}
-
-function answerCard(sweep, r, open) {
-  const trained = sweep.header.trained_length;
-  const none = noneAt(sweep, r.length);
-  const facts = el("div", {class: "facts"});
-  facts.append(fact(ppl(r.perplexity), "perplexity"));
-  if (none && r.method !== "none") facts.append(fact(ppl(none.perplexity), "without scaling"));
-  const base = noneAt(sweep, trained);
-  if (base) facts.append(fact(ppl(base.perplexity), `at the trained ${grouped(trained)}`));
-  for (const t of (r.methods.find((m) => m.standing === "recommended") || {tasks: []}).tasks.filter((t) => t.counts)) {
-    facts.append(fact(t.score.toFixed(2), t.task));
-  }
-  const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is usable"
-    : r.method === "none" ? "no scaling needed" : withFactor(r.method, r.factor);
-  return el("section", {class: "card"},
-    el("div", {class: "target"},
-      el("span", {class: "use" + (r.method === null ? " none" : "")}, heading),
-      el("span", {class: "soft"}, `for ${grouped(r.length)} tokens, ${short(r.length / trained)} times the trained length`)),
-    facts, el("p", {}, r.text),
-    r.settings.length ? el("details", open ? {open: ""} : {}, el("summary", {}, "Settings to paste"), settings(r.settings)) : null);
-}
-
-function answer(sweep) {
-  const out = [el("h2", {}, "Recommendations")];
-  if (!sweep.recommendations.length) {
-    out.push(el("p", {}, sweep.header.trained_length > 0
-      ? "No length beyond the trained one was measured, so there is nothing to recommend."
-      : "Nothing is recommended, because the trained length is unknown; give it with --trained N."));
-  }
-  out.push(...sweep.tasks.filter((t) => t.reason).map((t) => el("p", {}, t.reason)));
-  const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
-  for (const r of sweep.recommendations) out.push(answerCard(sweep, r, r === open));
-  return out;
-}
-
-function reach(sweep) {
-  if (!sweep.recommendations.length || !sweep.usable.length) return [];
-  const trained = sweep.header.trained_length;
-  const longest = Math.max(...sweep.cells.map((c) => c.length));
-  const rows = sweep.usable.map((u) => {
-    const cost = u.cost_at_trained_length;
-    let text = "–";
-    if (cost) {
-      text = `${(100 * Math.expm1(cost.nats)).toFixed(1)} %`;
-      if (cost.nats === 0) text = "nothing";
-      else if (number(cost.standard_error)) {
-        text += ` ± ${(100 * cost.standard_error).toFixed(1)}` + (cost.outside_noise ? "" : " (noise)");
-      }
-    }
-    const reached = u.longest_usable === 0 ? "nowhere" : grouped(u.longest_usable) +
-      (u.longest_usable === longest ? " or more" : u.longest_usable === trained ? " (no gain)" : "");
-    return [[swatch(u.method), u.method], reached,
-            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), text];
-  });
-  return [el("h2", {}, "Longest usable length of each method"), el("div", {class: "card"},
-    table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
-    el("p", {class: "small soft"}, sweep.rules + ` The cost is the increase of perplexity at ${grouped(trained)} tokens with that ` +
-      "factor, relative to no scaling."))];
-}
-
 function bigTable(sweep) {
   const {methods, columns} = sweep.grid;
   const best = columns.map((_, c) => Math.min(...methods.map((_, m) => {
@@ -419,7 +326,7 @@ for (const sweep of data.sweeps) {
   page.append(el("div", {class: "sweep"},
     many ? el("h1", {}, sweep.label) : null,
     many ? el("p", {class: "soft"}, `${sweep.header.model_name}, ${trainedAt(sweep.header.trained_length)}; measured on ${sweep.header.text_path}.`) : null,
-    answer(sweep), reach(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
+    Answer.sections(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
     entropyChart(sweep), Tasks.sections(sweep), Tasks.race(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }
 start();

@@ -18,6 +18,7 @@ struct Step {
   double factor = 1;
   int64_t up_to = 0;
   const Cell* cell = nullptr;
+  bool plain = false;  // what the model's files say, as far as it was trained
   std::string Name() const {
     return factor == 1 ? "no scaling" : fmt::format("factor {:.4g}", factor);
   }
@@ -25,11 +26,15 @@ struct Step {
 
 std::vector<Step> StepsOf(const Ladder& ladder, const std::vector<Cell>& cells) {
   std::vector<Step> steps;
+  const bool shipped = std::ranges::any_of(cells, &Cell::as_shipped);  // with a scaling of its own
   for (const LadderRung& rung : ladder.rungs) {
     const Cell* cell = rung.factor == 1 ? FindCell(cells, PositionMethod().name(), 1, rung.up_to)
                                         : FindCell(cells, ladder.method, rung.factor, rung.up_to);
     if (!steps.empty() && steps.back().factor == rung.factor) steps.pop_back();
-    steps.push_back({.factor = rung.factor, .up_to = rung.up_to, .cell = cell});
+    steps.push_back({.factor = rung.factor,
+                     .up_to = rung.up_to,
+                     .cell = cell,
+                     .plain = rung.factor == 1 && rung.up_to <= ladder.trained && !shipped});
   }
   return steps;
 }
@@ -43,7 +48,7 @@ EngineSetting Named(const std::string& engine, std::optional<EngineKind> kind = 
 
 // The newest setting of an engine for a step; within the trained length only the length is set.
 EngineSetting SettingOf(const Step& step, const std::string& engine) {
-  if (step.factor == 1 && step.up_to <= step.cell->trained_length) {
+  if (step.plain) {
     const bool vllm = engine.starts_with("vLLM"), hugging_face = engine.starts_with("Hugging");
     EngineSetting plain = Named(engine);
     plain.setting =
@@ -170,8 +175,26 @@ EngineSetting LlamaProfiles(const std::vector<Step>& steps) {
   return out;
 }
 
-EngineSetting PerRequest(const std::vector<Step>& steps) {
-  const std::string engine = "Hugging Face transformers 5";
+constexpr char kPerRequestHead[] = R"(import copy, json
+
+RUNGS = [  # tokens of prompt and answer, keys of config.json
+)";
+constexpr char kPerRequestTail[] = R"(]
+
+def table(keys):
+    config = copy.deepcopy(model.config)
+    for key, value in json.loads(keys).items():
+        setattr(config, key, value)
+    return type(model.model.rotary_emb)(config).to(model.device)
+
+tables = [(length, table(keys)) for length, keys in RUNGS]
+
+def generate(inputs, max_new_tokens, **options):
+    tokens = inputs["input_ids"].shape[1] + max_new_tokens
+    model.model.rotary_emb = next(table for length, table in tables if tokens <= length)
+    return model.generate(**inputs, max_new_tokens=max_new_tokens, **options))";
+
+EngineSetting PerRequest(const std::vector<Step>& steps, const std::string& engine) {
   EngineSetting out = Named(engine + ", per request", EngineKind::kTransformers);
   const Steps settings = SettingsOf(steps, engine);
   out.note = settings.objection;
@@ -182,16 +205,7 @@ EngineSetting PerRequest(const std::vector<Step>& steps) {
     rungs +=
         fmt::format("    ({}, '{}'),\n", steps[i].up_to, Json::parse(settings.settings[i]).dump());
   }
-  out.setting =
-      "import copy, json\n\nRUNGS = [  # tokens of prompt and answer, keys of config.json\n" +
-      rungs +
-      "]\n\ndef table(keys):\n    config = copy.deepcopy(model.config)\n    for key, value in "
-      "json.loads(keys).items():\n        setattr(config, key, value)\n    return "
-      "type(model.model.rotary_emb)(config).to(model.device)\n\ntables = [(length, table(keys)) "
-      "for length, keys in RUNGS]\n\ndef generate(inputs, max_new_tokens, **options):\n    tokens "
-      "= inputs[\"input_ids\"].shape[1] + max_new_tokens\n    model.model.rotary_emb = next(table "
-      "for length, table in tables if tokens <= length)\n    return model.generate(**inputs, "
-      "max_new_tokens=max_new_tokens, **options)";
+  out.setting = kPerRequestHead + rungs + kPerRequestTail;
   out.note =
       "Behind the loading of a model whose rotary_emb all layers share, as Llama's and Qwen's; one "
       "request at a time. A request that no rung holds is an error.";
@@ -204,7 +218,8 @@ std::vector<EngineSetting> LadderSettings(const Ladder& ladder, const std::vecto
   const std::vector<Step> steps = StepsOf(ladder, cells);
   if (steps.empty() || steps.back().cell == nullptr || steps.back().cell->rotary_dim < 2) return {};
   return {VllmServers(steps), RequestStatic(ladder, steps), LlamaProfiles(steps),
-          PerRequest(steps)};
+          PerRequest(steps, "Hugging Face transformers 5"),
+          PerRequest(steps, "Hugging Face transformers 4")};
 }
 
 }  // namespace ropewalk

@@ -69,8 +69,9 @@ def problems_of(page, seen, width, theme):
         found.append("markup from the data became part of the page")
     if seen["unwritten"]:
         found.append(f"it says {seen['unwritten']!r}")
-    if page.stem in ("one", "two", "hostile") and not {"Tasks", "Who left early"} <= set(seen["headings"]):
-        found.append(f"tasks or the race are missing: {seen['headings']}")
+    if page.stem in ("one", "two", "hostile") and not {
+            "Tasks", "Who left early", "Ladder", "Effective length"} <= set(seen["headings"]):
+        found.append(f"tasks, the race, the ladder or effective lengths are missing: {seen['headings']}")
     if seen["theme"] != theme:
         found.append(f"theme {seen['theme']} instead of {theme}")
     if not seen["headings"] or seen["headings"][0] not in ("Recommendations", "Side by side", "Warnings"):

@@ -153,7 +153,18 @@ TEST(LadderSettings, Engines) {
                                           "yarn-orig-ctx = 256"));
   const EngineSetting code = SettingOf(all, "Hugging Face");
   EXPECT_THAT(code.setting, HasSubstr("    (256, '{}'),\n    (512, '{\"max_position_embeddings\""));
+  EXPECT_EQ(all.size(), 5u);
   for (const EngineSetting& s : all) EXPECT_TRUE(s.expressible && s.kind) << s.engine;
+}
+
+// Where the files have a scaling of their own, no scaling has to be said.
+TEST(LadderSettings, NoScalingOfAScaledModel) {
+  std::vector<Cell> cells = Sweep();
+  cells.push_back(MakeCell({kAsShipped, 4, 1024, 30}));
+  const auto all = LadderSettings(*LadderOf(cells), cells);
+  EXPECT_THAT(SettingOf(all, "Hugging Face transformers 4").setting,
+              HasSubstr("\"rope_scaling\":null"));
+  EXPECT_THAT(SettingOf(all, "llama.cpp").setting, HasSubstr("rope-scaling = none"));
 }
 
 // The flag takes the smallest factor that covers a request: another ladder it cannot say.

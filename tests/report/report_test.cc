@@ -152,7 +152,7 @@ TEST(Markdown, TableAndNothingThatActsAsMarkup) {
   EXPECT_THAT(text, HasSubstr("a\\|b \\*c\\* \\<script\\>"));
   EXPECT_THAT(text, HasSubstr("| evil \\| \\[x\\](y) |"));
   EXPECT_THAT(text, HasSubstr("|---|---:|---:|---:|---:|---:|\n"));
-  EXPECT_THAT(text, HasSubstr("| none | 27.4 | 25.9 |"));
+  EXPECT_THAT(text, HasSubstr("| none | 27.4, 1.00 | 25.9, 1.00 |"));
 }
 
 // Two sweeps have a column each, and no method, factor or length of either is left out.
