@@ -78,7 +78,7 @@ function answerCard(sweep, r, open) {
       el("span", {class: "use" + (r.method === null ? " none" : "")}, heading),
       el("span", {class: "soft"}, `for ${grouped(r.length)} tokens, ${short(r.length / trained)} times the trained length`)),
     facts, el("p", {}, r.text),
-    r.methods.length > 1 ? el("details", {}, el("summary", {}, `Why: ${r.methods.length} methods at this length`), why(r)) : null,
+    r.methods.length > 1 ? el("details", open ? {open: ""} : {}, el("summary", {}, `Why: ${r.methods.length} methods at this length`), why(r)) : null,
     r.settings.length ? el("details", open ? {open: ""} : {}, el("summary", {}, "Settings to paste"), settings(r.settings)) : null);
 }
 
@@ -112,7 +112,7 @@ function reach(sweep) {
     const reached = u.longest_usable === 0 ? "nowhere" : grouped(u.longest_usable) +
       (u.longest_usable === longest ? " or more" : u.longest_usable === trained ? " (no gain)" : "");
     return [[swatch(u.method), u.method], reached,
-            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), el("td", {}, text, ...u.task_costs.map((t) =>
+            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), el("td", {}, text, ...u.task_costs.filter((t) => t.difference !== 0).map((t) =>
               el("span", {class: "minor"}, `${t.task} ${t.difference < 0 ? "−" : "+"}${Math.abs(t.difference).toFixed(2)}` +
                 (t.p_value < 0.05 ? "" : " (noise)"))))];
   });
@@ -157,6 +157,6 @@ function ladder(sweep) {
     l.settings.length ? el("details", {}, el("summary", {}, "Settings to paste"), settings(l.settings)) : null)];
 }
 
-const sections = (sweep) => [answer(sweep), ladder(sweep), reach(sweep), effective(sweep)];
+const sections = (sweep) => [answer, ladder, reach, effective].flatMap((section) => section(sweep));
 return {sections, ppl, withFactor, usesFactor, titles, isNamed, noneAt};
 })();

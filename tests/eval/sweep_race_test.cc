@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/tasks.h"

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/tasks.h"

@@ -8,11 +8,11 @@
 
 namespace {
 
-// Two tasks beyond 512 tokens, one of them with continuations, and a method that left the race.
+// Two tasks from the trained length on, one of them with continuations, and a method that left the race.
 void AddTasks(const std::string& name, ropewalk::SweepResults& results) {
   for (ropewalk::Cell& cell : results.cells) {
-    if (cell.length < 512) continue;
-    if (cell.method == "linear") {
+    if (cell.length < 256) continue;
+    if (cell.method == "linear" && cell.length > 256) {
       cell.race_exit = ropewalk::RaceExit{
           .round = 2, .against = name, .difference = 1.5, .standard_error = 0.2, .at_least = 0.3};
       continue;
