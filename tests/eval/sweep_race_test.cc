@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ropewalk/eval/recommend.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/tasks.h"
 #include "src/eval/cell_json.h"

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "ropewalk/eval/recommend.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/tasks.h"
 #include "src/eval/cell_json.h"
