@@ -53,7 +53,7 @@ std::string TasksText(const Facts& f) {
     }
   }
   std::string out;
-  if (!scores.empty()) out = fmt::format(" It scores {}.", ListOf(scores));
+  if (!scores.empty()) out = fmt::format(" Scores: {}.", ListOf(scores));
   if (!ignored.empty()) {
     out += fmt::format(" {} {} not considered, see below.", ListOf(ignored),
                        ignored.size() == 1 ? "is" : "are");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 
 #include "ropewalk/base/hash.h"
 #include "ropewalk/eval/task.h"
@@ -105,6 +106,24 @@ Cell MakeCell(const CellSpec& spec) {
   c.seconds = static_cast<double>(spec.length) / 700;
   FillFrequencies(c);
   return c;
+}
+
+Cell WithTask(Cell cell, int64_t right, const std::string& name, int64_t answers) {
+  AddTask(cell, name, right, answers);
+  return cell;
+}
+
+std::vector<Cell> WithBaseline(std::vector<Cell> cells) {
+  cells.insert(cells.begin(), MakeCell({"none", 1, 256, 20, 20}));
+  cells.insert(cells.begin() + 1, MakeCell({"none", 1, 1024, 90, 0}));
+  return cells;
+}
+
+const MethodVerdict& VerdictOf(const Recommendation& recommendation, const std::string& method) {
+  for (const MethodVerdict& v : recommendation.methods) {
+    if (v.method == method) return v;
+  }
+  throw std::runtime_error(method + " is not judged");
 }
 
 SweepResults MakeSweep(const std::string& model_name) {

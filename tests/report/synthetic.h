@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/eval/recommend.h"
 #include "ropewalk/eval/results.h"
 
 namespace ropewalk::testing {
@@ -26,6 +27,13 @@ Cell MakeCell(const CellSpec& spec);
 // Adds a task with one prompt to a cell: of `answers` questions the first `right` are answered, so
 // that of two cells the one with fewer right answers has none that the other has not.
 void AddTask(Cell& cell, const std::string& name, int64_t right, int64_t answers);
+
+Cell WithTask(Cell cell, int64_t right, const std::string& name = "kv", int64_t answers = 40);
+
+// With no scaling in front: perplexity 20 at 256 tokens and all passkeys, 90 at 1024 and none.
+std::vector<Cell> WithBaseline(std::vector<Cell> cells);
+
+const MethodVerdict& VerdictOf(const Recommendation& recommendation, const std::string& method);
 
 // Eight methods at 128 to 2048 tokens, as a small trained model behaves.
 SweepResults MakeSweep(const std::string& model_name);
