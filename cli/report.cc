@@ -15,8 +15,6 @@
 #include "cli/engines.h"
 #include "cli/output.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/engines/settings.h"
-#include "ropewalk/plan/method.h"
 
 namespace ropewalk::cli {
 namespace {

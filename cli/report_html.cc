@@ -72,7 +72,8 @@ std::string Html(const std::vector<SweepReport>& sweeps) {
   }
   const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
                                               : sweeps[0].results.header.model_name + " - Ropewalk";
-  return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)), std::string(kTasksJs) + kAnswerJs + kReportJs);
+  return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)),
+                  std::string(kTasksJs) + kAnswerJs + kReportJs);
 }
 
 }  // namespace ropewalk::cli

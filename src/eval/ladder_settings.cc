@@ -135,6 +135,7 @@ EngineSetting RequestStatic(const Ladder& ladder, const std::vector<Step>& steps
   }
   const EngineSetting largest = SettingOf(steps.back(), "vLLM");
   std::vector<double> factors;
+  factors.reserve(steps.size());
   for (const Step& step : steps) factors.push_back(step.factor);
   std::ranges::sort(factors);
   out.setting = "vllm serve MODEL " + largest.setting + " --request-static-yarn-factors";

@@ -23,6 +23,7 @@ std::string Name(const Contender& c) { return Label(*c.cell); }
 
 std::vector<std::string> NamesOf(const std::vector<const Contender*>& contenders) {
   std::vector<std::string> names;
+  names.reserve(contenders.size());
   for (const Contender* c : contenders) names.push_back(Name(*c));
   return names;
 }

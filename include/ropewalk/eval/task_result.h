@@ -40,13 +40,6 @@ inline double ScoreOf(const TaskResult& result) {
   return result.recall == result.recall ? result.recall : result.exact;
 }
 
-// How many answers are exact.
-inline int64_t ExactAnswers(const TaskResult& result) {
-  int64_t exact = 0;
-  for (const TaskAnswer& answer : result.answers) exact += answer.exact ? 1 : 0;
-  return exact;
-}
-
 // The result of the task of this name; null: there is none.
 inline const TaskResult* FindTask(std::span<const TaskResult> results, std::string_view name) {
   for (const TaskResult& result : results) {
