@@ -91,9 +91,9 @@ constexpr Command kCommands[] = {
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
          "--share --no-passkey --tasks --samples --questions --generate --haystack --squad --hotpot "
-         "--english-words --race --angles --compute --bos --special --threads --oversubscribe "
-         "--allow-unknown --json --dry-run --search --search-by --budget --yes --engine --device "
-         "--dtype",
+         "--english-words --no-race --angles --compute --bos --special --threads --oversubscribe "
+         "--allow-unknown --json --dry-run --budget --search --search-by --search-trials --engine "
+         "--device --dtype",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "
          "(docs/results-format.md).\n"
@@ -102,8 +102,9 @@ constexpr Command kCommands[] = {
          "Each method is measured once at each length: beyond the trained length with factor "
          "length / trained, up to it with the largest of these factors. For the recommendations, "
          "none at the trained length is added, and the recommended settings at that length.\n"
-         "An estimate of the time is printed first. A sweep of more than an hour needs --yes (else "
-         "exit code 2) or a yes at the terminal.\n"
+         "An estimate of the time is printed first. A sweep takes an hour at most unless --budget "
+         "says otherwise; what it leaves out is said with its price and the command that goes "
+         "on.\n"
          "After an interruption (Ctrl-C, kill, power failure) the same command continues; what was "
          "measured is not measured again.",
      .examples = "ropewalk sweep ./SmolLM2-135M --text book.txt -o smollm2-sweep\n"

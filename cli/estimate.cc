@@ -3,27 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <map>
-#include <optional>
 
 #include "cli/input.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/rows.h"
 
 namespace ropewalk::cli {
 namespace {
-
-constexpr double kHour = 3600;
-
-// Of the cell that takes most.
-int64_t MemoryBytes(const Sweep& sweep, const ScoringEngine& engine) {
-  int64_t most = 0;
-  for (const SweepTask& task : sweep.tasks) {
-    most = std::max(most, engine.MemoryBytes(task.plan, sweep.longest));
-  }
-  return most;
-}
 
 // The cells that may follow: for each length beyond the trained one, the setting recommended for it
 // at the trained length, where no task measures that already.
@@ -45,100 +34,162 @@ std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
   return tasks;
 }
 
-// The cost of the trials of --search, and of a further method at every length.
-CellCost SearchCost(const Sweep& sweep, const SweepInputs& inputs, int64_t trials) {
-  SweepTask task;
-  task.plan = sweep.files.config.plan;
-  task.length = sweep.longest;
-  SweepSpec spec = sweep.spec;
-  spec.tasks.clear();
-  CellCost sum = CostOf(task, spec, inputs, sweep.longest);
-  sum.tokens *= trials;
-  sum.flops *= static_cast<double>(trials);
-  for (const int64_t length : sweep.spec.lengths) {
-    task.length = length;
-    const CellCost cost = CostOf(task, sweep.spec, inputs, sweep.longest);
-    sum.tokens += cost.tokens;
-    sum.flops += cost.flops;
+// Under every plan of the sweep, and that of the model.
+Pace MeasurePace(const Sweep& sweep, const SweepInputs& inputs) {
+  std::vector<const PositionPlan*> plans = {&sweep.files.config.plan};
+  for (const SweepTask& task : sweep.tasks) {
+    if (task.shares < 0) plans.push_back(&task.plan);
   }
-  return sum;
+  return Pace::Measure(*inputs.engine, plans, sweep.longest, sweep.text);
+}
+
+class Estimator {
+ public:
+  Estimator(const Sweep& sweep, const SweepInputs& inputs, Estimate& estimate)
+      : sweep_(sweep), inputs_(inputs), out_(estimate) {}
+
+  void AddLength(int64_t length) {
+    LengthEstimate& of_length = out_.lengths.emplace_back();
+    of_length.length = length;
+    int64_t others = 0;  // beside no scaling at the trained length, which stays
+    for (size_t i = 0; i < sweep_.tasks.size(); ++i) {
+      const SweepTask& task = sweep_.tasks[i];
+      const CellLeft& left = out_.left[i];
+      if (task.length != length) continue;
+      of_length.memory_bytes =
+          std::max(of_length.memory_bytes, inputs_.engine->MemoryBytes(task.plan, sweep_.longest));
+      if (task.shares >= 0 || left.finished) continue;
+      ++of_length.cells;
+      const bool stays = !sweep_.spec.race ||
+                         (task.unscaled && length == sweep_.spec.trained_length) || ++others <= 2;
+      out_.cell_seconds[i] = AddCell(task, left, stays, of_length);
+    }
+    out_.price += of_length.price;
+    out_.memory_bytes = std::max(out_.memory_bytes, of_length.memory_bytes);
+  }
+
+  // A cell of which nothing is there and that nothing makes leave.
+  void AddWhole(const CellCost& cost, const PositionPlan& plan, double& seconds_sum) {
+    const double seconds = out_.pace.Seconds(cost, plan);
+    out_.price += {cost.tokens, cost.tokens, seconds, seconds};
+    seconds_sum += seconds;
+  }
+
+ private:
+  // Its seconds if it stays.
+  double AddCell(const SweepTask& task, const CellLeft& left, bool stays,
+                 LengthEstimate& of_length) const {
+    const double windows = out_.pace.Seconds(left.of_windows, task.plan);
+    const double others = out_.pace.Seconds(left.of_others, task.plan);
+    // The share of its missing windows that belong to the first round.
+    const std::vector<int64_t> rounds = RoundsOf(left.asked);
+    const int64_t there = left.asked - left.windows;
+    const int64_t first = rounds.empty() ? 0 : std::max<int64_t>(0, rounds[0] - there);
+    const double share =
+        left.windows > 0 ? static_cast<double>(first) / static_cast<double>(left.windows) : 0;
+    of_length.first_seconds += share * windows + others;
+    const int64_t all = left.of_windows.tokens + left.of_others.tokens;
+    const CellCost early = left.of_windows * share;
+    of_length.price += {stays ? all : early.tokens, all,
+                        stays ? windows + others : share * windows, windows + others};
+    return windows + others;
+  }
+
+  const Sweep& sweep_;
+  const SweepInputs& inputs_;
+  Estimate& out_;
+};
+
+// Lengths in ascending order get their first round while there is time.
+void LeaveOut(Estimate& estimate, double searches_seconds) {
+  double time = estimate.budget - searches_seconds - estimate.costs_seconds;
+  for (LengthEstimate& length : estimate.lengths) {
+    time -= length.first_seconds;
+    length.left_out = time < 0 && length.cells > 0;
+  }
+}
+
+std::string Range(double least, double most, const std::function<std::string(double)>& text) {
+  const std::string low = text(least), high = text(most);
+  return low == high ? high : low + " to " + high;
+}
+
+std::string Tokens(double tokens) {
+  if (tokens < 1e5) return fmt::format("{:.0f}", tokens);
+  return fmt::format("{:.3g} million", tokens / 1e6);
+}
+
+std::string Times(const Price& price) {
+  return Range(price.least_seconds, price.seconds, Duration);
+}
+
+std::string AllTokens(const Price& price) {
+  return Range(static_cast<double>(price.least_tokens), static_cast<double>(price.tokens), Tokens);
+}
+
+std::string Lengths(const std::vector<LengthEstimate>& lengths) {
+  std::string text;
+  for (const LengthEstimate& length : lengths) {
+    if (!length.left_out) continue;
+    text += fmt::format("{}{} tokens (about {})", text.empty() ? "" : ", ", length.length,
+                        Duration(length.first_seconds));
+  }
+  return text;
 }
 
 }  // namespace
 
-double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep) {
-  constexpr int64_t kFirst = 64;     // tokens: enough to measure matrix products of any model
-  constexpr int64_t kMost = 512;     // tokens
-  constexpr double kLongEnough = 1;  // seconds, to average over other load
-  constexpr int kMostRuns = 8;
-  const PositionPlan& plan = sweep.files.config.plan;
-  const int64_t most =
-      std::min<int64_t>({kMost, sweep.longest, static_cast<int64_t>(sweep.text.ids.size())});
-  const EngineFacts facts = engine.Facts();
-  // As many sequences as run side by side; none begins as another does.
-  const int64_t lanes =
-      std::min<int64_t>(facts.lanes, static_cast<int64_t>(sweep.text.ids.size()) - most + 1);
-  const auto time = [&](int64_t tokens) {
-    std::vector<ScoreRequest> requests;
-    for (int64_t i = 0; i < lanes; ++i) {
-      requests.push_back(
-          {.ids = std::span(sweep.text.ids).subspan(i, tokens), .positions = {tokens - 1}});
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    engine.Score({.plan = &plan, .final_length = most, .angles = sweep.spec.angles}, requests);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  int64_t tokens = std::min(kFirst, most);
-  int runs = 1;
-  double seconds = time(tokens);
-  if (seconds < kLongEnough) {  // the first run includes one-time work
-    tokens = most;
-    seconds = 0;
-    for (runs = 0; runs < kMostRuns && seconds < kLongEnough; ++runs) seconds += time(tokens);
-  }
-  return seconds /
-         (static_cast<double>(lanes * runs) *
-          (ForwardFlops(facts, plan, static_cast<double>(tokens - 1)) + facts.head_flops));
+Price& Price::operator+=(const Price& other) {
+  least_tokens += other.least_tokens;
+  tokens += other.tokens;
+  least_seconds += other.least_seconds;
+  seconds += other.seconds;
+  return *this;
 }
 
-Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<bool> finished,
-                       bool costs_known, const std::vector<int64_t>& searches,
-                       const double* seconds_per_flop) {
-  Estimate estimate;
-  estimate.finished = std::move(finished);
-  estimate.memory_bytes = MemoryBytes(sweep, *inputs.engine);
-  const auto add = [&](const CellCost& cost) {
-    estimate.tokens += cost.tokens;
-    estimate.flops += cost.flops;
-  };
-  for (size_t i = 0; i < sweep.tasks.size(); ++i) {
-    const SweepTask& task = sweep.tasks[i];
-    const bool computed = task.shares < 0 && !estimate.finished[i];
-    estimate.cells.push_back(computed ? CostOf(task, sweep.spec, inputs, sweep.longest)
-                                      : CellCost());
-    add(estimate.cells.back());
-  }
+Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
+                       bool costs_known, const std::vector<SearchLeft>& searches, double budget) {
+  Estimate estimate{.left = std::move(left), .budget = budget};
+  estimate.cell_seconds.resize(sweep.tasks.size());
+  const bool done = costs_known && std::all_of(estimate.left.begin(), estimate.left.end(),
+                                               [](const CellLeft& l) { return l.finished; });
+  if (!done) estimate.pace = MeasurePace(sweep, inputs);
+  Estimator estimator(sweep, inputs, estimate);
+  std::vector<int64_t> lengths;
+  for (const SweepTask& task : sweep.tasks) lengths.push_back(task.length);
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  for (const int64_t length : lengths) estimator.AddLength(length);
   if (!costs_known) {
     for (const SweepTask& task : PossibleCosts(sweep)) {
       ++estimate.most_costs;
-      add(CostOf(task, sweep.spec, inputs, sweep.longest));
+      estimator.AddWhole(CostOf(task, sweep.spec, inputs, sweep.longest), task.plan,
+                         estimate.costs_seconds);
     }
   }
-  for (const int64_t trials : searches) {
-    estimate.search_trials += trials;
-    add(SearchCost(sweep, inputs, trials));
+  SweepTask found;  // by a search: like the model's own plan
+  found.plan = sweep.files.config.plan;
+  double found_seconds = 0;
+  for (const SearchLeft& search : searches) {
+    estimate.search_trials += search.trials;
+    found.length = sweep.longest;
+    const CellCost trial = CostOf(found, search.spec, inputs, sweep.longest);
+    estimator.AddWhole(trial * static_cast<double>(search.trials), found.plan,
+                       estimate.searches_seconds);
+    for (const int64_t length : sweep.spec.lengths) {
+      found.length = length;
+      estimator.AddWhole(CostOf(found, sweep.spec, inputs, sweep.longest), found.plan,
+                         found_seconds);
+    }
   }
-  if (estimate.flops > 0) {
-    estimate.seconds =
-        estimate.flops *
-        (seconds_per_flop != nullptr ? *seconds_per_flop : SecondsPerFlop(*inputs.engine, sweep));
-  }
+  LeaveOut(estimate, std::min(estimate.searches_seconds, budget / 2) + found_seconds);
   return estimate;
 }
 
 std::string Text(const Estimate& estimate) {
-  const auto there = std::count(estimate.finished.begin(), estimate.finished.end(), true);
-  std::string text = fmt::format("{} cells", estimate.finished.size());
+  const auto there = std::count_if(estimate.left.begin(), estimate.left.end(),
+                                   [](const CellLeft& l) { return l.finished; });
+  std::string text = fmt::format("{} cells", estimate.left.size());
   if (there > 0) text += fmt::format(" ({} of them already finished)", there);
   if (estimate.most_costs > 0) {
     text += fmt::format(
@@ -148,9 +199,28 @@ std::string Text(const Estimate& estimate) {
   if (estimate.search_trials > 0) {
     text += fmt::format(", {} trials of the search", estimate.search_trials);
   }
-  return text + fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
-                            estimate.tokens, static_cast<double>(estimate.memory_bytes) / (1 << 20),
-                            Duration(estimate.seconds));
+  text += fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
+                      AllTokens(estimate.price),
+                      static_cast<double>(estimate.memory_bytes) / (1 << 20),
+                      Times(estimate.price));
+  if (estimate.price.seconds > estimate.budget) {
+    text += fmt::format("; the budget ends it after {}", Duration(estimate.budget));
+    const std::string without = Lengths(estimate.lengths);
+    if (!without.empty()) text += ", without " + without + " if no method leaves the race";
+  }
+  return text;
+}
+
+std::string LengthsText(const Estimate& estimate) {
+  std::string text = fmt::format("{:>9}  {:>5}  {:>9}  {:<30}  {}\n", "tokens", "cells", "MiB",
+                                 "through the model", "time");
+  for (const LengthEstimate& length : estimate.lengths) {
+    text += fmt::format("{:>9}  {:>5}  {:>9.0f}  {:<30}  {}{}\n", length.length, length.cells,
+                        static_cast<double>(length.memory_bytes) / (1 << 20),
+                        AllTokens(length.price), Times(length.price),
+                        length.left_out ? ", beyond the budget" : "");
+  }
+  return text;
 }
 
 namespace {
@@ -180,114 +250,25 @@ std::string CommandWith(const Options& options, const std::map<std::string, std:
   return line;
 }
 
-// The two most important methods: none and yarn, or the first two.
-std::vector<SweepMethod> FewMethods(const std::vector<SweepMethod>& methods) {
-  std::vector<SweepMethod> few;
-  for (const SweepMethod& m : methods) {
-    if (NameOf(m) == "none" || NameOf(m) == "yarn") few.push_back(m);
-  }
-  if (few.size() < 2)
-    few.assign(methods.begin(), methods.begin() + std::min<size_t>(2, methods.size()));
-  return few;
-}
-
-// A part of a sweep, and the options for it.
-struct Smaller {
-  std::map<std::string, std::string> values;
-  Estimate estimate;
-};
-
-class Shrinker {
- public:
-  Shrinker(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-           const Estimate& estimate)
-      : options_(options),
-        whole_(sweep),
-        inputs_(inputs),
-        seconds_per_flop_(estimate.seconds / estimate.flops) {}
-
-  // The first that takes at most an hour: with fewer anchors, then also fewer methods, then without the longest lengths; else the quickest of these.
-  std::optional<Smaller> LargestThatFits() const {
-    const std::vector<int64_t>& lengths = whole_.spec.lengths;
-    // Keeps one length beyond the trained one, if there was any.
-    const auto beyond =
-        std::upper_bound(lengths.begin(), lengths.end(), whole_.spec.trained_length);
-    const size_t fewest =
-        std::min(lengths.size(), static_cast<size_t>(beyond - lengths.begin()) + 1);
-    std::optional<Smaller> quickest;
-    for (size_t n = lengths.size(); n >= std::max<size_t>(1, fewest); --n) {
-      for (const bool few_methods : {false, true}) {
-        for (const bool few_anchors : {false, true}) {
-          const Smaller s = Make(n, few_methods, few_anchors);
-          if (s.values.empty()) continue;
-          if (s.estimate.seconds <= kHour) return s;
-          if (!quickest || s.estimate.seconds < quickest->estimate.seconds) quickest = s;
-        }
-      }
-    }
-    return quickest;
-  }
-
- private:
-  Smaller Make(size_t lengths, bool few_methods, bool few_anchors) const {
-    Smaller s;
-    Sweep sweep;
-    sweep.files.config.plan = whole_.files.config.plan;
-    SweepSpec& spec = sweep.spec = whole_.spec;
-    if (lengths < spec.lengths.size()) {
-      spec.lengths.resize(lengths);
-      s.values["--lengths"] = fmt::format("{}", fmt::join(spec.lengths, ","));
-    }
-    if (few_methods && spec.methods.size() > 2 && options_.rope_scaling.empty()) {
-      spec.methods = FewMethods(spec.methods);
-      s.values["--methods"] = NameOf(spec.methods[0]) + "," + NameOf(spec.methods[1]);
-    }
-    const int64_t anchors = spec.protocol.kind == Protocol::Kind::kAligned ? 3 : 8;
-    if (few_anchors && (spec.protocol.anchors == 0 || spec.protocol.anchors > anchors)) {
-      spec.protocol.anchors = anchors;
-      s.values["--anchors"] = std::to_string(anchors);
-    }
-    sweep.tasks = PlanSweep(spec, sweep.files.config.plan);
-    sweep.longest = sweep.tasks.back().length;
-    const std::vector<int64_t> searches(options_.search.size(), options_.budget);
-    s.estimate = EstimateSweep(sweep, inputs_, std::vector<bool>(sweep.tasks.size(), false), false,
-                               searches, &seconds_per_flop_);
-    return s;
-  }
-
-  const Options& options_;
-  const Sweep& whole_;
-  const SweepInputs& inputs_;
-  double seconds_per_flop_;
-};
-
 }  // namespace
 
-std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-                     const Estimate& estimate) {
-  std::optional<Smaller> part = Shrinker(options, sweep, inputs, estimate).LargestThatFits();
-  if (!part) return "it cannot be made smaller";
-  // A smaller sweep needs a folder of its own.
-  const bool fresh = std::none_of(estimate.finished.begin(), estimate.finished.end(),
-                                  [](bool there) { return there; });
-  if (!fresh) part->values["--output"] = options.output + "-hour";
-  return fmt::format("{} about {}: {}",
-                     part->estimate.seconds <= kHour ? "a smaller one takes"
-                                                     : "no smaller one fits; the quickest takes",
-                     Duration(part->estimate.seconds), CommandWith(options, part->values));
-}
-
-void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-                       const Estimate& estimate) {
-  if (estimate.seconds <= kHour) return;
-  if (options.yes) return;
-  Message("ropewalk: that is more than an hour; " + WhatFits(options, sweep, inputs, estimate));
-  const bool stdin_was_text = options.text == "-" || options.ids == "-";
-  if (!stdin_was_text && Confirm("ropewalk: start it anyway? [y/N] ")) return;
-  throw UsageError(
-      fmt::format("the sweep would take about {}, which is more than an hour: nothing was started; "
-                  "--yes starts it (after an interruption the same command continues)",
-                  Duration(estimate.seconds)));
+std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left_out) {
+  std::string text;
+  double seconds = 0;
+  for (const LeftOut& out : left_out) {
+    seconds += out.seconds;
+    if (!text.empty()) text += "; ";
+    if (out.windows == 0) {
+      text += fmt::format("{} tokens (about {})", out.length, Duration(out.seconds));
+    } else {
+      text += fmt::format("windows {} to {} at {} tokens (about {}){}", out.windows + 1, out.asked,
+                          out.length, Duration(out.seconds),
+                          out.open ? ", which may still change the recommendation" : "");
+    }
+  }
+  const std::string budget = fmt::format("{}m", static_cast<int64_t>(std::ceil(seconds / 60 * 1.1)));
+  return "not measured within the budget: " + text + "; to go on: " +
+         CommandWith(options, {{"--budget", budget}});
 }
 
 }  // namespace ropewalk::cli

@@ -1,7 +1,8 @@
-// Estimates the cost of a sweep before it starts, and a smaller sweep that fits in an hour.
+// What a sweep will cost, before it starts.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,35 +19,53 @@ struct Sweep : PreparedSweep {
   TokenText text;
 };
 
-struct Estimate {
-  std::vector<CellCost> cells;  // of each task; 0 for finished and shared ones
-  std::vector<bool> finished;   // of each task: its row exists
-  int64_t most_costs = 0;       // cells that AddCosts may add
-  int64_t search_trials = 0;
-  int64_t tokens = 0, memory_bytes = 0;  // tokens: of all cells, through the model
-  double flops = 0, seconds = 0;
+// Between what remains if all but two methods leave in the first round of windows, and everything.
+struct Price {
+  int64_t least_tokens = 0, tokens = 0;  // through the model
+  double least_seconds = 0, seconds = 0;
+
+  Price& operator+=(const Price& other);
 };
 
-// Measures the seconds per floating-point operation on this machine: runs the first chunk of the
-// text (for a large model its first 64 tokens) for a second or two.
-double SecondsPerFlop(const ScoringEngine& engine, const Sweep& sweep);
+struct LengthEstimate {
+  int64_t length = 0, cells = 0;  // that are computed
+  int64_t memory_bytes = 0;
+  Price price = {};
+  double first_seconds = 0;  // of a round of windows and the tasks of every method
+  bool left_out = false;     // the budget ends before, if nobody leaves
+};
 
-// `costs_known`: AddCosts has been applied to the tasks. `searches`: the number of trials that
-// each kind of --search still has to compute; each adds a method. `seconds_per_flop` null: it is
-// measured if there is anything to compute.
-Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<bool> finished,
-                       bool costs_known, const std::vector<int64_t>& searches,
-                       const double* seconds_per_flop);
+// The trials that a search still has to compute, and what each measures.
+struct SearchLeft {
+  int64_t trials = 0;
+  SweepSpec spec = {};
+};
 
-// One line: time, memory, tokens.
+struct Estimate {
+  std::vector<CellLeft> left = {};        // of each task
+  std::vector<double> cell_seconds = {};  // of each task, if nobody leaves; 0 where nothing is computed
+  std::vector<LengthEstimate> lengths = {};
+  int64_t most_costs = 0;  // cells that AddCosts may add
+  int64_t search_trials = 0;
+  Price price = {};             // of everything
+  double costs_seconds = 0;     // of the cells that AddCosts may add
+  double searches_seconds = 0;  // of the trials
+  double budget = 0;            // seconds
+  int64_t memory_bytes = 0;
+  Pace pace = {};
+};
+
+// `costs_known`: AddCosts has been applied to the tasks. Each of `searches` adds a method. Measures the pace of this machine
+// if there is anything to compute.
+Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
+                       bool costs_known, const std::vector<SearchLeft>& searches, double budget);
+
+// One line: cells, tokens, memory, time, what the budget leaves out.
 std::string Text(const Estimate& estimate);
+// A table of lengths.
+std::string LengthsText(const Estimate& estimate);
 
-// Throws UsageError if the estimate is above an hour, after a message with a smaller sweep, unless
-// the options or the user at the terminal confirm it.
-void CheckWithinAnHour(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-                       const Estimate& estimate);
-// A smaller sweep as text: "ropewalk sweep ..." with other options.
-std::string WhatFits(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-                     const Estimate& estimate);
+// What a budget left out, and the command that goes on.
+std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left_out);
 
 }  // namespace ropewalk::cli

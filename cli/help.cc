@@ -48,7 +48,7 @@ const std::vector<std::pair<const char*, const char*>>& ExitCodes() {
   static const std::vector<std::pair<const char*, const char*>> codes = {
       {"0", "done"},
       {"1", "failed"},
-      {"2", "wrong usage (or a sweep of more than an hour without --yes)"},
+      {"2", "wrong usage"},
       {"130", "interrupted"}};
   return codes;
 }

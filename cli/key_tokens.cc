@@ -37,7 +37,7 @@ RunOptions WithProgress(const SweepSpec& spec, ProgressLine& line, const std::st
   run.angles = spec.angles;
   run.bos_id = spec.bos_id;
   run.progress = [&line, what](int64_t done, int64_t all) {
-    line.Update(what, done, all, 1);
+    line.Update(what, done, all);
     return !IsInterrupted();
   };
   return run;
@@ -84,7 +84,7 @@ Found Find(const Options& options, const Exam& exam, const ModelFiles& files,
   }
   KeyTokenSettings settings = KeyTokenSettings::For(trained_length, ShortContext(options));
   settings.bos = tokenizer.adds_bos();
-  ProgressLine line(1);
+  ProgressLine line;
   RunOptions run = WithProgress(exam.spec, line, "key tokens");
   run.bos_id = tokenizer.bos_id();
   const KeyTokens found = FindKeyTokens(
@@ -231,7 +231,7 @@ void RunKeyTokens(const Options& options) {
   const bool bos = exam.spec.protocol.bos;
   PerplexityResult all;
   {
-    ProgressLine line(1);
+    ProgressLine line;
     all = MeasurePerplexity(engine, task.plan, exam.tokens, exam.spec.protocol, exam.length,
                             exam.length, WithProgress(exam.spec, line, task.method));
   }

@@ -2,6 +2,7 @@
 #include "cli/options.h"
 
 #include <charconv>
+#include <limits>
 
 #include "cli/rows.h"
 
@@ -171,11 +172,11 @@ constexpr OptionRow kOptions[] = {
      .field = &O::generate,
      .help = "Also continue greedily behind every question and search for the answers, or not; "
              "default: RULER's tasks alone, whose score that is"},
-    {.names = "--race,!--no-race",
+    {.names = "--no-race",
      .value = "",
-     .field = &O::race,
-     .help = "Measure the methods of a length in rounds, of which those leave that are behind "
-             "another by more than chance explains; default: off"},
+     .field = &O::no_race,
+     .help = "Measure every method whole. Without it the methods of a length are measured in rounds, "
+             "of which those leave that are behind another by more than chance explains"},
     {.names = "--haystack",
      .value = "FILE",
      .field = &O::haystack,
@@ -260,11 +261,19 @@ constexpr OptionRow kOptions[] = {
          "perplexity",
      .takes = Takes::kOneOf,
      .choices = "needles,key-tokens,perplexity"},
-    {.names = "--budget",
+    {.names = "--search-trials",
      .value = "N",
-     .field = &O::budget,
-     .help = "Number of cells that each --search may compute",
+     .field = &O::search_trials,
+     .help = "Number of settings that each --search may try",
      .range = {2, 1000000}},
+    {.names = "--budget",
+     .value = "TIME",
+     .field = &O::budget,
+     .help = "How long the sweep may take, such as 90s, 30m or 2h; none: until everything is "
+             "measured. What decides most comes first, the longest lengths are left out; the same "
+             "command goes on from there",
+     .takes = Takes::kSuggest,
+     .choices = "none,10m,1h"},
     {.names = "--max-tokens",
      .value = "N",
      .field = &O::max_tokens,
@@ -399,10 +408,6 @@ constexpr OptionRow kOptions[] = {
      .value = "",
      .field = &O::dry_run,
      .help = "Print only what would be done: cells, tokens, memory, time"},
-    {.names = "--yes",
-     .value = "",
-     .field = &O::yes,
-     .help = "Start even if it will take more than an hour"},
 
     // ---- about the program
     {.names = "SHELL",
@@ -436,6 +441,19 @@ int64_t ParseLength(const std::string& text) {
       "expected a length in tokens, a whole number from 1 to 1073741824 (2^30) such as 8192, 8k "
       "(8 x 1024) or 1m (1024 x 1024); got '" +
       text + "'");
+}
+
+double ParseBudget(const std::string& text) {
+  if (text == "none") return std::numeric_limits<double>::infinity();
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [p, error] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(p, static_cast<std::size_t>(end - p));
+  const double seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error == std::errc() && seconds > 0 && value >= 1 && value <= kBillion) {
+    return static_cast<double>(value) * seconds;
+  }
+  throw UsageError("--budget: expected a time such as 90s, 30m or 2h, or none; got '" + text + "'");
 }
 
 }  // namespace ropewalk::cli

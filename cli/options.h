@@ -37,10 +37,11 @@ struct Options {
   std::string haystack, squad, hotpot, english_words;  // files of RULER's tasks
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
-  int64_t passkey_trials = 25, max_tokens = 100, budget = 12;
+  int64_t passkey_trials = 25, max_tokens = 100, search_trials = 12;
   int64_t questions = 0;
   std::optional<int64_t> samples;
-  std::optional<bool> generate, race, share;
+  std::optional<bool> generate, share;
+  std::string budget = "1h";
   int64_t head_dim = 0, rotary_dim = 0;  // 0: not given
   int64_t tokens = 64, timeout = 600;
   std::optional<bool> bos;
@@ -48,12 +49,14 @@ struct Options {
   bool oversubscribe = false;  // more threads than cores
   bool json = false, html = false, csv = false, markdown = false;
   bool dry_run = false, allow_unknown = false, special = false, pieces = false, decode = false,
-       no_passkey = false, yes = false, link = false, no_tokenizer = false, no_verify = false;
+       no_passkey = false, no_race = false, link = false, no_tokenizer = false, no_verify = false;
 
   std::vector<Given> given;  // in the order of the command's row
 };
 
 // "8192", "8k" (1024 each) or "1m" (1024 of those), at most 2^30; UsageError otherwise.
 int64_t ParseLength(const std::string& text);
+// Seconds of "90s", "30m" or "2h"; infinite for "none"; UsageError otherwise.
+double ParseBudget(const std::string& text);
 
 }  // namespace ropewalk::cli

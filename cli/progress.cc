@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <iostream>
 #include <string_view>
 
 namespace ropewalk::cli {
@@ -74,15 +73,6 @@ void Message(const std::string& line) {
   Write(line + "\n");
 }
 
-bool Confirm(const std::string& question) {
-  if (::isatty(STDIN_FILENO) != 1 || !IsTerminal()) return false;
-  CloseLine();
-  Write(question);
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
-}
-
 std::string Duration(double seconds) {
   const int64_t s = std::llround(std::max(0.0, seconds));
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
@@ -91,41 +81,36 @@ std::string Duration(double seconds) {
 
 ProgressLine::~ProgressLine() { CloseLine(); }
 
-std::string ProgressLine::TimeLeft(double work_now) const {
-  const double done = done_work_ + work_now;
-  const std::chrono::duration<double> spent = Clock::now() - begin_;
-  if (done <= 0 || spent.count() < 0.5) return "";
-  const double left = all_work_ - skipped_work_ - done;
-  return ", " + Duration(spent.count() * left / done) + " left";
-}
-
-void ProgressLine::Update(const std::string& cell, int64_t done_tokens, int64_t all_tokens,
-                          double work) {
+void ProgressLine::Update(const std::string& what, int64_t done_tokens, int64_t all_tokens,
+                          std::optional<double> seconds_left) {
   const auto now = Clock::now();
-  if (cell != cell_) {
-    cell_ = cell;
-    cell_begin_ = now;
+  if (what != what_ || done_tokens < done_) {
+    what_ = what;
+    begin_ = now;
     if (!IsTerminal()) last_ = now;
   }
+  done_ = done_tokens;
   const std::chrono::duration<double> quiet = now - last_;
   if (quiet.count() < (IsTerminal() ? 0.1 : 10.0)) return;
   last_ = now;
   const double share =
       all_tokens > 0 ? static_cast<double>(done_tokens) / static_cast<double>(all_tokens) : 0;
-  const std::chrono::duration<double> spent = now - cell_begin_;
+  const std::chrono::duration<double> spent = now - begin_;
   const double rate = spent.count() > 0 ? static_cast<double>(done_tokens) / spent.count() : 0;
-  const std::string line = fmt::format("{}: {:.0f}%, {:.0f} tokens/s{}", cell, 100 * share, rate,
-                                       TimeLeft(work * share));
+  if (!seconds_left && share > 0 && spent.count() >= 0.5) {
+    seconds_left = spent.count() * (1 - share) / share;
+  }
+  const std::string line =
+      fmt::format("{}: {:.0f}%, {:.0f} tokens/s{}", what, 100 * share, rate,
+                  seconds_left ? ", " + Duration(*seconds_left) + " left" : "");
   if (!IsTerminal()) return Message(line);
   Write("\r\x1b[K" + line);
   g_line_open = true;
 }
 
-void ProgressLine::Finish(const std::string& cell, const std::string& result, double work,
-                          bool computed) {
-  (computed ? done_work_ : skipped_work_) += work;
+void ProgressLine::Finish(const std::string& what, const std::string& result, bool computed) {
   if (IsTerminal()) return;
-  Message(fmt::format("{}: {}{}", cell, result, computed ? TimeLeft(0) : ", already there"));
+  Message(fmt::format("{}: {}{}", what, result, computed ? "" : ", already there"));
 }
 
 }  // namespace ropewalk::cli

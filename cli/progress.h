@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ropewalk::cli {
@@ -24,28 +25,25 @@ class InterruptScope {
 
 // To stderr, in place of a progress line; dropped where stderr cannot be written.
 void Message(const std::string& line);
-// Asks, where a person can answer: false unless stdin and stderr are a terminal and the answer is
-// y.
-bool Confirm(const std::string& question);
 
 // One line that is rewritten on a terminal; elsewhere a plain line now and then.
 class ProgressLine {
  public:
-  explicit ProgressLine(double all_work) : all_work_(all_work) {}
   ~ProgressLine();
 
-  // `cell` names what runs; its `work` is done to the share done / all.
-  void Update(const std::string& cell, int64_t done_tokens, int64_t all_tokens, double work);
-  // A cell ended. `computed` false: it was finished before and tells nothing about speed.
-  void Finish(const std::string& cell, const std::string& result, double work, bool computed);
+  // `what` runs, and has done so much of its tokens (or other units). Without `seconds_left` those of
+  // `what` alone are shown.
+  void Update(const std::string& what, int64_t done_tokens, int64_t all_tokens,
+              std::optional<double> seconds_left = {});
+  // `what` ended. `computed` false: its result was there before.
+  void Finish(const std::string& what, const std::string& result, bool computed);
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string TimeLeft(double work_now) const;
 
-  double all_work_, skipped_work_ = 0, done_work_ = 0;
-  Clock::time_point begin_ = Clock::now(), cell_begin_ = Clock::now(), last_ = {};
-  std::string cell_;
+  Clock::time_point begin_ = Clock::now(), last_ = {};
+  std::string what_;
+  int64_t done_ = 0;
 };
 
 std::string Duration(double seconds);  // "1:05", "2:03:10"

@@ -90,17 +90,16 @@ class Search {
     const SweepTask task =
         MakeTask(method, extension_, length_, spec_.trained_length, files_.config.plan);
     const std::string name =
-        fmt::format("[{}/{}] {}", ++number_, request_.budget, "search-" + request_.kind);
-    const double work = CostOf(task, spec_, inputs_, length_).flops;
-    ProgressLine progress(work);
+        fmt::format("[{}/{}] {}", ++number_, request_.trials, "search-" + request_.kind);
+    ProgressLine progress;
     SweepEvents events;
     events.message = [](const std::string& line) { Message("ropewalk: " + line); };
-    events.progress = [&](std::size_t, int64_t done, int64_t all) {
-      progress.Update(name, done, all, work);
+    events.progress = [&](const SweepProgress& now) {
+      progress.Update(name, now.done_tokens, now.all_tokens);
       return !IsInterrupted();
     };
     events.finished = [&](std::size_t, const Cell& cell, bool resumed) {
-      progress.Finish(name, goal_.Text(goal_.Loss(cell)), work, !resumed);
+      progress.Finish(name, goal_.Text(goal_.Loss(cell)), !resumed);
     };
     InterruptScope scope;
     const std::string folder = request_.output + "/search-" + request_.kind;
@@ -138,7 +137,7 @@ class Search {
   Found SearchOverBase() {
     const auto d = static_cast<double>(rotation_.rotary_dim);
     const double high = rotation_.base * std::pow(extension_, 2.5 * d / (d - 2));
-    const auto trials = SearchBase(rotation_.base, high, request_.budget,
+    const auto trials = SearchBase(rotation_.base, high, request_.trials,
                                    [&](double base) { return LossOf(BaseMethod(base)); });
     return BestOf(trials, [&](const BaseTrial& t) { return BaseMethod(t.base); });
   }
@@ -161,7 +160,7 @@ class Search {
       }
     }
     const auto trials =
-        SearchFactors(start, extension_, request_.budget, spec_.protocol.seed,
+        SearchFactors(start, extension_, request_.trials, spec_.protocol.seed,
                       [&](const std::vector<double>& f) { return LossOf(FactorMethod(f)); });
     return BestOf(trials, [&](const FactorTrial& t) { return FactorMethod(t.factors); });
   }
@@ -174,7 +173,7 @@ class Search {
           return f.hi * static_cast<double>(spec_.trained_length) >= 2 * std::numbers::pi;
         });
     const auto trials = SearchCriticalPair(
-        static_cast<int64_t>(plain.inv_freq.size()), critical, extension_, request_.budget,
+        static_cast<int64_t>(plain.inv_freq.size()), critical, extension_, request_.trials,
         spec_.protocol.seed, [&](const std::vector<double>& f) { return LossOf(FactorMethod(f)); });
     return BestOf(trials, [&](const FactorTrial& t) { return FactorMethod(t.factors); });
   }
@@ -183,7 +182,7 @@ class Search {
     // Twice the extension, as the paper has it, so that every share reaches the target.
     const auto largest = static_cast<int64_t>(std::ceil(2 * extension_));
     const auto trials =
-        SearchGroups(Dpe::kShares, largest, request_.budget,
+        SearchGroups(Dpe::kShares, largest, request_.trials,
                      [&](const auto& groups) { return LossOf(GroupMethod(groups)); });
     return BestOf(trials, [](const GroupTrial& t) { return GroupMethod(t.groups); });
   }
@@ -249,9 +248,9 @@ SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by) {
 
 int64_t TrialsLeft(const SearchRequest& request) {
   const std::string folder = request.output + "/search-" + request.kind;
-  if (!std::filesystem::exists(folder + "/results.jsonl")) return request.budget;
+  if (!std::filesystem::exists(folder + "/results.jsonl")) return request.trials;
   const auto done = static_cast<int64_t>(ReadResults(folder).cells.size());
-  return std::max<int64_t>(0, request.budget - done);
+  return std::max<int64_t>(0, request.trials - done);
 }
 
 SweepMethod SearchSetting(const SearchRequest& request, const SweepSpec& sweep,

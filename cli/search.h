@@ -18,7 +18,7 @@ SearchBy ParseSearchBy(const std::string& name, const std::string& kind);
 struct SearchRequest {
   std::string kind;  // "base", "factors", "critical" or "groups"
   SearchBy by = SearchBy::kPerplexity;
-  int64_t budget = 12;  // cells
+  int64_t trials = 12;  // cells
   std::string output;   // folder of the sweep; trials go to <output>/search-<kind>/results.jsonl
 };
 

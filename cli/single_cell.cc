@@ -19,13 +19,12 @@ int64_t OneLength(const SweepSpec& spec) {
 Cell ComputeCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                  std::vector<ScoredToken>* tokens) {
   const Cell common = CommonFields(spec, inputs, task.length);
-  const double work = CostOf(task, spec, inputs, task.length).flops;
-  ProgressLine progress(work);
+  ProgressLine progress;
   InterruptScope scope;
   return RunCell(
       task, spec, inputs, common,
       [&](int64_t done, int64_t all) {
-        progress.Update(task.method, done, all, work);
+        progress.Update(task.method, done, all);
         return !IsInterrupted();
       },
       tokens);

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/engines.h"
@@ -24,7 +26,7 @@ namespace {
 
 // What --tasks names; without it perplexity and passkey, which needs a text and a tokenizer.
 void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
-  if (options.race.value_or(false)) spec.race = RaceRule{.margin = kRaceMargin};
+  if (!options.no_race) spec.race = RaceRule{.margin = kRaceMargin};
   spec.share = options.share.value_or(true);
   std::vector<std::string> others = options.tasks;
   if (options.tasks.empty()) {
@@ -80,41 +82,59 @@ std::string CellResult(const Cell& cell) {
   return text;
 }
 
-void DryRun(const Options& options, const Sweep& sweep, const Estimate& estimate) {
-  const double pace = estimate.flops > 0 ? estimate.seconds / estimate.flops : 0;
-  if (options.json) {
-    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
-    for (size_t i = 0; i < sweep.tasks.size(); ++i) {
-      const SweepTask& task = sweep.tasks[i];
-      cells.push_back({{"method", task.method},
-                       {"factor", task.factor},
-                       {"length", task.length},
-                       {"plan_hash", task.plan_hash},
-                       {"shared", task.shares >= 0},
-                       {"added", task.added},
-                       {"finished", bool{estimate.finished[i]}},
-                       {"tokens", estimate.cells[i].tokens},
-                       {"seconds", estimate.cells[i].flops * pace}});
-    }
-    const nlohmann::ordered_json json = {{"cells", cells},
-                                         {"most_cost_cells", estimate.most_costs},
-                                         {"search_trials", estimate.search_trials},
-                                         {"tokens", estimate.tokens},
-                                         {"memory_bytes", estimate.memory_bytes},
-                                         {"seconds", estimate.seconds},
-                                         {"protocol", sweep.spec.protocol.Name()}};
-    fmt::print("{}\n", JsonText(json));
-    return;
+nlohmann::ordered_json PriceJson(const Price& price) {
+  return {{"least_tokens", price.least_tokens},
+          {"tokens", price.tokens},
+          {"least_seconds", price.least_seconds},
+          {"seconds", price.seconds}};
+}
+
+void PrintPlan(const Sweep& sweep, const Estimate& estimate) {
+  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < sweep.tasks.size(); ++i) {
+    const SweepTask& task = sweep.tasks[i];
+    const CellLeft& left = estimate.left[i];
+    cells.push_back({{"method", task.method},
+                     {"factor", task.factor},
+                     {"length", task.length},
+                     {"plan_hash", task.plan_hash},
+                     {"shared", task.shares >= 0},
+                     {"added", task.added},
+                     {"finished", left.finished},
+                     {"tokens", left.of_windows.tokens + left.of_others.tokens},
+                     {"seconds", estimate.cell_seconds[i]}});
   }
+  nlohmann::ordered_json lengths = nlohmann::ordered_json::array();
+  for (const LengthEstimate& length : estimate.lengths) {
+    nlohmann::ordered_json json = {{"length", length.length},
+                                   {"cells", length.cells},
+                                   {"memory_bytes", length.memory_bytes},
+                                   {"left_out", length.left_out}};
+    json.update(PriceJson(length.price));
+    lengths.push_back(std::move(json));
+  }
+  nlohmann::ordered_json json = {{"cells", cells},
+                                 {"lengths", lengths},
+                                 {"most_cost_cells", estimate.most_costs},
+                                 {"search_trials", estimate.search_trials}};
+  json.update(PriceJson(estimate.price));
+  json["budget_seconds"] = estimate.budget;  // null: none
+  json["memory_bytes"] = estimate.memory_bytes;
+  json["protocol"] = sweep.spec.protocol.Name();
+  fmt::print("{}\n", JsonText(json));
+}
+
+void DryRun(const Options& options, const Sweep& sweep, const Estimate& estimate) {
+  if (options.json) return PrintPlan(sweep, estimate);
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
     const SweepTask& task = sweep.tasks[i];
     fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}\n", task.method, task.factor, task.length,
-               estimate.finished[i] ? "already finished"
-               : task.shares >= 0   ? "same plan as an earlier cell"
-                                    : Duration(estimate.cells[i].flops * pace),
+               estimate.left[i].finished ? "already finished"
+               : task.shares >= 0        ? "same plan as an earlier cell"
+                                         : Duration(estimate.cell_seconds[i]),
                task.added ? ", added" : "");
   }
-  fmt::print("{}\n", Text(estimate));
+  fmt::print("\n{}\n{}\n", LengthsText(estimate), Text(estimate));
 }
 
 SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInputs& inputs) {
@@ -129,24 +149,19 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
   return header;
 }
 
-// Runs the tasks from `first` on; earlier ones are finished.
-void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs, size_t first) {
+// Runs the tasks from `first` on; earlier ones are finished, or wait for their rest.
+std::vector<LeftOut> RunTasks(const Options& options, const Sweep& sweep,
+                              const SweepInputs& inputs, size_t first, const SweepBudget& budget) {
   const SweepHeader header = HeaderOf(options, sweep, inputs);
-  std::vector<double> work;
-  double all_work = 0;
-  for (const SweepTask& task : sweep.tasks) {
-    const bool computed = task.shares < 0 && work.size() >= first;
-    work.push_back(computed ? CostOf(task, sweep.spec, inputs, sweep.longest).flops : 0);
-    all_work += work.back();
-  }
-  ProgressLine progress(all_work);
+  ProgressLine progress;
   const auto name = [&](size_t i) {
     return fmt::format("[{}/{}] {}", i + 1, sweep.tasks.size(), CellName(sweep.tasks[i]));
   };
+  std::vector<LeftOut> left_out;
   SweepEvents events;
   events.message = [](const std::string& line) { Message("ropewalk: " + line); };
-  events.progress = [&](size_t i, int64_t done, int64_t all) {
-    progress.Update(name(i), done, all, work[i]);
+  events.progress = [&](const SweepProgress& now) {
+    progress.Update(name(now.index), now.done_tokens, now.all_tokens, now.seconds_left);
     return !IsInterrupted();
   };
   events.left = [&](size_t i, const RaceExit& exit) {
@@ -155,10 +170,12 @@ void RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inp
                                              : MethodLabel(exit.against, exit.against_factor)));
   };
   events.finished = [&](size_t i, const Cell& cell, bool resumed) {
-    if (i >= first) progress.Finish(name(i), CellResult(cell), work[i], !resumed);
+    if (i >= first) progress.Finish(name(i), CellResult(cell), !resumed);
   };
+  events.left_out = [&](const LeftOut& out) { left_out.push_back(out); };
   InterruptScope scope;
-  RunSweep(sweep.tasks, sweep.spec, inputs, header, options.output, events);
+  RunSweep(sweep.tasks, sweep.spec, inputs, header, options.output, events, budget);
+  return left_out;
 }
 
 // Adds the tasks that measure the cost of the recommended settings at the trained length.
@@ -169,25 +186,22 @@ bool AddCosts(const Options& options, Sweep& sweep) {
   return sweep.tasks.size() > before;
 }
 
-bool All(const std::vector<bool>& values) {
-  return std::all_of(values.begin(), values.end(), [](bool x) { return x; });
-}
-
 SearchRequest RequestOf(const Options& options, const std::string& kind) {
-  return {kind, ParseSearchBy(options.search_by, kind), options.budget, options.output};
+  return {kind, ParseSearchBy(options.search_by, kind), options.search_trials, options.output};
 }
 
 // Runs the searches that are left, or only those whose trials are all finished, and adds their
 // results as methods.
 void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, bool finished_alone,
-            std::vector<std::string>& left) {
+            int64_t most_trials, std::vector<std::string>& left) {
   std::vector<std::string> later;
   for (const std::string& kind : left) {
-    const SearchRequest request = RequestOf(options, kind);
+    SearchRequest request = RequestOf(options, kind);
     if (finished_alone && TrialsLeft(request) > 0) {
       later.push_back(kind);
       continue;
     }
+    request.trials -= std::max<int64_t>(0, TrialsLeft(request) - most_trials);
     sweep.spec.methods.push_back(
         SearchSetting(request, sweep.spec, inputs, sweep.files, HeaderOf(options, sweep, inputs)));
   }
@@ -197,23 +211,63 @@ void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, boo
   left = later;
 }
 
+// As many trials of each search as take half of the budget.
+int64_t TrialsThatFit(const Estimate& estimate, size_t searches) {
+  constexpr int64_t kFewest = 2;
+  if (estimate.searches_seconds <= estimate.budget / 2) return std::numeric_limits<int64_t>::max();
+  const double share = estimate.budget / 2 / estimate.searches_seconds;
+  const double each = static_cast<double>(estimate.search_trials) / static_cast<double>(searches);
+  const auto fit = std::max(kFewest, static_cast<int64_t>(share * each));
+  Message(fmt::format("ropewalk: {} more trials of a search fit into half of the budget", fit));
+  return fit;
+}
+
 // Plans the remaining work and estimates its time.
-Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
+Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs, double budget,
               std::vector<std::string>& searches_left) {
-  Search(options, sweep, inputs, true, searches_left);
-  std::vector<int64_t> searches;
+  Search(options, sweep, inputs, true, options.search_trials, searches_left);
+  std::vector<SearchLeft> searches;
   searches.reserve(searches_left.size());
   for (const std::string& kind : searches_left) {
-    searches.push_back(TrialsLeft(RequestOf(options, kind)));
+    const SearchRequest request = RequestOf(options, kind);
+    searches.push_back({TrialsLeft(request), SearchSpec(sweep.spec, request.by)});
   }
-  const auto finished = [&] {
-    return FinishedTasks(sweep.tasks, HeaderOf(options, sweep, inputs), options.output,
-                         sweep.spec.race.has_value());
+  const auto left = [&] {
+    return WhatIsLeft(sweep.tasks, sweep.spec, inputs, HeaderOf(options, sweep, inputs),
+                      options.output);
   };
-  std::vector<bool> there = finished();
-  const bool costs_known = All(there) && searches.empty();
-  if (costs_known && AddCosts(options, sweep)) there = finished();
-  return EstimateSweep(sweep, inputs, there, costs_known, searches, nullptr);
+  std::vector<CellLeft> cells = left();
+  const bool costs_known =
+      searches.empty() &&
+      std::all_of(cells.begin(), cells.end(), [](const CellLeft& cell) { return cell.finished; });
+  if (costs_known && AddCosts(options, sweep)) cells = left();
+  return EstimateSweep(sweep, inputs, std::move(cells), costs_known, searches, budget);
+}
+
+// Measures what is left, within the rest of the budget; what it left out.
+std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepInputs& inputs,
+                             const Estimate& estimate, std::vector<std::string> searches) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto left = [&] {
+    return estimate.budget -
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  Search(options, sweep, inputs, false, TrialsThatFit(estimate, searches.size()), searches);
+  const size_t asked = sweep.tasks.size();
+  // Part of the budget is for the cost of what will be recommended.
+  const double costs = std::min(estimate.costs_seconds, left() / 4);
+  std::vector<LeftOut> left_out =
+      RunTasks(options, sweep, inputs, 0, {.seconds = left() - costs, .pace = estimate.pace});
+  if (!left_out.empty() && ReadResults(options.output).cells.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("nothing can be measured within the budget of {}; {}",
+                            Duration(estimate.budget), LeftOutText(options, left_out)));
+  }
+  if (AddCosts(options, sweep) || !left_out.empty()) {
+    left_out =
+        RunTasks(options, sweep, inputs, asked, {.seconds = left(), .pace = estimate.pace});
+  }
+  return left_out;
 }
 
 }  // namespace
@@ -221,6 +275,7 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs,
 void RunSweep(const Options& given) {
   Options options = given;
   const bool torch = TakeTorch(options);
+  const double budget = ParseBudget(options.budget);
   const std::vector<EngineChoice> shown = EnginesOf(options.engines);  // not after hours either
   if (options.output.empty()) options.output = "ropewalk-results";
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
@@ -246,17 +301,14 @@ void RunSweep(const Options& given) {
       protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
       protocol.bos ? ", BOS first" : ", no BOS", facts.compute, facts.threads, options.output));
   std::vector<std::string> searches_left = options.search;
-  const Estimate estimate = Plan(options, sweep, inputs, searches_left);
+  const Estimate estimate = Plan(options, sweep, inputs, budget, searches_left);
   if (options.dry_run) return DryRun(options, sweep, estimate);
   Message("ropewalk: " + Text(estimate));
-  CheckWithinAnHour(options, sweep, inputs, estimate);
+  std::vector<LeftOut> left_out;
   try {
-    Search(options, sweep, inputs, false, searches_left);
-    RunTasks(options, sweep, inputs, 0);
-    const size_t asked = sweep.tasks.size();
-    if (AddCosts(options, sweep)) RunTasks(options, sweep, inputs, asked);
+    left_out = Measure(options, sweep, inputs, estimate, searches_left);
   } catch (const Interrupted&) {
-    Message("ropewalk: finished cells are kept; the same command continues from there");
+    Message("ropewalk: what was measured is kept; the same command continues from there");
     throw;
   }
   const std::vector<SweepReport> reports = LoadSweeps({options.output}, shown);
@@ -267,6 +319,7 @@ void RunSweep(const Options& given) {
   } else {
     fmt::print("{}\nReport: {}\n", SummaryText(reports.front()), report);
   }
+  if (!left_out.empty()) Message("ropewalk: " + LeftOutText(options, left_out));
 }
 
 }  // namespace ropewalk::cli

@@ -155,11 +155,11 @@ VerifyVerdict JudgeServer(const ScoringEngine& engine, const SweepSpec& spec,
                           const Asked& beyond) {
   const VerifyAnswers quiet =
       AskEngine(engine, candidates[0], noise.windows, noise.questions, spec.angles);
-  ProgressLine progress(static_cast<double>(candidates.size()));
+  ProgressLine progress;
   std::vector<VerifyAnswers> answers;
   for (const VerifyCandidate& candidate : candidates) {
     const auto done = static_cast<int64_t>(answers.size());
-    progress.Update(candidate.name, done, static_cast<int64_t>(candidates.size()), 1);
+    progress.Update(candidate.name, done, static_cast<int64_t>(candidates.size()));
     answers.push_back(AskEngine(engine, candidate, beyond.windows, beyond.questions, spec.angles));
   }
   return Judge(candidates, beyond.server, answers, Distance(noise.server, quiet));

@@ -133,7 +133,13 @@ def main():
             out = build / "results" / table.name
             command = fetch(command, build)
             command[command.index("-o") + 1] = str(out)
-            subprocess.run([*command, *([] if "--yes" in command else ["--yes"])], check=True, stdout=subprocess.DEVNULL)
+            # What was measured is a matter of the header, not of today's defaults.
+            options = {"--protocol": committed[0]["protocol"], "--anchors": committed[0]["anchors"], "--budget": "none"}
+            for name, value in options.items():
+                command += [] if name in command else [name, str(value)]
+            if not any(row.get("race_exit") for row in committed[1].values()) and "--no-race" not in command:
+                command.append("--no-race")
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             found += differences(committed, read(out / "results.jsonl"))
             print(f"{table.name}: {len(committed[1])} rows, {len(found)} differ")
         problems += [f"{table.name}: {problem}" for problem in found]

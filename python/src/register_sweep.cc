@@ -147,13 +147,13 @@ void PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
     message(line);
   };
   auto last = std::chrono::steady_clock::time_point();
-  events.progress = [&](size_t index, int64_t done, int64_t all) {
+  events.progress = [&](const SweepProgress& now_at) {
     signals.Check();
     const auto now = std::chrono::steady_clock::now();
     if (now - last < std::chrono::milliseconds(100)) return true;
     last = now;
     const nb::gil_scoped_acquire gil;
-    progress(index, done, all);
+    progress(now_at.index, now_at.done_tokens, now_at.all_tokens);
     return true;
   };
   size_t first = 0;

@@ -5,6 +5,7 @@
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/task.h"
 #include "src/eval/cell_work.h"
+#include "src/eval/sweep_folder.h"
 
 namespace ropewalk {
 namespace {
@@ -22,19 +23,6 @@ std::string TasksName(const SweepSpec& spec) {
 }
 
 }  // namespace
-
-double ForwardFlops(const EngineFacts& engine, const PositionPlan& plan, double tokens) {
-  double flops = tokens * engine.token_flops;
-  for (const LayerPlan& layer : plan.layers) {
-    double seen = tokens / 2;  // keys a query sees, on average
-    if (layer.window_tokens > 0) seen = std::min(seen, static_cast<double>(layer.window_tokens));
-    if (const auto* sinks = layer.map ? std::get_if<AttentionSinks>(&*layer.map) : nullptr) {
-      seen = std::min(seen, static_cast<double>(sinks->sinks + sinks->window));
-    }
-    flops += tokens * engine.pair_flops * seen;
-  }
-  return flops;
-}
 
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length) {
   const EngineFacts engine = inputs.engine->Facts();
@@ -74,39 +62,11 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length) {
-  const EngineFacts engine = inputs.engine->Facts();
-  CellCost cost;
-  const auto add = [&](int64_t count, int64_t fed, int64_t head_rows) {
-    cost.tokens += count * fed;
-    cost.flops +=
-        static_cast<double>(count) * (ForwardFlops(engine, task.plan, static_cast<double>(fed)) +
-                                      static_cast<double>(head_rows) * engine.head_flops);
-  };
-  // Tokens of questions, each of which sees a whole context.
-  const auto behind = [&](int64_t context, int64_t tokens) {
-    cost.tokens += tokens;
-    cost.flops += static_cast<double>(tokens) *
-                  (ForwardFlops(engine, task.plan, static_cast<double>(2 * context)) /
-                   static_cast<double>(2 * context));
-  };
-  const internal::CellWindows there =
-      internal::WindowsOf(spec, inputs.text, task.length, longest_length);
-  for (const AskedWindow& asked : there.windows) {
-    const bool all = task.length == longest_length;
-    const auto ids = static_cast<int64_t>(asked.window.ids.size());
-    add(1, ids - 1, ids - (all ? 1 : asked.window.score_begin));
-    behind(ids, internal::TokensOf(asked) - (ids - 1));
-  }
-  for (const auto& sampled : spec.tasks) {
-    if (sampled.get() == there.shared) continue;
-    for (const TaskPrompt& prompt : sampled->Prompts(task.length)) {
-      const auto context = static_cast<int64_t>(prompt.context.size());
-      const int64_t new_tokens = sampled->generate() ? sampled->task().MaxNewTokens() : 0;
-      add(1, context, 0);
-      behind(context, TaskTokens(std::span(&prompt, 1), new_tokens) - context);
-    }
-  }
-  return cost;
+  Cell common;
+  common.longest_length = longest_length;
+  CellLeft left = internal::LeftOf(task, spec, inputs, common, {});
+  left.of_windows += left.of_others;
+  return left.of_windows;
 }
 
 }  // namespace ropewalk

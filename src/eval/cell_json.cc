@@ -66,6 +66,7 @@ void VisitLater(C& c, Visit&& visit) {
   VisitCommonLater(c, visit);
   visit("tasks", c.tasks);
   visit("race_exit", c.race_exit);
+  visit("unfinished", c.unfinished);
   visit("entropy", c.entropy);
   visit("entropy_share", c.entropy_share);
   visit("local_base", c.local_base);

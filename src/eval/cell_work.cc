@@ -66,14 +66,6 @@ std::string ProtocolOf(const SweepSpec& spec) {
   return name;
 }
 
-int64_t TokensOf(const AskedWindow& window) {
-  auto tokens = static_cast<int64_t>(window.window.ids.size()) - 1;
-  for (const TaskQuestion& question : window.questions) {
-    tokens += static_cast<int64_t>(question.ids.size() + question.answer.size());
-  }
-  return tokens;
-}
-
 CellWindows WindowsOf(const SweepSpec& spec, const TokenText* text, int64_t length,
                       int64_t longest_length) {
   CellWindows cell;
@@ -110,22 +102,17 @@ CellWork::CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInpu
       plan_(WindowsOf(spec, inputs.text, task.length, common.longest_length)),
       parts_(std::move(parts)) {
   DescribePlan(task, row_);
-  all_tokens_ = CostOf(task, spec, inputs, common.longest_length).tokens;
 }
 
 // Loss by position needs logits everywhere, so `aligned` has it at the longest length alone.
-RunOptions CellWork::Options(int64_t tokens) const {
+RunOptions CellWork::Options() const {
   RunOptions options;
   options.angles = spec_.angles;
   options.bos_id = spec_.bos_id;
   options.entropy = true;
   options.by_position =
       spec_.protocol.kind == Protocol::Kind::kWindows || task_.length == row_.longest_length;
-  if (progress) {
-    options.progress = [this, tokens](int64_t done, int64_t all) {
-      return progress(done_tokens_ + tokens * done / std::max<int64_t>(1, all), all_tokens_);
-    };
-  }
+  options.progress = progress;
   return options;
 }
 
@@ -133,16 +120,11 @@ void CellWork::MeasureWindows(int64_t end) {
   const auto begin = static_cast<int64_t>(parts_.windows.size());
   end = std::min(end, windows());
   if (begin >= end) return;
-  int64_t cost = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    cost += TokensOf(plan_.windows[static_cast<size_t>(i)]);
-  }
   const auto start = std::chrono::steady_clock::now();
   const std::vector<WindowScore> scores =
       ScoreWindows(*inputs_.engine, task_.plan, *inputs_.text, spec_.protocol, plan_.windows, begin,
-                   end, task_.length, Options(cost), tokens);
+                   end, task_.length, Options(), tokens);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  done_tokens_ += cost;
   for (size_t i = 0; i < scores.size(); ++i) {
     const UnitRecord unit{.cell = row_.Identity(),
                           .window = begin + static_cast<int64_t>(i),
@@ -163,22 +145,24 @@ void CellWork::Part(UnitRecord unit, Measure&& measure) {
   if (keep) keep(unit);
 }
 
-void CellWork::MeasureRest() {
+int64_t CellWork::RestLeft() const {
+  const auto parts = std::ranges::count_if(spec_.tasks, [this](const auto& sampled) {
+    return sampled.get() != plan_.shared && !sampled->Prompts(task_.length).empty();
+  });
+  return parts - static_cast<int64_t>(parts_.tasks.size());
+}
+
+void CellWork::MeasureRest(int64_t most) {
   size_t index = 0;
   for (const auto& sampled : spec_.tasks) {
     if (sampled.get() == plan_.shared) continue;
     const std::span<const TaskPrompt> prompts = sampled->Prompts(task_.length);
     if (prompts.empty()) continue;
-    const int64_t cost =
-        TaskTokens(prompts, sampled->generate() ? sampled->task().MaxNewTokens() : 0);
-    if (index++ >= parts_.tasks.size()) {
-      Part({}, [&](UnitRecord& unit) {
-        unit.task = MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts, task_.length,
-                                TaskOptionsOf(*sampled, inputs_), Options(cost));
-      });
-    }
-    done_tokens_ += cost;
-    if (progress && !progress(done_tokens_, all_tokens_)) throw Interrupted();
+    if (index++ < parts_.tasks.size() || most-- <= 0) continue;
+    Part({}, [&](UnitRecord& unit) {
+      unit.task = MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts, task_.length,
+                              TaskOptionsOf(*sampled, inputs_), Options());
+    });
   }
 }
 

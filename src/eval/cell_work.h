@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,8 +48,6 @@ CellWindows WindowsOf(const SweepSpec& spec, const TokenText* text, int64_t leng
                       int64_t longest_length);
 // "aligned:512+passkey": the protocol, and the task that shares its windows at lengths that hold it.
 std::string ProtocolOf(const SweepSpec& spec);
-// That go through the model.
-int64_t TokensOf(const AskedWindow& window);
 
 class CellWork {
  public:
@@ -58,20 +57,20 @@ class CellWork {
 
   // What a new part is reported to, before the next begins.
   std::function<void(const UnitRecord& unit)> keep = {};
-  ProgressFn progress = {};                    // of the whole cell
+  ProgressFn progress = {};                    // of the part that runs
   std::vector<ScoredToken>* tokens = nullptr;  // gets the scored tokens
 
   const CellParts& parts() const { return parts_; }
   int64_t windows() const { return static_cast<int64_t>(plan_.windows.size()); }  // in all
   // Measures what is missing of the first `end` windows.
   void MeasureWindows(int64_t end);
-  void MeasureRest();  // tasks with prompts of their own
-  Cell Row() const;    // from the parts that are there
+  int64_t RestLeft() const;  // tasks with prompts of their own that are missing
+  void MeasureRest(int64_t most = std::numeric_limits<int64_t>::max());  // so many of them
+  Cell Row() const;  // from the parts that are there
 
  private:
   TaskResult SharedResult() const;
-  // For a part of so many tokens.
-  RunOptions Options(int64_t tokens) const;
+  RunOptions Options() const;
   template <class Measure>
   void Part(UnitRecord unit, Measure&& measure);
 
@@ -81,7 +80,6 @@ class CellWork {
   Cell row_;
   CellWindows plan_;
   CellParts parts_;
-  int64_t all_tokens_ = 0, done_tokens_ = 0;
 };
 
 }  // namespace ropewalk::internal

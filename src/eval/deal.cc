@@ -29,32 +29,19 @@ int64_t CommonTokens(const ScoreRequest& a, const ScoreRequest& b) {
 }
 
 std::vector<Group> GroupsOf(std::span<const ScoreRequest> requests, PrefixReuse reuse) {
+  const std::vector<Feed> feeds = FeedsOf(requests, reuse);
   std::vector<Group> groups;
-  const ScoreRequest* last = nullptr;  // that is fed
-  std::vector<int64_t> last_ends;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const ScoreRequest& request = requests[i];
-    const FeedExtent extent = ExtentOf(request);
-    std::vector<int64_t> ends =
-        ChunkEnds(extent.needed, static_cast<int64_t>(request.prefix.size()), reuse);
-    const int64_t fed = ends.empty() ? 0 : ends.back();
-    int64_t kept = 0;
-    if (last != nullptr && fed > 0) {
-      kept =
-          CommonChunks(ends, last_ends, std::min(CommonTokens(*last, request), extent.first_row));
-    }
-    const int64_t made = std::max<int64_t>(0, request.continue_tokens - 1);  // and fed
-    if (groups.empty() || 2 * kept < fed) {
-      groups.push_back({{i, i + 1}, fed + made, fed + made - kept});
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const Feed& feed = feeds[i];
+    const int64_t fed = feed.ends.empty() ? 0 : feed.ends.back();
+    if (groups.empty() || 2 * feed.kept < fed) {
+      groups.push_back({{i, i + 1}, fed + feed.made, feed.tokens()});
     } else {
       Group& group = groups.back();
       group.run.end = i + 1;
-      group.alone += fed + made - kept;
-      group.behind += fed + made - kept;
+      group.alone += feed.tokens();
+      group.behind += feed.tokens();
     }
-    if (fed == 0) continue;
-    last = &request;
-    last_ends = std::move(ends);
   }
   return groups;
 }
@@ -76,6 +63,27 @@ std::vector<RequestRun> Fill(const std::vector<Group>& groups, int64_t most) {
 }
 
 }  // namespace
+
+std::vector<Feed> FeedsOf(std::span<const ScoreRequest> requests, PrefixReuse reuse) {
+  std::vector<Feed> feeds(requests.size());
+  const ScoreRequest* last = nullptr;  // that is fed
+  const std::vector<int64_t>* last_ends = nullptr;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const ScoreRequest& request = requests[i];
+    const FeedExtent extent = ExtentOf(request);
+    Feed& feed = feeds[i];
+    feed.ends = ChunkEnds(extent.needed, static_cast<int64_t>(request.prefix.size()), reuse);
+    if (feed.ends.empty()) continue;
+    feed.made = std::max<int64_t>(0, request.continue_tokens - 1);
+    if (last != nullptr) {
+      feed.kept = CommonChunks(feed.ends, *last_ends,
+                               std::min(CommonTokens(*last, request), extent.first_row));
+    }
+    last = &request;
+    last_ends = &feed.ends;
+  }
+  return feeds;
+}
 
 std::vector<RequestRun> DealRequests(std::span<const ScoreRequest> requests, PrefixReuse reuse,
                                      int lanes) {

@@ -1,6 +1,7 @@
 #include "ropewalk/eval/decoder_engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -174,6 +175,35 @@ class Asker {
   int64_t hidden_;
 };
 
+// The mean of enough passes to average over other load; where they are short, behind one that meets
+// cold memory.
+double TimePass(const Decoder& decoder, const PositionPlan& plan, const EnginePass& pass) {
+  constexpr double kLongEnough = 0.1;  // seconds
+  const std::vector<int32_t> ids(static_cast<size_t>(pass.tokens) + 1);
+  const int64_t rows = pass.scored ? pass.tokens : 0;
+  AlignedBuffer<float> states(static_cast<size_t>(rows * decoder.config().hidden));
+  ScoreRequest request{.positions = std::vector<int64_t>(static_cast<size_t>(rows))};
+  std::iota(request.positions.begin(), request.positions.end(), 1);
+  Head head(decoder);
+  Sequence sequence(decoder, plan, pass.behind + pass.tokens, AnglePrecision::kExact);
+  sequence.Skip(pass.behind);
+  const auto once = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    decoder.Forward(sequence, std::span(ids).first(ids.size() - 1), states.data(), rows);
+    std::vector<TokenScore> scores;
+    head.Score(request, ids, 0, states.data(), rows, scores);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    sequence.Truncate(pass.behind);
+    return spent.count();
+  };
+  const double first = once();
+  if (first >= kLongEnough) return first;
+  double sum = 0;
+  int passes = 0;
+  for (; sum < kLongEnough; ++passes) sum += once();
+  return sum / passes;
+}
+
 }  // namespace
 
 EngineFacts DecoderEngine::Facts() const {
@@ -201,6 +231,19 @@ int64_t DecoderEngine::MemoryBytes(const PositionPlan& plan, int64_t length) con
   const int64_t cache = CacheBytes(c, plan, length);
   return decoder_.weight_bytes() + cache + scratch +
          (Lanes(plan, length) - 1) * (cache + ScratchBytes(c));
+}
+
+double DecoderEngine::PassSeconds(const PositionPlan& plan, const EnginePass& pass) const {
+  const int lanes = Lanes(plan, pass.behind + pass.tokens);
+  const int products = IsSmall(decoder_.config()) ? 1 : NumThreads();
+  std::vector<double> seconds(static_cast<size_t>(lanes));
+  internal::RunLanes(
+      lanes, [](int64_t) {},
+      [&](int lane, const internal::TickFn&) {
+        const internal::ScopedProductThreads limit(products);
+        seconds[static_cast<size_t>(lane)] = TimePass(decoder_, plan, pass);
+      });
+  return *std::max_element(seconds.begin(), seconds.end());
 }
 
 Scores DecoderEngine::DoScore(const EngineCall& call,

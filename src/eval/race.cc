@@ -158,7 +158,7 @@ RaceState RunRace(std::span<const std::vector<double>> losses, std::span<const i
 }
 
 std::vector<int64_t> RoundsOf(int64_t units, std::span<const int64_t> done) {
-  constexpr int64_t kFirst = 3;  // with fewer no arm can leave
+  constexpr int64_t kFirst = 4;  // with fewer none of more than 5 arms can leave
   std::vector<int64_t> ends(done.begin(), done.end());
   for (int64_t end = kFirst; end < units; end += std::max<int64_t>(1, end / 4)) {
     if (ends.empty() || end > ends.back()) ends.push_back(end);

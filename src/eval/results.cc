@@ -106,6 +106,9 @@ SweepResults ReadResults(const std::string& folder) {
       cells[it->second] = std::move(cell);
     }
   }
+  // Lengths are finished in the order in which they decide something.
+  std::stable_sort(cells.begin(), cells.end(),
+                   [](const Cell& a, const Cell& b) { return a.length < b.length; });
   parsed.results.cells = std::move(cells);
   return std::move(parsed.results);
 }

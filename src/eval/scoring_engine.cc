@@ -149,6 +149,10 @@ std::vector<Continuation> ScoringEngine::Generate(const EngineCall& call,
   return continuations;
 }
 
+double ScoringEngine::PassSeconds(const PositionPlan& /*plan*/, const EnginePass& /*pass*/) const {
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 std::vector<Continuation> ScoringEngine::DoGenerate(const EngineCall& /*call*/,
                                                     std::span<const GenerateRequest>) const {
   throw Error(ErrorCode::kUnsupported, "the engine '" + Facts().name + "' does not generate text");

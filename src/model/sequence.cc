@@ -125,6 +125,24 @@ void Sequence::Truncate(int64_t tokens) {
   tokens_ = tokens;
 }
 
+void Sequence::Skip(int64_t tokens) {
+  if (tokens < 0 || tokens > final_length() - tokens_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Sequence::Skip: expected 0 to {} tokens, got {}",
+                            final_length() - tokens_, tokens));
+  }
+  for (KvCache& cache : caches_) {
+    std::vector<float> row(static_cast<std::size_t>(cache.head_dim()), 0.1f);  // of every token
+    TensorView rows{.data = row.data(), .dtype = DType::kF32, .rank = 3};
+    rows.shape[0] = tokens;
+    rows.shape[1] = cache.kv_heads();
+    rows.shape[2] = cache.head_dim();
+    rows.strides[2] = 1;
+    cache.Append(rows, rows);
+  }
+  tokens_ += tokens;
+}
+
 void Sequence::OffsetPositions(int64_t first) {
   if (tokens_ > 0) {
     throw Error(

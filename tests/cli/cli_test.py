@@ -660,7 +660,7 @@ class Cli(support.CliCase):
     def test_search(self):
         for kind in ("base", "factors"):
             command = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search",
-                                 "base,factors" if kind == "factors" else kind, "--budget", 5,
+                                 "base,factors" if kind == "factors" else kind, "--search-trials", 5,
                                  "--no-passkey")
             self.assertIn(b"for config.json", run(*command).stderr)
             file = self.folder / f"found/search-{kind}/results.jsonl"
@@ -679,9 +679,9 @@ class Cli(support.CliCase):
             again = run(*command)
             self.assertEqual(again.returncode, 0)
             self.assertEqual(file.read_bytes(), before)
-        # More budget goes on from there.
+        # More trials go on from there.
         more = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search", "base",
-                          "--budget", 6, "--no-passkey")
+                          "--search-trials", 6, "--no-passkey")
         self.assertEqual(run(*more).returncode, 0)
         file = self.folder / "found/search-base/results.jsonl"
         self.assertEqual(len(file.read_text().splitlines()), 1 + 6)
@@ -692,7 +692,8 @@ class Cli(support.CliCase):
     def test_search_lowers_the_loss_of_answers(self):
         for kind in ("critical", "groups"):
             command = self.sweep("found", "--lengths", "512,1024", "--methods", "none", "--tasks",
-                                 "perplexity,kv", "--questions", 2, "--search", kind, "--budget", 4)
+                                 "perplexity,kv", "--questions", 2, "--search", kind,
+                                 "--search-trials", 4)
             said = run(*command).stderr.decode()
             self.assertIn("nats per token of the answers at 1024 tokens", said)
             file = self.folder / f"found/search-{kind}/results.jsonl"

@@ -240,9 +240,9 @@ TEST(Race, Edges) {
 }
 
 TEST(Rounds, GrowByAQuarter) {
-  EXPECT_THAT(RoundsOf(25), ElementsAre(3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 25));
-  EXPECT_THAT(RoundsOf(8), ElementsAre(3, 4, 5, 6, 7, 8));
-  EXPECT_THAT(RoundsOf(3), ElementsAre(3));
+  EXPECT_THAT(RoundsOf(25), ElementsAre(4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 25));
+  EXPECT_THAT(RoundsOf(8), ElementsAre(4, 5, 6, 7, 8));
+  EXPECT_THAT(RoundsOf(4), ElementsAre(4));
   EXPECT_THAT(RoundsOf(1), ElementsAre(1));
   EXPECT_THAT(RoundsOf(0), IsEmpty());
   EXPECT_THAT(RoundsOf(-1), IsEmpty());

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -145,11 +146,12 @@ TEST(Cell, JsonKeepsEveryField) {
       EXPECT_TRUE(std::isnan(missing.at(key).get<double>()));
       continue;
     }
-    if (key == "tasks" || key == "tasks_protocol" || key == "race_exit") {  // nor these
+    if (key == "tasks" || key == "tasks_protocol" || key == "race_exit" || key == "unfinished") {
       const Cell missing = internal::CellFromJson(without);
       EXPECT_TRUE(key != "tasks" || missing.tasks.empty());
       EXPECT_TRUE(key != "tasks_protocol" || missing.tasks_protocol.empty());
       EXPECT_TRUE(key != "race_exit" || !missing.race_exit);
+      EXPECT_TRUE(key != "unfinished" || !missing.unfinished);
       continue;
     }
     EXPECT_THROW(internal::CellFromJson(without), nlohmann::json::exception) << key;
@@ -164,7 +166,7 @@ TEST(Cell, IdentityIsEverythingThatDecidesTheNumbers) {
       "windows",     "scored_tokens", "window_nll",    "bucket_edges",   "bucket_nll",
       "seconds",     "rope_base",     "rotary_dim",    "amplitude",      "inv_freq",
       "identity",    "entropy",       "entropy_share", "local_base",     "tasks",
-      "race_exit"};
+      "race_exit",   "unfinished"};
   for (const auto& [key, value] : base.items()) {
     nlohmann::ordered_json changed = base;
     if (value.is_string()) {
@@ -289,11 +291,16 @@ TEST(RunSweep, RowsCarryWhatWasMeasured) {
   EXPECT_EQ(read.dropped_bytes, 0);
 }
 
-TEST(FinishedTasks, AreThoseWhoseRowsAreThere) {
+TEST(WhatIsLeft, IsWhatHasNoRow) {
   SmallSweep sweep;
   TempFolder folder;
   const auto finished = [&] {
-    return FinishedTasks(sweep.tasks, sweep.header, folder.path(), true);
+    std::vector<bool> out;
+    for (const CellLeft& left :
+         WhatIsLeft(sweep.tasks, sweep.spec, sweep.inputs, sweep.header, folder.path())) {
+      out.push_back(left.finished);
+    }
+    return out;
   };
   EXPECT_EQ(finished(), std::vector<bool>(6, false));
   EXPECT_FALSE(std::ifstream(folder / "results.jsonl"));
@@ -503,7 +510,7 @@ TEST(RunSweep, InterruptKeepsWhatIsFinished) {
   SmallSweep sweep;
   TempFolder folder;
   SweepEvents events;
-  events.progress = [](size_t index, int64_t, int64_t) { return index < 4; };
+  events.progress = [](const SweepProgress& now) { return now.index < 4; };
   EXPECT_THROW(RunSweep(sweep.tasks, sweep.spec, sweep.inputs, sweep.header, folder.path(), events),
                Interrupted);
   EXPECT_EQ(ReadResults(folder.path()).cells.size(), 4u);
@@ -512,16 +519,41 @@ TEST(RunSweep, InterruptKeepsWhatIsFinished) {
   EXPECT_EQ(sweep.computed, 2);
 }
 
+// Counts what goes through another engine.
+class CountingEngine : public ScoringEngine {
+ public:
+  explicit CountingEngine(const ScoringEngine& engine) : engine_(engine) {}
+  mutable int64_t fed_tokens = 0;
+
+  EngineFacts Facts() const override { return engine_.Facts(); }
+  int64_t MemoryBytes(const PositionPlan&, int64_t) const override { return 0; }
+
+ private:
+  Scores DoScore(const EngineCall& call, std::span<const ScoreRequest> requests) const override {
+    Scores scores = engine_.Score(call, requests);
+    fed_tokens += scores.fed_tokens;
+    return scores;
+  }
+  const ScoringEngine& engine_;
+};
+
 TEST(CostOf, CountsTheTokensThatAreRun) {
   SmallSweep sweep;
+  sweep.spec.tasks = {std::make_shared<SampledTask>(MakeKvTask({}, sweep.tokenizer), 2, true)};
+  CountingEngine engine(*sweep.inputs.engine);
+  sweep.inputs.engine = &engine;
   for (const SweepTask& task : sweep.tasks) {
-    int64_t last = 0;
+    engine.fed_tokens = 0;
+    const CellCost cost = CostOf(task, sweep.spec, sweep.inputs, 256);
+    EXPECT_EQ(engine.fed_tokens, 0);  // to know the cost costs nothing
+    std::map<int64_t, int64_t> reported;  // by what is in all
     RunCell(task, sweep.spec, sweep.inputs, sweep.header.common, [&](int64_t done, int64_t all) {
-      last = done;
-      EXPECT_EQ(all, CostOf(task, sweep.spec, sweep.inputs, 256).tokens);
+      EXPECT_LE(done, all);
+      reported[all] = done;
       return true;
     });
-    EXPECT_EQ(last, CostOf(task, sweep.spec, sweep.inputs, 256).tokens);
+    EXPECT_EQ(engine.fed_tokens, cost.tokens) << task.method << " at " << task.length;
+    EXPECT_FALSE(reported.empty());
   }
 }
 

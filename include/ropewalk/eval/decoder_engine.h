@@ -28,6 +28,7 @@ class DecoderEngine final : public ScoringEngine {
   // How many lanes a call with sequences of up to `length` tokens has at most.
   int Lanes(const PositionPlan& plan, int64_t length) const;
   int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const override;
+  double PassSeconds(const PositionPlan& plan, const EnginePass& pass) const override;
 
  private:
   Scores DoScore(const EngineCall& call, std::span<const ScoreRequest> requests) const override;

@@ -185,8 +185,10 @@ struct Cell {
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<TaskResult> tasks;  // of the tasks that the length holds a prompt of
-  // Set where the method left the race of its length: it has the windows up to then and no tasks.
+  // Set where the method left the race of its length: it has the windows up to then, and no tasks
+  // where that was the first round.
   std::optional<RaceExit> race_exit;
+  bool unfinished = false;  // a budget ended before all windows were measured; the folder goes on
 
   std::string model_hash, text_hash, tokenizer_hash, tokenizer, protocol, bos, compute, angles,
       version;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "ropewalk/eval/cost.h"
 #include "ropewalk/eval/eval.h"
 
 namespace ropewalk {
@@ -29,8 +31,8 @@ struct SweepResults {
   int64_t dropped_bytes = 0;  // of an incomplete last line
 };
 
-// Reads FOLDER/results.jsonl; of rows with one identity the last. An incomplete last line (no newline, or no JSON) is dropped and its
-// bytes are counted if it begins like a row. Throws Error(kIo) without the file, kInvalidFile with
+// Reads FOLDER/results.jsonl: rows by length, of those with one identity the last. An incomplete last
+// line (no newline, or no JSON) is dropped and its bytes are counted if it begins like a row. Throws Error(kIo) without the file, kInvalidFile with
 // the line number for any other fault.
 SweepResults ReadResults(const std::string& folder);
 
@@ -57,40 +59,69 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 // The fields that all rows of a sweep share.
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length);
 
-// The work of one cell in tokens and floating-point operations, for estimates; shared prefixes of
-// prompts are counted for each prompt.
-struct CellCost {
-  int64_t tokens = 0;
-  double flops = 0;
-};
+// The work of one cell: of the calls that measuring it makes.
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length);
 
-// Floating-point operations of a forward pass over `tokens` tokens from an empty cache, without the
-// output head.
-double ForwardFlops(const EngineFacts& engine, const PositionPlan& plan, double tokens);
+// What a sweep still measures of a cell.
+struct CellLeft {
+  bool finished = false;  // its row is there; one that left a race counts where there is a race
+  int64_t asked = 0;      // windows in all
+  int64_t windows = 0, others = 0;           // parts that are missing: windows, tasks
+  CellCost of_windows = {}, of_others = {};  // all of them
+};
+// For each task, from what `folder` holds; everything without results. Throws Error as RunSweep does.
+// Writes nothing.
+std::vector<CellLeft> WhatIsLeft(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
+                                 const SweepInputs& inputs, const SweepHeader& header,
+                                 const std::string& folder);
+
+struct SweepProgress {
+  size_t index = 0;  // of the task whose cell is measured
+  int64_t done_tokens = 0, all_tokens = 0;  // of the part of the cell that runs
+  double seconds_left = 0;  // of everything, as far as the budget goes
+};
+
+// What a budget left out of a length.
+struct LeftOut {
+  int64_t length = 0;   // tokens
+  int64_t windows = 0;  // that each method still in has; 0: the length has no rows
+  int64_t asked = 0;    // windows
+  double seconds = 0;   // that the rest takes, about
+  bool open = false;    // whether it may decide which method is recommended
+};
 
 struct SweepEvents {
   std::function<void(const std::string& line)> message;  // for the user
-  // Before, during and after a cell; `index` counts the tasks. False interrupts.
-  std::function<bool(size_t index, int64_t done_tokens, int64_t all_tokens)> progress;
+  std::function<bool(const SweepProgress& progress)> progress;  // false interrupts
+  // A cell is done; `resumed`: its row was there.
   std::function<void(size_t index, const Cell& cell, bool resumed)> finished;
   std::function<void(size_t index, const RaceExit& exit)> left;  // a method left the race
+  std::function<void(const LeftOut& left_out)> left_out;         // at the end
 };
 
-// For each task, whether `folder` already holds its row; all false without results. A row that left
-// a race is finished only where `race`. Throws Error(kMismatch) as RunSweep does. Writes nothing.
-std::vector<bool> FinishedTasks(const std::vector<SweepTask>& tasks, const SweepHeader& header,
-                                const std::string& folder, bool race);
+// How long a sweep may take.
+struct SweepBudget {
+  double seconds = std::numeric_limits<double>::infinity();  // of wall time
+  Pace pace = {};                        // by which parts are expected to take their time
+  std::function<double()> clock = {};    // seconds; empty: the steady clock
+};
 
-// Runs the tasks whose rows `folder` does not hold yet and returns the rows of `tasks` in their
-// order. Windows and tasks that are measured are written to units.jsonl and synced at once, rows
-// when their cell is done: an interrupted sweep repeats nothing. Creates the folder. Throws
+// Measures what `folder` does not hold yet of the tasks, and returns the rows of `tasks` that are
+// there, in their order. What decides most comes first: no scaling at the trained length; then
+// length by length, the shortest first, a round of windows of every method and the tasks of those
+// still in; then more rounds, first beyond the trained length where the best are not told apart.
+// What does not fit into the budget is left out, from the longest length down; the same call goes on
+// from there, and its rows are those of a sweep without a budget. A part that has begun is ended: a
+// round of windows of one method, or one task.
+// Windows and tasks that are measured are written to units.jsonl and synced at once, rows when their
+// length is done or the budget ends: an interrupted sweep repeats nothing. Creates the folder. Throws
 // Error(kMismatch) if the folder holds results of other settings (both values are shown) or another
 // sweep writes to it, Error as ReadResults does, Error(kIo) if it cannot be written, and
 // Interrupted; rows written before stay intact.
 std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                            const SweepInputs& inputs, const SweepHeader& header,
-                           const std::string& folder, const SweepEvents& events);
+                           const std::string& folder, const SweepEvents& events,
+                           const SweepBudget& budget = {});
 
 }  // namespace ropewalk

@@ -104,6 +104,12 @@ struct GenerateRequest {
   std::span<const int32_t> stop = {};  // ids that end a continuation, such as EOS
 };
 
+// A pass over `tokens` tokens behind `behind` others of the same sequence.
+struct EnginePass {
+  int64_t behind = 0, tokens = 0;
+  bool scored = false;  // with the logits of each, else of none
+};
+
 // An implementation overrides the private functions; the requests passed to them are valid, and
 // what they return is checked. Results must depend on the arguments of a call alone, not on earlier
 // calls.
@@ -115,6 +121,10 @@ class ScoringEngine {
   // Estimate for weights, KV caches and scratch memory of a call with sequences of `length` tokens:
   // of as many as run side by side.
   virtual int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const = 0;
+  // Wall time of a pass, as measured now: with as many sequences side by side as run so, for one of
+  // them. What the tokens are is the engine's choice. NaN: it cannot say; estimates then take its
+  // floating-point operations.
+  virtual double PassSeconds(const PositionPlan& plan, const EnginePass& pass) const;
 
   // Throws Error for ids outside the vocabulary, positions that ScoreRequest does not allow, a
   // sequence with its continuation longer than final_length, a plan that does not fit the model,

@@ -1,0 +1,279 @@
+#include "src/eval/length_run.h"
+
+#include <algorithm>
+
+namespace ropewalk::internal {
+namespace {
+
+// A row for `task` from the row that computed the same plan at the same length.
+Cell SharedCell(const Cell& computed, const SweepTask& task) {
+  Cell cell = computed;
+  cell.method = task.method;
+  cell.factor = task.factor;
+  cell.scaling = task.scaling;
+  cell.shared_with = computed.shared_with.empty() ? computed.Identity() : computed.shared_with;
+  cell.seconds = 0;
+  return cell;
+}
+
+}  // namespace
+
+LengthRun::LengthRun(SweepRun& run, size_t begin, size_t end)
+    : run_(run), begin_(begin), end_(end) {
+  int64_t windows = 0;
+  for (size_t k = begin; k < end; ++k) {
+    const SweepTask& task = run.tasks[k];
+    if (task.shares >= 0) continue;
+    Arm& arm = arms_.emplace_back(Arm{.task = k});
+    arm.races = task.unscaled || !task.added;  // what is added is measured for its cost
+    if (IsFinished(k)) {
+      windows = std::max(windows, run.folder.Find(Identity(k))->windows);
+    } else {
+      arm.work = MakeWork(k);
+      windows = std::max(windows, arm.work->windows());
+      Estimate(arm);
+    }
+  }
+  ends_ = RoundsOf(windows);
+}
+
+std::string LengthRun::Identity(size_t task) const {
+  return EmptyRow(run_.tasks[task], run_.header.common).Identity();
+}
+
+bool LengthRun::IsFinished(size_t task) const {
+  const Cell* row = run_.folder.Find(Identity(task));
+  return row != nullptr && IsFinishedRow(*row, run_.spec.race.has_value());
+}
+
+bool LengthRun::IsYardstick(const Arm& arm) const {
+  return Task(arm).unscaled && length() == run_.spec.trained_length;
+}
+
+std::unique_ptr<CellWork> LengthRun::MakeWork(size_t task) {
+  auto work = std::make_unique<CellWork>(run_.tasks[task], run_.spec, run_.inputs,
+                                         run_.header.common, run_.folder.Parts(Identity(task)));
+  work->keep = [this](const UnitRecord& unit) { run_.folder.Append(unit); };
+  return work;
+}
+
+void LengthRun::Estimate(Arm& arm) const {
+  const CellLeft left =
+      LeftOf(Task(arm), run_.spec, run_.inputs, run_.header.common, arm.work->parts());
+  const auto each = [&](const CellCost& cost, int64_t parts) {
+    return run_.pace.Seconds(cost, Task(arm).plan) /
+           static_cast<double>(std::max<int64_t>(1, parts));
+  };
+  arm.window_seconds = each(left.of_windows, left.windows);
+  arm.rest_seconds = each(left.of_others, left.others);
+}
+
+double LengthRun::WindowSeconds(const Arm& arm, int64_t end) const {
+  if (arm.work == nullptr || (arm.exit && !IsYardstick(arm))) return 0;
+  const auto there = static_cast<int64_t>(arm.work->parts().windows.size());
+  return static_cast<double>(std::max<int64_t>(0, std::min(end, arm.work->windows()) - there)) *
+         arm.window_seconds;
+}
+
+double LengthRun::RestSeconds(const Arm& arm) const {
+  return IsIn(arm) ? static_cast<double>(arm.work->RestLeft()) * arm.rest_seconds : 0;
+}
+
+double LengthRun::YardstickSeconds() const {
+  double seconds = 0;
+  for (const Arm& arm : arms_) {
+    if (!IsYardstick(arm)) continue;
+    seconds += WindowSeconds(arm, ends_.empty() ? 0 : ends_[0]) + RestSeconds(arm);
+  }
+  return seconds;
+}
+
+double LengthRun::LeastSeconds() const {
+  double seconds = 0;
+  for (const Arm& arm : arms_) {
+    seconds += WindowSeconds(arm, ends_.empty() ? 0 : ends_[0]) + RestSeconds(arm);
+  }
+  return seconds;
+}
+
+double LengthRun::RoundSeconds() const {
+  double seconds = 0;
+  if (!HasRound()) return seconds;
+  for (const Arm& arm : arms_) seconds += WindowSeconds(arm, ends_[round_]);
+  return seconds;
+}
+
+double LengthRun::AllSeconds() const {
+  double seconds = 0;
+  for (const Arm& arm : arms_) seconds += WindowSeconds(arm, asked()) + RestSeconds(arm);
+  return seconds;
+}
+
+bool LengthRun::Measure(Arm& arm, double expected, const std::function<void()>& part) {
+  if (run_.clock.Expired()) return false;
+  const double left = run_.seconds_left();
+  arm.work->progress = [&](int64_t done, int64_t all) {
+    if (!run_.events.progress) return true;
+    const double share =
+        all > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(all)) : 0;
+    const double seconds = run_.clock.Corrected(left - expected * share);
+    return run_.events.progress({.index = arm.task,
+                                 .done_tokens = done,
+                                 .all_tokens = all,
+                                 .seconds_left = std::min(seconds, run_.clock.Left())});
+  };
+  run_.clock.Run(expected, part);
+  arm.work->progress = {};
+  return true;
+}
+
+bool LengthRun::MeasureWindows(Arm& arm, int64_t end) {
+  if (!IsIn(arm)) return true;
+  end = std::min(end, arm.work->windows());
+  if (static_cast<int64_t>(arm.work->parts().windows.size()) >= end) return true;
+  return Measure(arm, WindowSeconds(arm, end), [&] { arm.work->MeasureWindows(end); });
+}
+
+bool LengthRun::MeasureRest(Arm& arm) {
+  if (!IsIn(arm)) return true;
+  while (arm.work->RestLeft() > 0) {
+    if (!Measure(arm, arm.rest_seconds, [&] { arm.work->MeasureRest(1); })) return false;
+  }
+  return true;
+}
+
+bool LengthRun::MeasureYardstick() {
+  for (Arm& arm : arms_) {
+    if (!IsYardstick(arm)) continue;
+    if (!ends_.empty() && !MeasureWindows(arm, ends_[0])) return false;
+    if (!MeasureRest(arm)) return false;
+  }
+  return true;
+}
+
+bool LengthRun::MeasureLeast() {
+  if (!ends_.empty()) {
+    for (Arm& arm : arms_) {
+      if (!MeasureWindows(arm, ends_[0])) return false;
+    }
+    round_ = 1;
+    Race();
+  }
+  for (Arm& arm : arms_) {
+    if (!MeasureRest(arm)) return false;
+  }
+  least_ = true;
+  SettleRows(false);
+  if (IsWhole()) Finish();
+  return true;
+}
+
+bool LengthRun::MeasureRound() {
+  for (Arm& arm : arms_) {
+    if (!MeasureWindows(arm, ends_[round_])) return false;
+  }
+  ++round_;
+  Race();
+  SettleRows(false);
+  if (IsWhole()) Finish();
+  return true;
+}
+
+std::vector<double> LengthRun::Losses(const Arm& arm) const {
+  if (arm.work == nullptr) return run_.folder.Find(Identity(arm.task))->window_nll;
+  std::vector<double> losses;
+  for (const WindowScore& window : arm.work->parts().windows) {
+    losses.push_back(window.nats / static_cast<double>(window.tokens));
+  }
+  return losses;
+}
+
+RaceState LengthRun::RaceOf(const RaceRule& rule, std::vector<size_t>& racers) const {
+  std::vector<std::vector<double>> losses;
+  for (size_t i = 0; i < arms_.size(); ++i) {
+    if (!arms_[i].races) continue;
+    racers.push_back(i);
+    losses.push_back(Losses(arms_[i]));
+  }
+  return RunRace(losses, std::span(ends_).first(round_), rule);
+}
+
+void LengthRun::Race() {
+  if (!run_.spec.race) return;
+  std::vector<size_t> racers;
+  const RaceState state = RaceOf(*run_.spec.race, racers);
+  for (const RaceDrop& drop : state.drops) {
+    Arm& arm = arms_[racers[static_cast<size_t>(drop.arm)]];
+    if (arm.exit || arm.work == nullptr || IsYardstick(arm)) continue;
+    arm.exit = RaceExit{.round = drop.round + 1};
+    if (drop.against >= 0) {
+      const SweepTask& against = Task(arms_[racers[static_cast<size_t>(drop.against)]]);
+      arm.exit->against = against.method;
+      arm.exit->against_factor = against.factor;
+      arm.exit->difference = drop.difference;
+      arm.exit->standard_error = drop.standard_error;
+      arm.exit->at_least = drop.at_least;
+    }
+    if (run_.events.left) run_.events.left(arm.task, *arm.exit);
+  }
+}
+
+bool LengthRun::IsOpen() const {
+  if (length() <= run_.spec.trained_length || !least_) return false;
+  std::vector<size_t> racers;
+  RaceRule rule = run_.spec.race.value_or(RaceRule{});
+  rule.margin = 0;
+  const RaceState state = RaceOf(rule, racers);
+  return std::count(state.alive.begin(), state.alive.end(), true) > 1;
+}
+
+bool LengthRun::IsWhole() const {
+  return std::all_of(arms_.begin(), arms_.end(),
+                     [this](const Arm& arm) { return !IsIn(arm) || IsWhole(arm); });
+}
+
+bool LengthRun::IsWhole(const Arm& arm) const {
+  return static_cast<int64_t>(arm.work->parts().windows.size()) >= arm.work->windows() &&
+         arm.work->RestLeft() == 0;
+}
+
+void LengthRun::Settle(size_t task, Cell row) {
+  if (run_.events.finished) run_.events.finished(task, row, IsThere(task, row));
+  run_.cells[task] = std::move(row);
+}
+
+bool LengthRun::IsThere(size_t task, const Cell& row) const {
+  const Cell* there = run_.folder.Find(Identity(task));
+  return there != nullptr && ropewalk::ToJson(*there) == ropewalk::ToJson(row);
+}
+
+void LengthRun::SettleRows(bool all) {
+  for (const Arm& arm : arms_) {
+    if (run_.cells[arm.task]) continue;
+    if (arm.work == nullptr) {
+      Settle(arm.task, *run_.folder.Find(Identity(arm.task)));
+    } else if (all || arm.exit || IsWhole(arm)) {
+      Cell row = arm.work->Row();
+      row.race_exit = arm.exit;
+      row.unfinished = !arm.exit && !IsWhole(arm);
+      Settle(arm.task, std::move(row));
+    }
+  }
+  for (size_t k = begin_; k < end_; ++k) {
+    const SweepTask& task = run_.tasks[k];
+    if (task.shares < 0 || run_.cells[k]) continue;
+    const std::optional<Cell>& computed = run_.cells[static_cast<size_t>(task.shares)];
+    if (computed) Settle(k, SharedCell(*computed, task));
+  }
+}
+
+void LengthRun::Finish() {
+  if (!least_ || written_) return;
+  SettleRows(true);
+  for (size_t k = begin_; k < end_; ++k) {
+    if (run_.cells[k] && !IsThere(k, *run_.cells[k])) run_.folder.Append(*run_.cells[k]);
+  }
+  written_ = true;
+}
+
+}  // namespace ropewalk::internal
