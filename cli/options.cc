@@ -126,7 +126,7 @@ constexpr OptionRow kOptions[] = {
      .value = "HOW",
      .field = &O::protocol,
      .help = "Which tokens are scored. aligned:K: the same K tokens after each anchor at every "
-             "length (K is 128, or half the shortest length where that is less); windows: all but "
+             "length (K is half the shortest length, at most 1024); windows: all but "
              "the first token of each window; half: the second half of each window, as in "
              "llama.cpp; sliding:STRIDE: windows that advance by STRIDE tokens, of which the last "
              "STRIDE are scored, as in papers",
@@ -135,7 +135,8 @@ constexpr OptionRow kOptions[] = {
     {.names = "--anchors",
      .value = "N",
      .field = &O::anchors,
-     .help = "Number of anchors of aligned (8); largest number of windows of the others (all)"},
+     .help = "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
+             "windows of the others (all)"},
     {.names = "--seed",
      .value = "N",
      .field = &O::seed,
@@ -146,8 +147,8 @@ constexpr OptionRow kOptions[] = {
      .field = &O::tasks,
      .help =
          "perplexity; passkey; kv: JSON key-value pairs; ruler: every task of RULER that needs "
-         "no file or has its file; ruler:vt,cwe: these. A sweep measures perplexity and passkey "
-         "unless told otherwise",
+         "no file or has its file; ruler:vt,cwe: these. A sweep measures perplexity, passkey "
+         "and kv unless told otherwise",
      .takes = Takes::kSuggest,
      .choices =
          "perplexity,passkey,kv,ruler,ruler:niah_single_1,ruler:niah_single_2,ruler:niah_single_3,"
@@ -227,7 +228,6 @@ constexpr OptionRow kOptions[] = {
      .field = &O::share,
      .help = "Ask for passkeys behind the windows of --protocol aligned, in whose context they are "
              "hidden, so that one prefill gives both (default), or behind prompts of their own"},
-    {.names = "--no-passkey", .value = "", .field = &O::no_passkey, .help = "No passkeys"},
     {.names = "--spans",
      .value = "FILE",
      .field = &O::spans,

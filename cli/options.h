@@ -49,7 +49,7 @@ struct Options {
   bool oversubscribe = false;  // more threads than cores
   bool json = false, html = false, csv = false, markdown = false;
   bool dry_run = false, allow_unknown = false, special = false, pieces = false, decode = false,
-       no_passkey = false, no_race = false, link = false, no_tokenizer = false, no_verify = false;
+       no_race = false, link = false, no_tokenizer = false, no_verify = false;
 
   std::vector<Given> given;  // in the order of the command's row
 };

@@ -24,16 +24,18 @@
 namespace ropewalk::cli {
 namespace {
 
-// What --tasks names; without it perplexity and passkey, which needs a text and a tokenizer.
+// What --tasks names; without it perplexity, and passkey and kv where there are a text and a
+// tokenizer.
 void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
   if (!options.no_race) spec.race = RaceRule{.margin = kRaceMargin};
   spec.share = options.share.value_or(true);
   std::vector<std::string> others = options.tasks;
   if (options.tasks.empty()) {
     others = {"perplexity"};
-    if (sweep.files.tokenizer != nullptr && options.ids.empty()) others.emplace_back("passkey");
+    if (sweep.files.tokenizer != nullptr && options.ids.empty()) {
+      others.insert(others.end(), {"passkey", "kv"});
+    }
   }
-  if (options.no_passkey) std::erase(others, "passkey");
   if (std::erase(others, "perplexity") == 0) {
     throw UsageError(
         "--tasks of a sweep include perplexity, by which methods are compared; other tasks alone "
@@ -60,11 +62,11 @@ Sweep Prepare(const Options& options, bool torch) {
   AddTasks(options, sweep, spec);
   static_cast<PreparedSweep&>(sweep) = PrepareSweep(std::move(spec), options.protocol == "aligned",
                                                     sweep.files.config.plan, sweep.text);
-  if (sweep.spec.tasks.empty() && !options.no_passkey && options.tasks.empty()) {
+  if (sweep.spec.tasks.empty() && options.tasks.empty()) {
     sweep.notes.push_back(options.ids.empty()
-                              ? "passkey is left out: no tokenizer (" +
+                              ? "passkey and kv are left out: no tokenizer (" +
                                     sweep.files.tokenizer_error + ")"
-                              : "passkey is left out: it needs a text and a tokenizer, not --ids");
+                              : "passkey and kv are left out: they need a text and a tokenizer, not --ids");
   }
   return sweep;
 }

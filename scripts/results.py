@@ -134,7 +134,10 @@ def main():
             command = fetch(command, build)
             command[command.index("-o") + 1] = str(out)
             # What was measured is a matter of the header, not of today's defaults.
-            options = {"--protocol": committed[0]["protocol"], "--anchors": committed[0]["anchors"], "--budget": "none"}
+            protocol, _, shared = committed[0]["protocol"].partition("+")
+            options = {"--protocol": protocol, "--anchors": committed[0]["anchors"], "--budget": "none"}
+            if not shared and "--no-share" not in command:
+                command.append("--no-share")
             for name, value in options.items():
                 command += [] if name in command else [name, str(value)]
             if not any(row.get("race_exit") for row in committed[1].values()) and "--no-race" not in command:

@@ -176,7 +176,14 @@ std::vector<std::string> AddDictionary(const std::string& dictionary, const std:
 }
 
 void SettleProtocol(int64_t shortest_length, SweepSpec& spec) {
-  spec.protocol.scored_per_anchor = std::clamp<int64_t>(shortest_length / 2, 1, 128);
+  Protocol& protocol = spec.protocol;
+  protocol.scored_per_anchor = std::clamp<int64_t>(shortest_length / 2, 1, 1024);
+  if (protocol.anchors == 0) protocol.anchors = WindowsFor(protocol.scored_per_anchor);
+}
+
+int64_t WindowsFor(int64_t scored_per_anchor) {
+  if (scored_per_anchor < 256) return 8;
+  return scored_per_anchor < 512 ? 6 : 4;
 }
 
 PreparedSweep PrepareSweep(SweepSpec spec, bool settle, const PositionPlan& model_plan,

@@ -4,6 +4,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/prepare.h"
 
 namespace ropewalk {
 namespace {
@@ -41,7 +42,10 @@ bool Protocol::CanScore(int64_t length) const {
 
 Protocol Protocol::Parse(const std::string& s) {
   Protocol protocol;
-  if (s == "aligned") return protocol;
+  if (s == "aligned") {
+    protocol.anchors = 0;  // settled with K
+    return protocol;
+  }
   if (s == "windows" || s == "half") {
     protocol.kind = s == "half" ? Kind::kHalf : Kind::kWindows;
     protocol.anchors = 0;  // every window of the text
@@ -49,6 +53,7 @@ Protocol Protocol::Parse(const std::string& s) {
   }
   if (const auto k = Count(s, "aligned:")) {
     protocol.scored_per_anchor = *k;
+    protocol.anchors = WindowsFor(*k);
     return protocol;
   }
   if (const auto stride = Count(s, "sliding:")) {

@@ -661,7 +661,7 @@ class Cli(support.CliCase):
         for kind in ("base", "factors"):
             command = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search",
                                  "base,factors" if kind == "factors" else kind, "--search-trials", 5,
-                                 "--no-passkey")
+                                 "--tasks", "perplexity")
             self.assertIn(b"for config.json", run(*command).stderr)
             file = self.folder / f"found/search-{kind}/results.jsonl"
             trials = [json.loads(line) for line in file.read_text().splitlines()][1:]
@@ -681,7 +681,7 @@ class Cli(support.CliCase):
             self.assertEqual(file.read_bytes(), before)
         # More trials go on from there.
         more = self.sweep("found", "--lengths", "256,1024", "--methods", "none", "--search", "base",
-                          "--search-trials", 6, "--no-passkey")
+                          "--search-trials", 6, "--tasks", "perplexity")
         self.assertEqual(run(*more).returncode, 0)
         file = self.folder / "found/search-base/results.jsonl"
         self.assertEqual(len(file.read_text().splitlines()), 1 + 6)
@@ -714,7 +714,7 @@ class Cli(support.CliCase):
             else:
                 self.assertIn(f"as a method: {best['method']}", said)
                 self.assertRegex(best["method"], r"^dpe:group1=\d+,.*group8=\d+$")
-        words = ["--lengths", "512,1024", "--methods", "none", "--no-passkey", "--search"]
+        words = ["--lengths", "512,1024", "--methods", "none", "--tasks", "perplexity", "--search"]
         self.fails(1, *self.sweep("none", *words, "critical"), says="add --tasks passkey,kv")
         self.fails(1, *self.sweep("none", *words, "base", "--search-by", "key-tokens"),
                    says="add --tasks key-tokens")
@@ -736,7 +736,7 @@ class Cli(support.CliCase):
         result = run("sweep", MODEL, "--ids", ids, "-o", self.folder / "a", "--lengths", "128",
                      "--methods", "none", "--anchors", 2)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
-        self.assertIn(b"passkey is left out", result.stderr)
+        self.assertIn(b"passkey and kv are left out", result.stderr)
         self.assertEqual(self.rows("a")[1]["tasks"], [])
 
     def interrupted_sweep(self, name, end):

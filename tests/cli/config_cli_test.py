@@ -11,7 +11,7 @@ COMMANDS = {
     "inspect": [], "generate": ["--prompt", "And", "--max-tokens", 2],
     "tokenize": ["--text", "TEXT"], "perplexity": ["--text", "TEXT", "--length", 32, "--anchors", 2],
     "passkey": ["--length", 128, "--passkey-trials", 1],
-    "sweep": ["--text", "TEXT", "--lengths", 32, "--methods", "none", "--anchors", 1, "--no-passkey",
+    "sweep": ["--text", "TEXT", "--lengths", 32, "--methods", "none", "--anchors", 1, "--tasks", "perplexity",
               "-o", "OUT"],
     "extend": ["--method", "yarn", "--factor", 2, "-o", "OUT"],
     "convert": ["-o", "OUT.gguf"],

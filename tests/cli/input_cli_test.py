@@ -26,7 +26,7 @@ class Input(support.CliCase):
         yield ["passkey", MODEL, "--text", text, "--passkey-filler", "text", "--length", 128, "--passkey-trials", 1]
         yield ["inspect", MODEL, "--text", text, "--length", 64]
         yield ["sweep", MODEL, "--text", text, "-o", self.folder / "out", "--lengths", 128,
-               "--methods", "none", "--anchors", 1, "--no-passkey", "--dry-run"]
+               "--methods", "none", "--anchors", 1, "--tasks", "perplexity", "--dry-run"]
         bert = SOURCE / "tests/golden/hf_encoders/bert_hierarchical"
         if (bert / "tokenizer.json").exists():
             yield ["embed", bert, "--text", text]

@@ -39,7 +39,7 @@ class Stderr(support.CliCase):
 
     def sweep(self, out):
         return ["sweep", MODEL, "--text", self.text, "--methods", "none,linear", "--lengths", "256,512", "--anchors", 2,
-                "--no-passkey", "-o", self.folder / out]
+                "--tasks", "perplexity", "-o", self.folder / out]
 
     def rows(self, out):
         _, *rows = [json.loads(line) for line in (self.folder / out / "results.jsonl").read_text().splitlines()]
@@ -136,7 +136,7 @@ class Stdout(support.CliCase):
         self.everywhere("tokenize", MODEL, "--ids", ids, "--decode")
         self.everywhere("sweep", MODEL, "--text", self.text, "--lengths", "256", "--dry-run")
         self.works("sweep", MODEL, "--text", self.text, "--methods", "none", "--lengths", "256", "--anchors", 1,
-                   "--no-passkey", "-o", self.folder / "swept")
+                   "--tasks", "perplexity", "-o", self.folder / "swept")
         self.everywhere("report", self.folder / "swept")
         self.everywhere("report", self.folder / "swept", "--csv")
 

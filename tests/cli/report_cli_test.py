@@ -39,7 +39,7 @@ class Report(support.CliCase):
         folder.mkdir()
         page, rows = folder / "report.html", folder / "results.jsonl"
         page.write_text("<!DOCTYPE html><title>Thesis</title>")
-        one = self.sweep("out", "--lengths", 128, "--methods", "none", "--no-passkey")
+        one = self.sweep("out", "--lengths", 128, "--methods", "none", "--tasks", "perplexity")
         self.fails(1, *one, says=f"{page}: exists and is no report of ropewalk")
         self.assertFalse(rows.exists())  # before anything was computed
         page.unlink()
@@ -76,7 +76,7 @@ class Report(support.CliCase):
         self.assertEqual((cell["tasks"], cell["tasks_protocol"]), ([], ""))
         one = self.json("perplexity", MODEL, "--text", self.text, "--length", 128, "--anchors", 1, "--json")
         self.assertIsNone(one["standard_error"])
-        self.works(*self.sweep("out", "--lengths", "128,512", "--methods", "none,yarn", "--no-passkey"))
+        self.works(*self.sweep("out", "--lengths", "128,512", "--methods", "none,yarn", "--tasks", "perplexity"))
         self.assertTrue(all(row["tasks"] == [] for row in self.rows("out")[1:]))
         report = self.json("report", self.folder / "out", "--json")["sweeps"][0]
         self.assertEqual(report["recommendations"][0]["methods"][0]["tasks"], [])
@@ -104,7 +104,7 @@ class Report(support.CliCase):
             '{"rope_theta": 1000000.0}',
             '{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}']
         options = [word for d in dictionaries for word in ("--rope-scaling", d)]
-        command = self.sweep("out", "--lengths", "256,1024", "--methods", "none,yarn", "--no-passkey", *options)
+        command = self.sweep("out", "--lengths", "256,1024", "--methods", "none,yarn", "--tasks", "perplexity", *options)
         out = self.works(*command).decode()
         rows = self.rows("out")[1:]
         factors = {row["method"]: row["factor"] for row in rows if row["length"] == 1024}
@@ -140,7 +140,7 @@ class Report(support.CliCase):
             extended = self.json("extend", MODEL, "--rope-scaling", dictionary, "--length", "1024",
                                  "-o", self.folder / f"model{i}", "--json")
             self.works(*self.sweep(f"sweep{i}", "--lengths", "256,1024", "--methods", "none", "--rope-scaling",
-                                   dictionary, "--no-passkey"))
+                                   dictionary, "--tasks", "perplexity"))
             advice = self.json("report", self.folder / f"sweep{i}", "--json")["sweeps"][0]["recommendations"][0]
             self.assertRegex(advice["method"], r"^(yarn|default)\(")  # all of them beat none at 1024
             ours, theirs = (next(s for s in settings if s["engine"] == "llama.cpp")  # the newest
@@ -152,7 +152,7 @@ class Report(support.CliCase):
             self.assertEqual(config["rope_theta"], json.loads(dictionary).get("rope_theta", 10000.0))
 
     def test_engine_narrows_settings_to_the_version_one_has(self):
-        self.works(*self.sweep("a", "--lengths", "256,1024", "--methods", "none,yarn", "--no-passkey"))
+        self.works(*self.sweep("a", "--lengths", "256,1024", "--methods", "none,yarn", "--tasks", "perplexity"))
 
         def of(*engines):
             options = [word for engine in engines for word in ("--engine", engine)]

@@ -8,7 +8,7 @@ import time
 import support
 from support import MODEL, SOURCE, make_text, run
 
-TINY = ["--anchors", 2, "--protocol", "aligned:32", "--no-passkey"]
+TINY = ["--anchors", 2, "--protocol", "aligned:32", "--tasks", "perplexity"]
 
 
 class SweepCase(support.CliCase):
@@ -60,10 +60,10 @@ class Planning(SweepCase):
         self.assertEqual((plan["most_cost_cells"], plan["tokens"], plan["seconds"]), (0, 0, 0))
 
     def test_lengths_that_nobody_asked_for_break_nothing(self):
-        sliding = ["--protocol", "sliding:128", "--anchors", 4, "--no-passkey", "--lengths", 512]
+        sliding = ["--protocol", "sliding:128", "--anchors", 4, "--tasks", "perplexity", "--lengths", 512]
         self.works(*self.sweep("s", *sliding, "--methods", "linear"))
         self.assertEqual(self.rows("s")[:2], [("none", 1, 256), ("linear", 2, 512)])
-        wide = ["--protocol", "sliding:256", "--anchors", 4, "--no-passkey", "--lengths", 512]
+        wide = ["--protocol", "sliding:256", "--anchors", 4, "--tasks", "perplexity", "--lengths", 512]
         result = run(*self.sweep("w", *wide, "--methods", "linear"))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(b"sliding:256 cannot score windows of the trained 256 tokens", result.stderr)
@@ -73,7 +73,7 @@ class Planning(SweepCase):
 
 class Recommending(SweepCase):
     def test_one_method_is_judged_as_beside_none(self):
-        more = ["--lengths", 1024, "--no-passkey"]
+        more = ["--lengths", 1024, "--tasks", "perplexity"]
         alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more)))
         beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more)))
         for text in (alone, beside):

@@ -66,7 +66,7 @@ TEST(Budget, LeavesOutTheLongestAndSaysItsPrice) {
   const TempFolder folder;
   const double budget = 0.6 * whole.engine.now;
   const std::vector<Cell> cells = made.Run(folder, budget);
-  EXPECT_LE(made.engine.now, budget + 4 * 2 * kLength);  // and a round of one method
+  EXPECT_LE(made.engine.now, budget + 5 * 2 * kLength);  // and a round of one method
   EXPECT_GT(made.engine.now, 0.5 * budget);
   EXPECT_THAT(LengthsOf(cells), ElementsAre(kRaceTrained, 2 * kRaceTrained, kLength));
   ASSERT_FALSE(made.left_out.empty());
@@ -78,7 +78,9 @@ TEST(Budget, LeavesOutTheLongestAndSaysItsPrice) {
   for (const Cell& cell : cells) {
     EXPECT_EQ(cell.unfinished, !cell.race_exit && cell.windows < kWindows);
     EXPECT_TRUE(cell.race_exit || cell.windows >= 4) << cell.method << " at " << cell.length;
-    EXPECT_EQ(cell.tasks.empty(), cell.race_exit || cell.length < kLength) << cell.method;
+    // kv needs more tokens than the shorter lengths have.
+    const bool kv = !cell.tasks.empty() && cell.tasks.back().task == "kv";
+    EXPECT_EQ(kv, !cell.race_exit && cell.length >= kLength) << cell.method;
   }
 }
 
@@ -125,7 +127,7 @@ TEST(Budget, MoreOfItGoesOnToTheRowsOfAnUndisturbedSweep) {
         ASSERT_LT(++runs, 60);
         const double begin = made.engine.now;
         cells = made.Run(folder, budget);
-        EXPECT_LE(made.engine.now - begin, budget + 4 * 2 * kLength);
+        EXPECT_LE(made.engine.now - begin, budget + 5 * 2 * kLength);
         if (made.engine.now == begin) budget *= 2;  // what comes next does not fit
       } while (!made.left_out.empty());
       EXPECT_GT(runs, 1);
@@ -165,18 +167,18 @@ TEST(Budget, ASlowerMachineThanExpectedIsNoticed) {
   Made whole = FourLengths();
   const TempFolder other;
   whole.Run(other);
+  std::vector<int64_t> lengths;
   for (const double slowness : {0.3, 1.0, 3.0}) {
     Made made = FourLengths();
     made.engine.slowness = slowness;
     const TempFolder folder;
     const double budget = 0.6 * whole.engine.now;
     const std::vector<Cell> cells = made.Run(folder, budget);
-    EXPECT_LE(made.engine.now, budget + slowness * 4 * 2 * kLength);
-    EXPECT_GT(made.engine.now, 0.4 * std::min(budget, slowness * whole.engine.now));
-    if (slowness == 3.0) {
-      EXPECT_THAT(LengthsOf(cells), ElementsAre(kRaceTrained, 2 * kRaceTrained));
-    }
+    EXPECT_LE(made.engine.now, budget + slowness * 5 * 2 * kLength);
+    EXPECT_GT(made.engine.now, 0.3 * std::min(budget, slowness * whole.engine.now));
+    lengths.push_back(std::ssize(LengthsOf(cells)));
   }
+  EXPECT_THAT(lengths, ElementsAre(4, 3, testing::Lt(3)));
 }
 
 TEST(Budget, OfNothingMeasuresNothing) {

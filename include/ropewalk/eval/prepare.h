@@ -19,8 +19,11 @@ std::vector<std::string> AddDictionary(const std::string& dictionary, const std:
                                        const PositionPlan& model_plan, bool allow_unknown,
                                        std::vector<SweepMethod>& methods);
 
-// `aligned` without K scores 128 tokens per anchor, or half the shortest length if that is less.
+// `aligned` without K scores half the shortest length per anchor, at most 1024 tokens.
 void SettleProtocol(int64_t shortest_length, SweepSpec& spec);
+// How many windows have, with K scored tokens each, a standard error no larger than 8 windows of 128
+// (docs/tasks/statistics.md).
+int64_t WindowsFor(int64_t scored_per_anchor);
 
 // A sweep with nothing left open.
 struct PreparedSweep {
