@@ -90,7 +90,8 @@ constexpr Command kCommands[] = {
      .options =
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
-         "--share --tasks --samples --questions --generate --haystack --squad --hotpot "
+         "--share --spans --evaluator --short-context --tasks --samples --questions --generate "
+         "--haystack --squad --hotpot "
          "--english-words --no-race --angles --compute --bos --special --threads --oversubscribe "
          "--allow-unknown --json --dry-run --budget --search --search-by --search-trials --engine "
          "--device --dtype",

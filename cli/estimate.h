@@ -17,6 +17,7 @@ namespace ropewalk::cli {
 struct Sweep : PreparedSweep {
   ModelFiles files;
   TokenText text;
+  std::string bytes = {};  // of the text; empty for --ids
 };
 
 // Between what remains if all but two methods leave in the first round of windows, and everything.

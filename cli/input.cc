@@ -129,13 +129,15 @@ const Tokenizer& RequireTokenizer(const ModelFiles& files) {
                                            "); give token ids with --ids FILE");
 }
 
-TokenText ReadTokenText(const Options& options, const ModelFiles& files) {
+TokenText ReadTokenText(const Options& options, const ModelFiles& files, std::string* bytes) {
   if (options.text.empty() == options.ids.empty()) {
     throw UsageError("give a text with --text FILE, or token ids with --ids FILE (one of the two)");
   }
   if (!options.ids.empty()) return TextOfIds(ReadIds(options.ids));
   const Tokenizer& tokenizer = RequireTokenizer(files);
-  TokenText text = TokenizeText(tokenizer, ReadText(options.text), {options.special});
+  std::string read = ReadText(options.text);
+  TokenText text = TokenizeText(tokenizer, read, {options.special});
+  if (bytes != nullptr) *bytes = std::move(read);
   if (text.ids.empty()) throw Error(ErrorCode::kInvalidFile, options.text + ": the text is empty");
   return text;
 }

@@ -38,7 +38,8 @@ std::vector<int32_t> ReadIds(const std::string& path);
 std::vector<std::vector<int32_t>> ReadIdLists(const std::string& path);
 
 // --text or --ids; UsageError when neither or both are given.
-TokenText ReadTokenText(const Options& options, const ModelFiles& files);
+TokenText ReadTokenText(const Options& options, const ModelFiles& files,
+                        std::string* bytes = nullptr);
 // Throws Error with the reason if there is no tokenizer.
 const Tokenizer& RequireTokenizer(const ModelFiles& files);
 

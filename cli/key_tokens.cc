@@ -1,8 +1,9 @@
 // ropewalk key-tokens: finds the key tokens of a text, and measures their loss.
-#include "ropewalk/eval/key_tokens.h"
+#include "cli/key_tokens.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -12,6 +13,7 @@
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/decoder_engine.h"
+#include "ropewalk/eval/key_tokens.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -22,8 +24,8 @@ struct Exam {
   TokenText tokens;
   SweepSpec spec;
   int64_t length = 0;
-  std::vector<EvalWindow> windows;
-  std::vector<ByteSpan> wanted;  // empty: the whole text
+  std::vector<EvalWindow> windows = {};
+  std::vector<ByteSpan> wanted = {};  // empty: the whole text
 };
 
 struct Found {
@@ -76,7 +78,7 @@ int64_t ShortContext(const Options& options) {
 }
 
 Found Find(const Options& options, const Exam& exam, const ModelFiles& files,
-           const Decoder& decoder, const PositionPlan& plan, int64_t trained_length) {
+           const ScoringEngine& engine, const PositionPlan& plan, int64_t trained_length) {
   const Tokenizer& tokenizer = RequireTokenizer(files);
   if (trained_length == 0) {
     throw Error(ErrorCode::kUnsupported,
@@ -88,8 +90,7 @@ Found Find(const Options& options, const Exam& exam, const ModelFiles& files,
   RunOptions run = WithProgress(exam.spec, line, "key tokens");
   run.bos_id = tokenizer.bos_id();
   const KeyTokens found = FindKeyTokens(
-      DecoderEngine(decoder), plan, exam.text,
-      TokenizeText(tokenizer, exam.text, {options.special}), settings,
+      engine, plan, exam.text, TokenizeText(tokenizer, exam.text, {options.special}), settings,
       {ModelName(files.path), files.Hash(), tokenizer.kind(), tokenizer.hash()}, exam.wanted, run);
   if (!options.spans.empty()) WriteKeySpans(options.spans, found.spans);
   return {found.spans, found.fed_tokens};
@@ -102,15 +103,15 @@ Found FindByEvaluator(const Options& options, const Exam& exam) {
   const ModelFiles files = OpenRunnable(other);
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
   const PositionPlan& plan = files.config.plan;
-  return Find(options, exam, files, *decoder, plan, plan.trained_length);
+  return Find(options, exam, files, DecoderEngine(*decoder), plan, plan.trained_length);
 }
 
 // By the model itself without scaling.
 Found FindByItself(const Options& options, const Exam& exam, const ModelFiles& files,
-                   const Decoder& decoder) {
+                   const ScoringEngine& engine) {
   const int64_t trained = exam.spec.trained_length;
   const PositionPlan plan = PositionMethod().Apply(files.config.plan, 1, trained);
-  return Find(options, exam, files, decoder, plan, trained);
+  return Find(options, exam, files, engine, plan, trained);
 }
 
 bool HasSpans(const Options& options) {
@@ -210,24 +211,63 @@ void Print(const Options& options, const Exam& exam, const SweepTask& task, cons
   fmt::print("scaling        {}, plan {}\n", task.scaling, task.plan_hash);
 }
 
+// The key tokens of an exam, from the file of --spans or found.
+Found KeysOf(const Options& options, const Exam& exam, const ModelFiles& files,
+             const ScoringEngine& engine) {
+  if (HasSpans(options)) return {.keys = ReadSpans(options, exam), .read = true};
+  if (!options.evaluator.empty()) return FindByEvaluator(options, exam);
+  return FindByItself(options, exam, files, engine);
+}
+
 }  // namespace
+
+void AddKeyTokens(const Options& given, const ScoringEngine& engine, Sweep& sweep) {
+  const Protocol& protocol = sweep.spec.protocol;
+  if (protocol.kind != Protocol::Kind::kAligned) {
+    throw UsageError(
+        "--tasks key-tokens: their loss is compared over the same tokens at every length, which "
+        "only --protocol aligned scores");
+  }
+  Options options = given;
+  if (options.spans.empty()) options.spans = options.output + "/key-tokens.json";
+  if (options.dry_run && !HasSpans(options)) return;
+  Exam exam{.text = sweep.bytes, .tokens = sweep.text, .spec = sweep.spec};
+  exam.windows = MakeWindows(exam.tokens, protocol, sweep.longest, sweep.longest, exam.spec.bos_id);
+  exam.wanted = ScoredSpans(exam.tokens, exam.windows, protocol.bos);
+  if (!HasSpans(options)) {
+    const auto folder = std::filesystem::path(options.spans).parent_path();
+    if (!folder.empty()) std::filesystem::create_directories(folder);
+  }
+  InterruptScope scope;
+  const KeySpans keys = KeysOf(options, exam, sweep.files, engine).keys;
+  KeyTokenTask task{.protocol = fmt::format("{}, by {} {}", keys.settings.Name(),
+                                            keys.evaluator.name, keys.evaluator.model_hash),
+                    .data_hash = keys.Hash()};
+  const std::vector<int64_t> all = KeyTokenIndices(exam.text, exam.tokens, keys);
+  int64_t scored = 0;
+  for (const EvalWindow& window : exam.windows) {
+    const auto end =
+        window.text_begin + static_cast<int64_t>(window.ids.size()) - (protocol.bos ? 1 : 0);
+    const auto tokens = static_cast<int64_t>(window.ids.size()) - window.score_begin;
+    scored += tokens;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(task.tokens),
+                 [&](int64_t token) { return token >= end - tokens && token < end; });
+  }
+  std::sort(task.tokens.begin(), task.tokens.end());
+  sweep.notes.push_back(fmt::format("{} of the {} scored tokens are key tokens; spans in {}",
+                                    task.tokens.size(), scored, options.spans));
+  Message("ropewalk: " + sweep.notes.back());
+  sweep.spec.key_tokens = std::move(task);
+}
 
 void RunKeyTokens(const Options& options) {
   const ModelFiles files = OpenRunnable(options);
   const Exam exam = ExamOf(options, files);
   const SweepTask task = SingleTask(options, files, exam.spec, exam.length);
   InterruptScope scope;
-  Found found;
-  const bool itself = !HasSpans(options) && options.evaluator.empty();
-  if (HasSpans(options)) {
-    found = {.keys = ReadSpans(options, exam), .read = true};
-  } else if (!itself) {
-    found = FindByEvaluator(options, exam);
-  }
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
-  if (itself) found = FindByItself(options, exam, files, *decoder);
-
   const DecoderEngine engine(*decoder);
+  const Found found = KeysOf(options, exam, files, engine);
   const bool bos = exam.spec.protocol.bos;
   PerplexityResult all;
   {

@@ -135,8 +135,9 @@ constexpr OptionRow kOptions[] = {
     {.names = "--anchors",
      .value = "N",
      .field = &O::anchors,
-     .help = "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
-             "windows of the others (all)"},
+     .help =
+         "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
+         "windows of the others (all)"},
     {.names = "--seed",
      .value = "N",
      .field = &O::seed,
@@ -146,15 +147,15 @@ constexpr OptionRow kOptions[] = {
      .value = "TASK,...",
      .field = &O::tasks,
      .help =
-         "perplexity; passkey; kv: JSON key-value pairs; ruler: every task of RULER that needs "
-         "no file or has its file; ruler:vt,cwe: these. A sweep measures perplexity, passkey "
-         "and kv unless told otherwise",
+         "perplexity; passkey; key-tokens, in a sweep: LongPPL's, of the scored tokens; kv: JSON "
+         "key-value pairs; ruler: every task of RULER that needs no file or has its file; "
+         "ruler:vt,cwe: these. A sweep measures perplexity, passkey and kv unless told otherwise",
      .takes = Takes::kSuggest,
-     .choices =
-         "perplexity,passkey,kv,ruler,ruler:niah_single_1,ruler:niah_single_2,ruler:niah_single_3,"
-         "ruler:niah_multikey_1,ruler:niah_multikey_2,ruler:niah_multikey_3,"
-         "ruler:niah_multivalue,ruler:niah_multiquery,ruler:vt,ruler:cwe,ruler:fwe,"
-         "ruler:qa_1,ruler:qa_2"},
+     .choices = "perplexity,passkey,key-tokens,kv,ruler,ruler:niah_single_1,ruler:niah_single_2,"
+                "ruler:niah_single_3,"
+                "ruler:niah_multikey_1,ruler:niah_multikey_2,ruler:niah_multikey_3,"
+                "ruler:niah_multivalue,ruler:niah_multiquery,ruler:vt,ruler:cwe,ruler:fwe,"
+                "ruler:qa_1,ruler:qa_2"},
     {.names = "--samples",
      .value = "N",
      .field = &O::samples,
@@ -176,8 +177,9 @@ constexpr OptionRow kOptions[] = {
     {.names = "--no-race",
      .value = "",
      .field = &O::no_race,
-     .help = "Measure every method whole. Without it the methods of a length are measured in rounds, "
-             "of which those leave that are behind another by more than chance explains"},
+     .help =
+         "Measure every method whole. Without it the methods of a length are measured in rounds, "
+         "of which those leave that are behind another by more than chance explains"},
     {.names = "--haystack",
      .value = "FILE",
      .field = &O::haystack,

@@ -11,6 +11,7 @@
 #include "cli/estimate.h"
 #include "cli/input.h"
 #include "cli/json_text.h"
+#include "cli/key_tokens.h"
 #include "cli/options.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -24,6 +25,10 @@
 namespace ropewalk::cli {
 namespace {
 
+bool WantsKeyTokens(const Options& options) {
+  return std::find(options.tasks.begin(), options.tasks.end(), "key-tokens") != options.tasks.end();
+}
+
 // What --tasks names; without it perplexity, and passkey and kv where there are a text and a
 // tokenizer.
 void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
@@ -36,12 +41,14 @@ void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
       others.insert(others.end(), {"passkey", "kv"});
     }
   }
+  std::erase(others, "key-tokens");  // AddKeyTokens
   if (std::erase(others, "perplexity") == 0) {
     throw UsageError(
         "--tasks of a sweep include perplexity, by which methods are compared; other tasks alone "
         "are commands of their own: passkey, kv, ruler");
   }
-  if (!others.empty() && !options.ids.empty()) {
+  const bool tasks = !others.empty() || WantsKeyTokens(options);
+  if (tasks && !options.ids.empty()) {
     throw UsageError("--tasks: tasks need a text and a tokenizer, not --ids");
   }
   spec.tasks = TasksOf(options, others, sweep.files, &sweep.text);
@@ -51,7 +58,7 @@ void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
 Sweep Prepare(const Options& options, bool torch) {
   Sweep sweep;
   sweep.files = torch ? OpenModelFor(options, true) : OpenRunnable(options);
-  sweep.text = ReadTokenText(options, sweep.files);
+  sweep.text = ReadTokenText(options, sweep.files, &sweep.bytes);
   SweepSpec spec = SpecOf(options, sweep.files);
   if (spec.lengths.empty() && spec.trained_length < 8) {
     throw UsageError(
@@ -63,10 +70,10 @@ Sweep Prepare(const Options& options, bool torch) {
   static_cast<PreparedSweep&>(sweep) = PrepareSweep(std::move(spec), options.protocol == "aligned",
                                                     sweep.files.config.plan, sweep.text);
   if (sweep.spec.tasks.empty() && options.tasks.empty()) {
-    sweep.notes.push_back(options.ids.empty()
-                              ? "passkey and kv are left out: no tokenizer (" +
-                                    sweep.files.tokenizer_error + ")"
-                              : "passkey and kv are left out: they need a text and a tokenizer, not --ids");
+    sweep.notes.push_back(
+        options.ids.empty()
+            ? "passkey and kv are left out: no tokenizer (" + sweep.files.tokenizer_error + ")"
+            : "passkey and kv are left out: they need a text and a tokenizer, not --ids");
   }
   return sweep;
 }
@@ -79,7 +86,9 @@ std::string CellName(const SweepTask& task) {
 std::string CellResult(const Cell& cell) {
   std::string text = fmt::format("perplexity {:.4g}", cell.perplexity);
   for (const TaskResult& result : cell.tasks) {
-    text += fmt::format(", {} {:.0f}%", result.task, 100 * ScoreOf(result));
+    text += result.task == "key-tokens"
+                ? fmt::format(", {} {:.3f} nats", result.task, result.mean_nll)
+                : fmt::format(", {} {:.0f}%", result.task, 100 * ScoreOf(result));
   }
   return text;
 }
@@ -152,8 +161,8 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
 }
 
 // Runs the tasks from `first` on; earlier ones are finished, or wait for their rest.
-std::vector<LeftOut> RunTasks(const Options& options, const Sweep& sweep,
-                              const SweepInputs& inputs, size_t first, const SweepBudget& budget) {
+std::vector<LeftOut> RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+                              size_t first, const SweepBudget& budget) {
   const SweepHeader header = HeaderOf(options, sweep, inputs);
   ProgressLine progress;
   const auto name = [&](size_t i) {
@@ -266,8 +275,7 @@ std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepIn
                             Duration(estimate.budget), LeftOutText(options, left_out)));
   }
   if (AddCosts(options, sweep) || !left_out.empty()) {
-    left_out =
-        RunTasks(options, sweep, inputs, asked, {.seconds = left(), .pace = estimate.pace});
+    left_out = RunTasks(options, sweep, inputs, asked, {.seconds = left(), .pace = estimate.pace});
   }
   return left_out;
 }
@@ -296,6 +304,7 @@ void RunSweep(const Options& given) {
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
   inputs.model_hash = sweep.files.Hash();
+  if (WantsKeyTokens(options)) AddKeyTokens(options, *engine, sweep);
   const Protocol& protocol = sweep.spec.protocol;
   const EngineFacts facts = engine->Facts();
   Message(fmt::format(

@@ -19,6 +19,10 @@ std::string TasksName(const SweepSpec& spec) {
             std::to_string(sampled->samples()) + " " + task.Counts() +
             (sampled->generate() ? ", continued greedily" : "");
   }
+  if (spec.key_tokens) {
+    if (!name.empty()) name += "; ";
+    name += "key-tokens = " + spec.key_tokens->protocol + ", data " + spec.key_tokens->data_hash;
+  }
   return name;
 }
 

@@ -110,6 +110,7 @@ RunOptions CellWork::Options() const {
   options.angles = spec_.angles;
   options.bos_id = spec_.bos_id;
   options.entropy = true;
+  if (spec_.key_tokens) options.key_tokens = spec_.key_tokens->tokens;
   options.by_position =
       spec_.protocol.kind == Protocol::Kind::kWindows || task_.length == row_.longest_length;
   options.progress = progress;
@@ -166,16 +167,17 @@ void CellWork::MeasureRest(int64_t most) {
   }
 }
 
-// Of the questions behind the windows that are there.
-TaskResult CellWork::SharedResult() const {
-  TaskResult result = NamesOf(plan_.shared->task());
-  result.protocol += ", behind windows";
+// Of the windows that are there: what each has in `answers`. Nothing where none has any.
+void CellWork::AddFromWindows(TaskResult result, std::vector<TaskAnswer> WindowScore::*answers,
+                              Cell& row) const {
   result.prompts = static_cast<int64_t>(parts_.windows.size());
   for (const WindowScore& window : parts_.windows) {
-    result.answers.insert(result.answers.end(), window.answers.begin(), window.answers.end());
+    const std::vector<TaskAnswer>& here = window.*answers;
+    result.answers.insert(result.answers.end(), here.begin(), here.end());
   }
+  if (result.answers.empty()) return;
   Summarise(result);
-  return result;
+  row.tasks.push_back(std::move(result));
 }
 
 Cell CellWork::Row() const {
@@ -187,10 +189,19 @@ Cell CellWork::Row() const {
   size_t next = 0;
   for (const auto& sampled : spec_.tasks) {
     if (sampled.get() == plan_.shared) {
-      if (!parts_.windows.empty()) row.tasks.push_back(SharedResult());
+      TaskResult result = NamesOf(sampled->task());
+      result.protocol += ", behind windows";
+      AddFromWindows(std::move(result), &WindowScore::answers, row);
     } else if (next < parts_.tasks.size() && !sampled->Prompts(task_.length).empty()) {
       row.tasks.push_back(parts_.tasks[next++]);
     }
+  }
+  if (spec_.key_tokens) {
+    TaskResult result;
+    result.task = "key-tokens";
+    result.protocol = spec_.key_tokens->protocol;
+    result.data_hash = spec_.key_tokens->data_hash;
+    AddFromWindows(std::move(result), &WindowScore::key_answers, row);
   }
   row.seconds = parts_.seconds;
   return row;

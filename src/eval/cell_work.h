@@ -69,7 +69,8 @@ class CellWork {
   Cell Row() const;  // from the parts that are there
 
  private:
-  TaskResult SharedResult() const;
+  void AddFromWindows(TaskResult result, std::vector<TaskAnswer> WindowScore::*answers,
+                      Cell& row) const;
   RunOptions Options() const;
   template <class Measure>
   void Part(UnitRecord unit, Measure&& measure);

@@ -76,8 +76,8 @@ bool IsHidden(const AskedWindow& asked, int64_t position) {
   });
 }
 
-// `scores` of the positions of the window's request; without answers and entropy.
-WindowScore WindowScoreOf(const AskedWindow& asked, const ScoreRequest& request,
+// `scores` of the positions of the request of window `w`; without answers and entropy.
+WindowScore WindowScoreOf(int64_t w, const AskedWindow& asked, const ScoreRequest& request,
                           const std::vector<TokenScore>& scores, const TokenText& text, int64_t bos,
                           int64_t length, const RunOptions& options) {
   WindowScore score;
@@ -95,8 +95,16 @@ WindowScore WindowScoreOf(const AskedWindow& asked, const ScoreRequest& request,
     if (position < asked.window.score_begin) continue;
     score.nats += nll;
     ++score.tokens;
-    if (text.token_bytes.empty()) continue;
-    score.bytes += text.token_bytes[asked.window.text_begin + position - bos];
+    const int64_t index = asked.window.text_begin + position - bos;
+    if (std::binary_search(options.key_tokens.begin(), options.key_tokens.end(), index)) {
+      score.key_answers.push_back(
+          {.prompt = static_cast<int32_t>(w),
+           .question = static_cast<int32_t>(score.key_answers.size()),
+           .nll = nll,
+           .tokens = 1,
+           .exact = scores[i].top == asked.window.ids[static_cast<size_t>(position)]});
+    }
+    if (!text.token_bytes.empty()) score.bytes += text.token_bytes[static_cast<size_t>(index)];
   }
   return score;
 }
@@ -164,7 +172,7 @@ std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const Positio
     const ScoreRequest& request = asking.requests[next];
     const std::vector<TokenScore>& here = scores.tokens[next++];
     WindowScore& score = out.emplace_back(
-        WindowScoreOf(window, request, here, text, protocol.bos ? 1 : 0, length, options));
+        WindowScoreOf(w, window, request, here, text, protocol.bos ? 1 : 0, length, options));
     score.entropy = scores.entropy;
     score.entropy_share = scores.entropy_share;
     for (size_t q = 0; q < window.questions.size(); ++q) {

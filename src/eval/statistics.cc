@@ -28,7 +28,9 @@ Moments MomentsOf(std::span<const double> values) {
 
 ClusteredMean MeanOfClusters(std::span<const double> sums, std::span<const double> counts) {
   const double all = std::reduce(counts.begin(), counts.end());
-  const double n = static_cast<double>(sums.size());
+  // A cluster without elements says nothing.
+  const auto n = static_cast<double>(
+      std::count_if(counts.begin(), counts.end(), [](double count) { return count > 0; }));
   ClusteredMean m{.mean = std::accumulate(sums.begin(), sums.end(), 0.0) / all,
                   .standard_error = internal::kNaN};
   if (n < 2) return m;

@@ -22,6 +22,7 @@ Json WindowJson(const WindowScore& score) {
                {"entropy", score.entropy},
                {"entropy_share", score.entropy_share}};
   if (!score.answers.empty()) json["answers"] = ToJson(score.answers);
+  if (!score.key_answers.empty()) json["key_answers"] = ToJson(score.key_answers);
   return json;
 }
 
@@ -35,6 +36,7 @@ WindowScore WindowFromJson(const Json& json) {
   score.entropy = Number(json.at("entropy"));
   score.entropy_share = Number(json.at("entropy_share"));
   if (json.contains("answers")) score.answers = AnswersFromJson(json["answers"]);
+  if (json.contains("key_answers")) score.key_answers = AnswersFromJson(json["key_answers"]);
   return score;
 }
 

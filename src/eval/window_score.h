@@ -22,6 +22,8 @@ struct WindowScore {
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
   std::vector<TaskAnswer> answers;  // to the questions behind it
+  // Of RunOptions::key_tokens: "exact" is whether the token was the most probable one.
+  std::vector<TaskAnswer> key_answers;
 };
 
 // Windows without questions.

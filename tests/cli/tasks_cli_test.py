@@ -88,6 +88,37 @@ class Sweeps(support.CliCase):
         self.fails(2, "sweep", MODEL, "--text", self.text, "--tasks", "kv", says="commands of their own")
         self.fails(1, "sweep", MODEL, "--text", self.text, "--tasks", "perplexity,nonsense", says="nonsense")
 
+    def test_key_tokens_are_the_same_at_every_length_and_method(self):
+        more = ["--tasks", "perplexity,key-tokens", "--protocol", "aligned:96", "--short-context", 16]
+        sweep = self.sweep(*more)
+        first = [t for t in sweep["cells"][0]["tasks"] if t["task"] == "key-tokens"]
+        self.assertEqual(len(first), 1)
+        self.assertGreater(len(first[0]["answers"]), 0)
+        for cell in sweep["cells"]:
+            task, = cell["tasks"]
+            self.assertEqual([(a["prompt"], a["question"]) for a in task["answers"]],
+                             [(a["prompt"], a["question"]) for a in first[0]["answers"]])
+            self.assertEqual(task["data_hash"], first[0]["data_hash"])
+            nats = [a["nll"] for a in task["answers"]]
+            self.assertAlmostEqual(task["mean_nll"], sum(nats) / len(nats), 9)
+        # The spans lie beside the results, and are read when the sweep goes on.
+        spans = self.folder / "out/key-tokens.json"
+        before = spans.read_bytes()
+        self.assertEqual(json.loads(before)["settings"]["short_context"], 16)
+        rows = (self.folder / "out/results.jsonl").read_bytes()
+        self.sweep(*more)
+        self.assertEqual(spans.read_bytes(), before)
+        self.assertEqual((self.folder / "out/results.jsonl").read_bytes(), rows)
+        # The same spans elsewhere; without them in this folder it is another sweep.
+        again = self.sweep(*more, "--spans", spans)
+        self.assertEqual(again["cells"][0]["tasks"], sweep["cells"][0]["tasks"])
+        base = ["sweep", MODEL, "--text", self.text, "--methods", "none", "--lengths", "256,512", "-o", self.folder / "b"]
+        self.fails(2, *base, "--tasks", "perplexity,key-tokens", "--protocol", "windows", says="--protocol aligned")
+        other = self.folder / "other.txt"
+        other.write_text(self.text.read_text()[::-1])
+        base[3] = other
+        self.fails(1, *base, "--tasks", "perplexity,key-tokens", "--spans", spans, says="text")
+
     def test_who_is_far_behind_leaves_the_race(self):
         sweep = self.sweep("--tasks", "perplexity,passkey")
         left = {(c["method"], c["length"]): c for c in sweep["cells"] if c["race_exit"]}

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/eval/key_tokens.h"
 #include "ropewalk/eval/tasks.h"
 #include "src/eval/cell_work.h"
 #include "src/eval/passkey.h"
@@ -204,6 +205,56 @@ TEST(SharedWindows, HiddenTokensAreNotInTheLossByPosition) {
   EXPECT_EQ(
       std::accumulate(scores[0].bucket_tokens.begin(), scores[0].bucket_tokens.end(), int64_t{0}),
       text);
+}
+
+// The loss of key tokens is that of ScoreKeyTokens, over the same tokens with needles and without.
+TEST(SharedWindows, KeyTokensAreScoredWhereTheyStand) {
+  for (const bool share : {false, true}) {
+    SharedSweep sweep;
+    sweep.spec.share = share;
+    const int64_t length = 1000;
+    const std::vector<EvalWindow> plain = sweep.Plain(length);
+    KeyTokenTask keys{.protocol = "by hand", .data_hash = "d"};
+    for (const size_t w : {0, 1, 3}) {  // none in one window
+      const int64_t first = plain[w].text_begin + plain[w].score_begin - 1;  // BOS
+      for (const int64_t i : {int64_t{0}, int64_t{7}, kScored - 1}) keys.tokens.push_back(first + i);
+      keys.tokens.push_back(first + kScored);  // scored by none
+    }
+    sweep.spec.key_tokens = keys;
+    const PositionPlan& plan = Tiny().files.config.plan;
+    const SweepTask task =
+        MakeTask(PositionMethod(), 1, length, sweep.spec.trained_length, plan);
+    const Cell common = CommonFields(sweep.spec, sweep.inputs, 2000);
+    EXPECT_THAT(common.tasks_protocol, HasSubstr("key-tokens = by hand, data d"));
+    std::vector<ScoredToken> tokens;
+    const Cell cell = RunCell(task, sweep.spec, sweep.inputs, common, {}, &tokens);
+    const TaskResult* result = FindTask(cell.tasks, "key-tokens");
+    ASSERT_NE(result, nullptr);
+    EXPECT_EQ(result->data_hash, "d");
+    ASSERT_EQ(result->answers.size(), 9u);
+    std::vector<EvalWindow> windows;
+    for (const AskedWindow& asked : sweep.Windows(length).windows) windows.push_back(asked.window);
+    PerplexityResult measured;
+    measured.tokens = tokens;
+    measured.windows = kAnchors;
+    const KeyTokenResult expected = ScoreKeyTokens(measured, windows, true, keys.tokens);
+    EXPECT_EQ(expected.key_tokens, 9);
+    EXPECT_NEAR(result->mean_nll, expected.mean_nll, 1e-6);
+    EXPECT_NEAR(result->standard_error, expected.standard_error, 1e-6);
+    for (size_t i = 0; i < result->answers.size(); ++i) {
+      const TaskAnswer& answer = result->answers[i];
+      EXPECT_EQ(answer.prompt, std::vector<int32_t>({0, 1, 3})[i / 3]);
+      EXPECT_EQ(answer.question, static_cast<int32_t>(i % 3));
+      EXPECT_EQ(answer.tokens, 1);
+      const auto w = static_cast<size_t>(answer.prompt);
+      const int64_t position =
+          keys.tokens[i / 3 * 4 + i % 3] - windows[w].text_begin + 1;
+      const std::vector<int32_t> said =
+          test::ReferenceArgmax(*Tiny().decoder, task.plan, windows[w].ids);
+      EXPECT_EQ(answer.exact, said[static_cast<size_t>(position)] ==
+                                  windows[w].ids[static_cast<size_t>(position)]);
+    }
+  }
 }
 
 }  // namespace

@@ -96,6 +96,8 @@ struct RunOptions {
   std::optional<int32_t> bos_id;  // required by protocols with bos
   bool by_position = false;       // fill bucket_*: computes logits at every position
   bool entropy = false;           // fill entropy and entropy_share
+  // Indices of tokens of the text, ascending, whose losses a sweep reports by themselves too.
+  std::span<const int64_t> key_tokens;
   ProgressFn progress;
 };
 
@@ -123,6 +125,14 @@ const std::string& NameOf(const SweepMethod& method);
 
 class SampledTask;  // ropewalk/eval/task.h
 
+// The key tokens of a text (ropewalk/eval/key_tokens.h) as the task "key-tokens" of a sweep: those
+// among the tokens that its windows score, whose losses perplexity has measured already.
+struct KeyTokenTask {
+  std::vector<int64_t> tokens = {};  // indices in the text, ascending
+  std::string protocol = {};         // how they were found, and by whom
+  std::string data_hash = {};        // of their spans
+};
+
 struct SweepSpec {
   std::vector<SweepMethod> methods;
   std::vector<int64_t> lengths;  // tokens, ascending
@@ -132,6 +142,7 @@ struct SweepSpec {
   bool perplexity = true;
   // Passkey and others, each at every length that holds a prompt of it.
   std::vector<std::shared_ptr<const SampledTask>> tasks;
+  std::optional<KeyTokenTask> key_tokens;  // with the protocol aligned alone
   // Tasks that can be hidden in the windows of `aligned` (Task::HideIn) are asked behind these, at
   // the lengths that hold them; elsewhere and without, behind prompts of their own.
   bool share = true;
