@@ -581,7 +581,7 @@ class Cli(support.CliCase):
                          [(c["method"], c["factor"], c["length"]) for c in plan["cells"]])
         self.assertEqual([bool(r["shared_with"]) for r in rows[1:]],
                          [c["shared"] for c in plan["cells"]])
-        self.assertEqual({r["protocol"] for r in rows}, {"aligned:64"})
+        self.assertEqual({r["protocol"] for r in rows}, {"aligned:64+passkey"})
         for word in ("yarn", "512", str(self.folder / "a/report.html")):
             self.assertIn(word, out)
         self.assertTrue((self.folder / "a/report.html").exists())
@@ -592,7 +592,9 @@ class Cli(support.CliCase):
         # The same bits elsewhere; the single-cell command agrees with its row.
         self.works(*self.sweep("b", *more))
         self.assertEqual(self.rows("a"), self.rows("b"))
-        yarn = [r for r in rows[1:] if (r["method"], r["length"]) == ("yarn", 512)][0]
+        self.works(*self.sweep("c", *more, "--no-share"))  # without passkeys in the windows
+        self.assertEqual({r["protocol"] for r in self.rows("c")}, {"aligned:64"})
+        yarn = [r for r in self.rows("c")[1:] if (r["method"], r["length"]) == ("yarn", 512)][0]
         one = self.json("perplexity", MODEL, "--text", self.text, "--length", 512, "--method",
                         "yarn", "--anchors", 4, "--protocol", "aligned:64", "--json")
         self.assertEqual(one["mean_nll"], yarn["mean_nll"])
