@@ -18,6 +18,7 @@ _COLOURS = (
     "#65a30d",
     "#9333ea",
 )
+_Value = Callable[[dict[str, Any]], float | None]  # of a cell; None: not measured
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 260, 52, 96, 30, 36
 
 
@@ -37,7 +38,7 @@ def _passkey(cell: dict[str, Any]) -> float | None:
     return next((task["exact"] for task in cell["tasks"] if task["task"] == "passkey"), None)
 
 
-def _lines_of(report: dict[str, Any], value_of: Callable[[dict[str, Any]], float | None]) -> list[tuple[int, str, list[tuple[int, float]]]]:
+def _lines_of(report: dict[str, Any], value_of: _Value) -> list[tuple[int, str, list[tuple[int, float]]]]:
     """[(number, method, [(length, value)])] of the report's grid."""
     grid, cells, lines = report["grid"], report["cells"], []
     for number, (method, row) in enumerate(zip(grid["methods"], grid["cells"])):
@@ -48,9 +49,7 @@ def _lines_of(report: dict[str, Any], value_of: Callable[[dict[str, Any]], float
     return lines
 
 
-def _chart(
-    report: dict[str, Any], value_of: Callable[[dict[str, Any]], float | None], title: str, logarithmic: bool, left: int
-) -> str:
+def _chart(report: dict[str, Any], value_of: _Value, title: str, logarithmic: bool, left: int) -> str:
     lines = _lines_of(report, value_of)
     if not lines:
         return ""

@@ -139,6 +139,7 @@ WindowRequests RequestsOf(std::span<const AskedWindow> windows, const RunOptions
 
 std::vector<AskedWindow> Unasked(std::vector<EvalWindow> windows) {
   std::vector<AskedWindow> out;
+  out.reserve(windows.size());
   for (EvalWindow& window : windows) out.push_back({.window = std::move(window)});
   return out;
 }

@@ -196,9 +196,9 @@ TEST(SharedWindows, HiddenTokensAreNotInTheLossByPosition) {
   RunOptions options;
   options.bos_id = kBos;
   options.by_position = true;
-  const std::vector<internal::WindowScore> scores = internal::ScoreWindows(
-      *Tiny().engine, Tiny().files.config.plan, sweep.text, sweep.spec.protocol, there.windows, 0,
-      1, 1000, options, nullptr);
+  const std::vector<internal::WindowScore> scores =
+      internal::ScoreWindows(*Tiny().engine, Tiny().files.config.plan, sweep.text,
+                             sweep.spec.protocol, there.windows, 0, 1, 1000, options, nullptr);
   const AskedWindow& asked = there.windows[0];
   int64_t text = static_cast<int64_t>(asked.window.ids.size()) - 1;
   for (const auto& [begin, end] : asked.hidden) text -= end - begin;
@@ -215,15 +215,15 @@ TEST(SharedWindows, KeyTokensAreScoredWhereTheyStand) {
     const int64_t length = 1000;
     const std::vector<EvalWindow> plain = sweep.Plain(length);
     KeyTokenTask keys{.protocol = "by hand", .data_hash = "d"};
-    for (const size_t w : {0, 1, 3}) {  // none in one window
+    for (const size_t w : {0, 1, 3}) {                                       // none in one window
       const int64_t first = plain[w].text_begin + plain[w].score_begin - 1;  // BOS
-      for (const int64_t i : {int64_t{0}, int64_t{7}, kScored - 1}) keys.tokens.push_back(first + i);
+      for (const int64_t i : {int64_t{0}, int64_t{7}, kScored - 1})
+        keys.tokens.push_back(first + i);
       keys.tokens.push_back(first + kScored);  // scored by none
     }
     sweep.spec.key_tokens = keys;
     const PositionPlan& plan = Tiny().files.config.plan;
-    const SweepTask task =
-        MakeTask(PositionMethod(), 1, length, sweep.spec.trained_length, plan);
+    const SweepTask task = MakeTask(PositionMethod(), 1, length, sweep.spec.trained_length, plan);
     const Cell common = CommonFields(sweep.spec, sweep.inputs, 2000);
     EXPECT_THAT(common.tasks_protocol, HasSubstr("key-tokens = by hand, data d"));
     std::vector<ScoredToken> tokens;
@@ -247,8 +247,7 @@ TEST(SharedWindows, KeyTokensAreScoredWhereTheyStand) {
       EXPECT_EQ(answer.question, static_cast<int32_t>(i % 3));
       EXPECT_EQ(answer.tokens, 1);
       const auto w = static_cast<size_t>(answer.prompt);
-      const int64_t position =
-          keys.tokens[i / 3 * 4 + i % 3] - windows[w].text_begin + 1;
+      const int64_t position = keys.tokens[i / 3 * 4 + i % 3] - windows[w].text_begin + 1;
       const std::vector<int32_t> said =
           test::ReferenceArgmax(*Tiny().decoder, task.plan, windows[w].ids);
       EXPECT_EQ(answer.exact, said[static_cast<size_t>(position)] ==
