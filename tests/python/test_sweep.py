@@ -233,6 +233,20 @@ def test_what_is_left_open_is_settled_as_in_the_program(tmp_path, more):
     assert all(note in run.stderr for note in sweep.notes)
 
 
+def test_tasks_are_measured():
+    settings = {"methods": "none", "lengths": [1024], "trained_length": 1024, "anchors": 2, "samples": 1, "passkey_trials": 4}
+    tasks = ["perplexity", "passkey", "kv", "ruler:vt"]
+    sweep = rw.sweep(MODEL, text=TEXT, tasks=tasks, progress=False, **settings)
+    (row,) = sweep.rows
+    assert row["protocol"].endswith("+passkey")
+    assert [(t["task"], t["prompts"]) for t in row["tasks"]] == [("passkey", 2), ("kv", 1), ("ruler:vt", 1)]
+    assert [t["recall"] is None for t in row["tasks"]] == [True, True, False]
+    apart = rw.sweep(MODEL, text=TEXT, tasks=tasks[:2], share=False, progress=False, **settings).rows[0]
+    assert not apart["protocol"].endswith("+passkey") and len(apart["tasks"][0]["answers"]) >= 4
+    with pytest.raises(rw.Error, match="samples"):
+        rw.sweep(MODEL, text=TEXT, tasks=tasks, progress=False, **{**settings, "samples": 0})
+
+
 def test_rows_of_an_engine_name_it_and_have_its_numbers():
     sweep = rw.sweep(MODEL, text=TEXT, engine=Uniform(), progress=False, **SMALL)
     assert {row["compute"] for row in sweep.rows} == {"uniform 1.0"}
