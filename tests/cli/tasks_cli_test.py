@@ -89,7 +89,7 @@ class Sweeps(support.CliCase):
         self.fails(1, "sweep", MODEL, "--text", self.text, "--tasks", "perplexity,nonsense", says="nonsense")
 
     def test_key_tokens_are_the_same_at_every_length_and_method(self):
-        more = ["--tasks", "perplexity,key-tokens", "--protocol", "aligned:96", "--short-context", 16]
+        more = ["--tasks", "perplexity,key-tokens", "--protocol", "aligned:96", "--short-context", 16, "--no-race"]
         sweep = self.sweep(*more)
         first = [t for t in sweep["cells"][0]["tasks"] if t["task"] == "key-tokens"]
         self.assertEqual(len(first), 1)
