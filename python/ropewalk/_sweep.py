@@ -187,10 +187,11 @@ def sweep(
     anchors: int | None = None,
     seed: int = 1,
     bos: bool | None = None,
-    tasks: str | Iterable[str] = ("perplexity", "passkey"),
+    tasks: str | Iterable[str] = ("perplexity", "passkey", "kv"),
     passkey_trials: int = 25,
     samples: int | None = None,
     share: bool = True,
+    race: bool = True,
     angles: str | None = None,
     engine: Any = None,
     device: Any = None,
@@ -217,6 +218,7 @@ def sweep(
     passkey_trials: passkeys asked for at each length. samples: prompts of the other tasks at each length; by default 1
         of kv, which asks many questions behind it, and 10 of RULER's. share: passkeys are asked for behind the windows
         of "aligned", in whose context they are hidden, where these hold them.
+    race: whether methods that are clearly behind another leave a length early (docs/tasks/statistics.md).
     angles: "exact", or "float32" as transformers computes them; by default as the engine does ("torch": float32).
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
@@ -263,6 +265,7 @@ def sweep(
         passkey_trials,
         samples,
         share,
+        race,
         angles or getattr(opened.engine, "angles", "exact"),
         allow_unknown,
     )

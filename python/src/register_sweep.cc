@@ -69,7 +69,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
                std::vector<double> factors, int64_t trained_length, const std::string& protocol,
                std::optional<int64_t> anchors, uint64_t seed, std::optional<bool> bos,
                std::vector<std::string> tasks, int64_t passkey_trials,
-               std::optional<int64_t> samples, bool share, const std::string& angles,
+               std::optional<int64_t> samples, bool share, bool race, const std::string& angles,
                bool allow_unknown) {
   const PyPlan& plan = PlanOf(given_plan);
   SweepSpec spec;
@@ -99,6 +99,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
   }
   if (tokenizer != nullptr) spec.bos_id = tokenizer->bos_id();
   spec.share = share;
+  if (race) spec.race = RaceRule{.margin = kRaceMargin};
   if (std::erase(tasks, "perplexity") == 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 "tasks: expected perplexity among them, by which methods are compared");
@@ -182,7 +183,8 @@ void RegisterSweep(nb::module_& m) {
            nb::arg("dictionaries"), nb::arg("lengths"), nb::arg("factors"),
            nb::arg("trained_length"), nb::arg("protocol"), nb::arg("anchors").none(),
            nb::arg("seed"), nb::arg("bos").none(), nb::arg("tasks"), nb::arg("passkey_trials"),
-           nb::arg("samples").none(), nb::arg("share"), nb::arg("angles"), nb::arg("allow_unknown"),
+           nb::arg("samples").none(), nb::arg("share"), nb::arg("race"), nb::arg("angles"),
+           nb::arg("allow_unknown"),
            nb::keep_alive<1, 3>())
       .def_prop_ro("notes", [](const PySweep& s) { return s.prepared.notes; })
       .def_prop_ro("protocol", [](const PySweep& s) { return s.prepared.spec.protocol.Name(); })

@@ -141,7 +141,7 @@ class Asker {
     if (extent.needed == 0) return answer;
     std::optional<internal::EntropyMeter> entropy;
     if (const auto& queries = request.entropy_queries; !queries.empty()) {
-      entropy.emplace(feeder_.sequence()).Choose({queries.rbegin(), queries.rend()});
+      entropy.emplace(feeder_.sequence(), queries);
     }
     const std::vector<int32_t> ids = Joined(request);
     std::vector<float> last(static_cast<size_t>(hidden_));

@@ -33,8 +33,10 @@ EntropySums& EntropySums::operator+=(const EntropySums& other) {
   return *this;
 }
 
-EntropyMeter::EntropyMeter(Sequence& sequence) : sequence_(sequence) {
-  sequence_.ObserveAttention([this](int64_t, const AttentionArgs& args) { Add(args); });
+EntropyMeter::EntropyMeter(Sequence& sequence, std::vector<int64_t> positions)
+    : sequence_(sequence), positions_(std::move(positions)) {
+  sequence_.ObserveAttention([this](int64_t, const AttentionArgs& args) { Add(args); },
+                             positions_.empty() ? 0 : positions_.front());
 }
 EntropyMeter::~EntropyMeter() { sequence_.ObserveAttention({}); }
 

@@ -22,13 +22,11 @@ struct EntropySums {
 // Watches a few queries of a sequence, in every layer and head.
 class EntropyMeter {
  public:
-  explicit EntropyMeter(Sequence& sequence);
+  // `positions`: the queries to watch, ascending.
+  EntropyMeter(Sequence& sequence, std::vector<int64_t> positions);
   EntropyMeter(const EntropyMeter&) = delete;
   EntropyMeter& operator=(const EntropyMeter&) = delete;
   ~EntropyMeter();
-
-  // The queries of the next sequence to watch.
-  void Choose(std::vector<int64_t> positions) { positions_ = std::move(positions); }
 
   const EntropySums& sums() const { return sums_; }
 

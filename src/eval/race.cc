@@ -159,8 +159,9 @@ RaceState RunRace(std::span<const std::vector<double>> losses, std::span<const i
 
 std::vector<int64_t> RoundsOf(int64_t units, std::span<const int64_t> done) {
   constexpr int64_t kFirst = 4;  // with fewer none of more than 5 arms can leave
+  constexpr int64_t kStep = 2;   // so that small models run them side by side
   std::vector<int64_t> ends(done.begin(), done.end());
-  for (int64_t end = kFirst; end < units; end += std::max<int64_t>(1, end / 4)) {
+  for (int64_t end = kFirst; end < units; end += std::max<int64_t>(kStep, end / 4)) {
     if (ends.empty() || end > ends.back()) ends.push_back(end);
   }
   if (units > 0 && (ends.empty() || units > ends.back())) ends.push_back(units);

@@ -87,6 +87,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
   const ModelConfig& c = config;
   const int64_t tokens = static_cast<int64_t>(ids.size());
   const int64_t first_position = sequence.first_position_ + sequence.tokens_;
+  const bool observed =
+      sequence.attention_observer_ && sequence.tokens_ + tokens > sequence.observed_from_;
   float* x = s.x.data();  // [tokens, hidden]
 
   Embed(ids, first_position, s);
@@ -111,7 +113,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     if (plan.temperature) Warm(*plan.temperature, first_position, q);
     cache.Append(k, v);
     if (rows == 0) continue;
-    std::vector<float> entropy(sequence.attention_observer_ ? rows * c.heads : 0);
+    std::vector<float> entropy(observed ? rows * c.heads : 0);
     const AttentionArgs args = {.q = LastRows(q, rows),
                                 .out = AttendedView(c, rows, s.layer),
                                 .cache = &cache,
@@ -122,9 +124,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
                                 .entropy = entropy};
     Attention(args);
-    if (sequence.attention_observer_) {
-      sequence.attention_observer_(static_cast<int64_t>(l), args);
-    }
+    if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);
     FinishLayer(c, layers[l], tokens, rows, x, s.layer);
   }
   const int64_t first = (tokens - wanted_rows) * c.hidden;

@@ -120,7 +120,8 @@ class Passkey(SweepCase):
         self.fails(2, *passkey, "--text", self.text, says="add --passkey-filler text")
         self.fails(2, *passkey, "--passkey-filler", "grass", says="--passkey-filler")
         # The sweep has the same default, and its cell the same trials.
-        more = ["--methods", "none", "--lengths", 256, "--passkey-trials", 1, "--anchors", 2]
+        more = ["--methods", "none", "--lengths", 256, "--passkey-trials", 1, "--anchors", 2, "--no-share",
+                "--tasks", "perplexity,passkey"]
         self.works(*self.sweep("a", *more))
         row = json.loads((self.folder / "a/results.jsonl").read_text().splitlines()[1])
         self.assertEqual(row["tasks_protocol"], cell["tasks_protocol"])
@@ -131,7 +132,7 @@ class Passkey(SweepCase):
 
     def test_a_task_that_fails_on_short_text_decides_nothing(self):
         self.works(*self.sweep("a", "--methods", "none,yarn", "--lengths", "128,256,512",
-                               "--anchors", 2, "--passkey-trials", 2))
+                               "--anchors", 2, "--passkey-trials", 2, "--tasks", "perplexity,passkey"))
         file = self.folder / "a/results.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for line in lines[1:]:

@@ -240,15 +240,16 @@ TEST(Race, Edges) {
 }
 
 TEST(Rounds, GrowByAQuarter) {
-  EXPECT_THAT(RoundsOf(25), ElementsAre(4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 25));
-  EXPECT_THAT(RoundsOf(8), ElementsAre(4, 5, 6, 7, 8));
+  EXPECT_THAT(RoundsOf(25), ElementsAre(4, 6, 8, 10, 12, 15, 18, 22, 25));
+  EXPECT_THAT(RoundsOf(8), ElementsAre(4, 6, 8));
+  EXPECT_THAT(RoundsOf(9), ElementsAre(4, 6, 8, 9));
   EXPECT_THAT(RoundsOf(4), ElementsAre(4));
   EXPECT_THAT(RoundsOf(1), ElementsAre(1));
   EXPECT_THAT(RoundsOf(0), IsEmpty());
   EXPECT_THAT(RoundsOf(-1), IsEmpty());
   // More units later keep what was done.
   const std::vector<int64_t> done = {3, 4, 5, 6};
-  EXPECT_THAT(RoundsOf(13, done), ElementsAre(3, 4, 5, 6, 7, 8, 10, 12, 13));
+  EXPECT_THAT(RoundsOf(13, done), ElementsAre(3, 4, 5, 6, 8, 10, 12, 13));
   EXPECT_THAT(RoundsOf(6, done), ElementsAre(3, 4, 5, 6));
   EXPECT_EQ(RoundsOf(1'000'000'000'000).back(), 1'000'000'000'000);
 }

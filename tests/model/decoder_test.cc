@@ -172,6 +172,51 @@ TEST(Decoder, TruncateGoesBackToAPrefix) {
   EXPECT_LE(Difference(again, first), 1e-5);
 }
 
+// Only chunks that reach beyond a token are observed, and no bit depends on it.
+TEST(Decoder, ObservesFromATokenOn) {
+  const Model model;
+  const Tiny tiny;
+  const int64_t chunk = Decoder::kChunkTokens;
+  const auto ids = tiny.Ids(2 * chunk + 5);
+  const auto tokens = static_cast<int64_t>(ids.size());
+  const auto run = [&](Sequence& sequence) {
+    std::vector<float> last(tiny.hidden);
+    model.decoder->Forward(sequence, ids, last.data(), 1);
+    return last;
+  };
+  Sequence plain(*model.decoder, model.plan(), tokens, AnglePrecision::kExact);
+  const std::vector<float> expected = run(plain);
+  for (const int64_t first : {int64_t{0}, chunk - 1, chunk, 2 * chunk, tokens}) {
+    Sequence sequence(*model.decoder, model.plan(), tokens, AnglePrecision::kExact);
+    std::vector<int64_t> seen;  // tokens in the cache, of the first layer
+    sequence.ObserveAttention(
+        [&](int64_t layer, const AttentionArgs& args) {
+          EXPECT_FALSE(args.entropy.empty());
+          if (layer == 0) seen.push_back(args.cache->tokens());
+        },
+        first);
+    EXPECT_EQ(run(sequence), expected) << first;
+    std::vector<int64_t> all = {chunk, 2 * chunk, tokens};
+    std::erase_if(all, [&](int64_t end) { return end <= first; });
+    EXPECT_EQ(seen, all) << first;
+  }
+}
+
+TEST(Decoder, SkippedTokensAreInTheCache) {
+  const Model model;
+  const Tiny tiny;
+  Sequence sequence(*model.decoder, model.plan(), 100, AnglePrecision::kExact);
+  sequence.Skip(90);
+  EXPECT_EQ(sequence.tokens(), 90);
+  std::vector<float> last(tiny.hidden);
+  model.decoder->Forward(sequence, tiny.Ids(10), last.data(), 1);
+  for (const float x : last) EXPECT_TRUE(std::isfinite(x));
+  for (const int64_t bad : {int64_t{-1}, int64_t{1}}) EXPECT_THROW(sequence.Skip(bad), Error);
+  sequence.Truncate(0);
+  sequence.Skip(0);
+  EXPECT_EQ(sequence.tokens(), 0);
+}
+
 TEST(Decoder, RefusesBeforeChangingAnything) {
   const Model model;
   const Tiny tiny;

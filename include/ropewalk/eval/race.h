@@ -74,7 +74,7 @@ struct RaceState {
 RaceState RunRace(std::span<const std::vector<double>> losses, std::span<const int64_t> round_ends,
                   const RaceRule& rule = {});
 
-// Units in all at the end of each round: 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, .. (a quarter more)
+// Units in all at the end of each round: 4, 6, 8, 10, 12, 15, 18, 22, .. (a quarter more)
 // and at last `units`. Behind the rounds already `done`, which a longer race keeps.
 std::vector<int64_t> RoundsOf(int64_t units, std::span<const int64_t> done = {});
 

@@ -65,12 +65,18 @@ class Sequence {
   // the entropy of its queries; valid during the call. The last layer computes only the rows that
   // are read.
   using AttentionObserver = std::function<void(int64_t layer, const AttentionArgs& args)>;
-  void ObserveAttention(AttentionObserver observer) { attention_observer_ = std::move(observer); }
+  // Chunks that end before token `first` or at it are not observed: entropy takes a third of
+  // attention's time.
+  void ObserveAttention(AttentionObserver observer, int64_t first = 0) {
+    attention_observer_ = std::move(observer);
+    observed_from_ = first;
+  }
 
  private:
   friend class Decoder;
   Observer observer_;
   AttentionObserver attention_observer_;
+  int64_t observed_from_ = 0;
   void GrowTables(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one per distinct rotation
