@@ -90,8 +90,8 @@ class Estimator {
     of_length.first_seconds += share * windows + others;
     const int64_t all = left.of_windows.tokens + left.of_others.tokens;
     const CellCost early = left.of_windows * share;
-    of_length.price += {stays ? all : early.tokens, all,
-                        stays ? windows + others : share * windows, windows + others};
+    of_length.price += {stays ? all : early.tokens, all, stays ? windows + others : share * windows,
+                        windows + others};
     return windows + others;
   }
 
@@ -199,10 +199,10 @@ std::string Text(const Estimate& estimate) {
   if (estimate.search_trials > 0) {
     text += fmt::format(", {} trials of the search", estimate.search_trials);
   }
-  text += fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
-                      AllTokens(estimate.price),
-                      static_cast<double>(estimate.memory_bytes) / (1 << 20),
-                      Times(estimate.price));
+  text +=
+      fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
+                  AllTokens(estimate.price), static_cast<double>(estimate.memory_bytes) / (1 << 20),
+                  Times(estimate.price));
   if (estimate.price.seconds > estimate.budget) {
     text += fmt::format("; the budget ends it after {}", Duration(estimate.budget));
     const std::string without = Lengths(estimate.lengths);
@@ -215,10 +215,10 @@ std::string LengthsText(const Estimate& estimate) {
   std::string text = fmt::format("{:>9}  {:>5}  {:>9}  {:<30}  {}\n", "tokens", "cells", "MiB",
                                  "through the model", "time");
   for (const LengthEstimate& length : estimate.lengths) {
-    text += fmt::format("{:>9}  {:>5}  {:>9.0f}  {:<30}  {}{}\n", length.length, length.cells,
-                        static_cast<double>(length.memory_bytes) / (1 << 20),
-                        AllTokens(length.price), Times(length.price),
-                        length.left_out ? ", beyond the budget" : "");
+    text +=
+        fmt::format("{:>9}  {:>5}  {:>9.0f}  {:<30}  {}{}\n", length.length, length.cells,
+                    static_cast<double>(length.memory_bytes) / (1 << 20), AllTokens(length.price),
+                    Times(length.price), length.left_out ? ", beyond the budget" : "");
   }
   return text;
 }
@@ -266,9 +266,10 @@ std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left
                           out.open ? ", which may still change the recommendation" : "");
     }
   }
-  const std::string budget = fmt::format("{}m", static_cast<int64_t>(std::ceil(seconds / 60 * 1.1)));
-  return "not measured within the budget: " + text + "; to go on: " +
-         CommandWith(options, {{"--budget", budget}});
+  const std::string budget =
+      fmt::format("{}m", static_cast<int64_t>(std::ceil(seconds / 60 * 1.1)));
+  return "not measured within the budget: " + text +
+         "; to go on: " + CommandWith(options, {{"--budget", budget}});
 }
 
 }  // namespace ropewalk::cli

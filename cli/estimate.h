@@ -43,8 +43,9 @@ struct SearchLeft {
 };
 
 struct Estimate {
-  std::vector<CellLeft> left = {};        // of each task
-  std::vector<double> cell_seconds = {};  // of each task, if nobody leaves; 0 where nothing is computed
+  std::vector<CellLeft> left = {};  // of each task
+  std::vector<double> cell_seconds =
+      {};  // of each task, if nobody leaves; 0 where nothing is computed
   std::vector<LengthEstimate> lengths = {};
   int64_t most_costs = 0;  // cells that AddCosts may add
   int64_t search_trials = 0;
@@ -56,8 +57,8 @@ struct Estimate {
   Pace pace = {};
 };
 
-// `costs_known`: AddCosts has been applied to the tasks. Each of `searches` adds a method. Measures the pace of this machine
-// if there is anything to compute.
+// `costs_known`: AddCosts has been applied to the tasks. Each of `searches` adds a method. Measures
+// the pace of this machine if there is anything to compute.
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
                        bool costs_known, const std::vector<SearchLeft>& searches, double budget);
 

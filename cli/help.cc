@@ -46,10 +46,7 @@ std::string Examples(const std::vector<std::string>& lines) {
 
 const std::vector<std::pair<const char*, const char*>>& ExitCodes() {
   static const std::vector<std::pair<const char*, const char*>> codes = {
-      {"0", "done"},
-      {"1", "failed"},
-      {"2", "wrong usage"},
-      {"130", "interrupted"}};
+      {"0", "done"}, {"1", "failed"}, {"2", "wrong usage"}, {"130", "interrupted"}};
   return codes;
 }
 

@@ -100,7 +100,7 @@ nlohmann::ordered_json PriceJson(const Price& price) {
           {"seconds", price.seconds}};
 }
 
-void PrintPlan(const Sweep& sweep, const Estimate& estimate) {
+void PrintPlan(const Sweep& sweep, const Estimate& estimate, const std::string& protocol) {
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
     const SweepTask& task = sweep.tasks[i];
@@ -131,12 +131,15 @@ void PrintPlan(const Sweep& sweep, const Estimate& estimate) {
   json.update(PriceJson(estimate.price));
   json["budget_seconds"] = estimate.budget;  // null: none
   json["memory_bytes"] = estimate.memory_bytes;
-  json["protocol"] = sweep.spec.protocol.Name();
+  json["protocol"] = protocol;
   fmt::print("{}\n", JsonText(json));
 }
 
-void DryRun(const Options& options, const Sweep& sweep, const Estimate& estimate) {
-  if (options.json) return PrintPlan(sweep, estimate);
+void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
+            const Estimate& estimate) {
+  if (options.json) {
+    return PrintPlan(sweep, estimate, CommonFields(sweep.spec, inputs, sweep.longest).protocol);
+  }
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
     const SweepTask& task = sweep.tasks[i];
     fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}\n", task.method, task.factor, task.length,
@@ -313,7 +316,7 @@ void RunSweep(const Options& given) {
       protocol.bos ? ", BOS first" : ", no BOS", facts.compute, facts.threads, options.output));
   std::vector<std::string> searches_left = options.search;
   const Estimate estimate = Plan(options, sweep, inputs, budget, searches_left);
-  if (options.dry_run) return DryRun(options, sweep, estimate);
+  if (options.dry_run) return DryRun(options, sweep, inputs, estimate);
   Message("ropewalk: " + Text(estimate));
   std::vector<LeftOut> left_out;
   try {

@@ -51,29 +51,31 @@ class _Lines(Silent):
 
 
 class _Bar(Silent):
-    """tqdm's bar over cells; a notebook gets its own kind."""
+    """tqdm's bar over finished cells; a notebook gets its own kind."""
 
     def __init__(self, core: Any, tqdm: Callable[..., Any]) -> None:
         self._core = core
         form = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+        self._done = 0
         self._bar = tqdm(total=len(core.tasks), bar_format=form, dynamic_ncols=True)
 
     def message(self, line: str) -> None:
         self._bar.write(f"ropewalk: {line}", file=sys.stderr)
 
-    def _show(self, index: int, done: float) -> None:
+    def _show(self, index: int) -> None:
         tasks = self._core.tasks
         self._bar.total = len(tasks)
         self._bar.set_description(f"[{index + 1}/{len(tasks)}] {_cell_name(tasks[index])}", refresh=False)
-        self._bar.n = round(index + done, 3)
+        self._bar.n = self._done
         self._bar.refresh()
 
     def progress(self, index: int, done: int, all_tokens: int) -> None:
-        self._show(index, min(1.0, done / max(1, all_tokens)))
+        self._show(index)
 
     def finished(self, index: int, row: str, resumed: bool) -> None:
         self._bar.set_postfix_str(_cell_result(json.loads(row)), refresh=False)
-        self._show(index, 1.0)
+        self._done += 1
+        self._show(index)
 
     def close(self) -> None:
         self._bar.close()

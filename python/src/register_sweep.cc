@@ -184,8 +184,7 @@ void RegisterSweep(nb::module_& m) {
            nb::arg("trained_length"), nb::arg("protocol"), nb::arg("anchors").none(),
            nb::arg("seed"), nb::arg("bos").none(), nb::arg("tasks"), nb::arg("passkey_trials"),
            nb::arg("samples").none(), nb::arg("share"), nb::arg("race"), nb::arg("angles"),
-           nb::arg("allow_unknown"),
-           nb::keep_alive<1, 3>())
+           nb::arg("allow_unknown"), nb::keep_alive<1, 3>())
       .def_prop_ro("notes", [](const PySweep& s) { return s.prepared.notes; })
       .def_prop_ro("protocol", [](const PySweep& s) { return s.prepared.spec.protocol.Name(); })
       .def_prop_ro("longest", [](const PySweep& s) { return s.prepared.longest; })

@@ -22,7 +22,7 @@ struct SweepRun {
   const Pace& pace;
   SweepFolder& folder;
   BudgetClock& clock;
-  std::function<double()> seconds_left = {};  // that are expected of everything that is missing
+  std::function<double()> seconds_left = {};    // that are expected of everything that is missing
   std::vector<std::optional<Cell>> cells = {};  // the rows of `tasks` that are there
 };
 

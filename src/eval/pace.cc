@@ -24,8 +24,8 @@ ByPass PairSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
   for (std::size_t i = 0; i < kPassTokens.size(); ++i) {
     const int64_t tokens = std::min({kPassTokens[i], kMost, std::max<int64_t>(1, longest / 2)});
     const EnginePass far{.behind = longest - tokens, .tokens = tokens};
-    const double pairs = internal::KeysInFront(plan, static_cast<double>(far.behind)) *
-                         static_cast<double>(tokens);
+    const double pairs =
+        internal::KeysInFront(plan, static_cast<double>(far.behind)) * static_cast<double>(tokens);
     if (pairs == 0) continue;
     const double more =
         engine.PassSeconds(plan, far) - engine.PassSeconds(plan, {.tokens = tokens});
@@ -49,7 +49,8 @@ double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
   const auto time = [&](int64_t tokens) {
     std::vector<ScoreRequest> requests;
     for (int64_t i = 0; i < lanes; ++i) {
-      requests.push_back({.ids = std::span(text.ids).subspan(i, tokens), .positions = {tokens - 1}});
+      requests.push_back(
+          {.ids = std::span(text.ids).subspan(i, tokens), .positions = {tokens - 1}});
     }
     const EngineCall call{.plan = &plan, .final_length = most};
     meter.Score(call, requests);

@@ -37,7 +37,8 @@ namespace {
 // `amount` of a pass of `tokens` tokens, as shares of the two sizes next to it.
 void Spread(double tokens, double amount, ByPass& sizes) {
   std::size_t above = 1;
-  while (above + 1 < kPassTokens.size() && tokens > static_cast<double>(kPassTokens[above])) ++above;
+  while (above + 1 < kPassTokens.size() && tokens > static_cast<double>(kPassTokens[above]))
+    ++above;
   const auto low = static_cast<double>(kPassTokens[above - 1]);
   const auto high = static_cast<double>(kPassTokens[above]);
   const double share = std::clamp((tokens - low) / (high - low), 0.0, 1.0);

@@ -267,7 +267,7 @@ class Cli(support.CliCase):
         self.assertAlmostEqual(sum(r["nll"] for r in rows) / len(rows), cell["mean_nll"], 5)
         self.assertAlmostEqual(math.exp(cell["mean_nll"]), cell["perplexity"], 6)
         self.assertEqual({r["position"] for r in rows}, set(range(256, 512)))
-        self.assertEqual(cell["protocol"], "aligned:128")
+        self.assertEqual(cell["protocol"], "aligned:256")
         self.assertEqual(cell["bos"], "id 0 first in every window")
         # Ids instead of the text: the same numbers, and no bytes to divide by.
         ids = self.folder / "ids.json"

@@ -34,8 +34,7 @@ class TimedEngine : public ScoringEngine {
     if (!says) return std::nan("");
     const auto tokens = static_cast<double>(pass.tokens), front = static_cast<double>(pass.behind);
     const double pair = plan.layers[0].map ? 40e-6 : 10e-6;
-    return 1e-3 + 2e-3 * tokens +
-           pair * tokens * front * static_cast<double>(plan.layers.size()) +
+    return 1e-3 + 2e-3 * tokens + pair * tokens * front * static_cast<double>(plan.layers.size()) +
            (pass.scored ? 3e-3 * tokens : 0);
   }
 

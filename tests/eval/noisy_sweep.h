@@ -34,9 +34,9 @@ class NoisyEngine : public ScoringEngine {
  public:
   mutable std::map<std::pair<std::string, std::vector<int32_t>>, int> asked;  // plan, ids
   mutable int calls = 0;
-  int last_call = -1;  // then it is interrupted
-  mutable double now = 0;   // seconds
-  double slowness = 1;      // seconds for each token
+  int last_call = -1;      // then it is interrupted
+  mutable double now = 0;  // seconds
+  double slowness = 1;     // seconds for each token
 
   EngineFacts Facts() const override {
     return {.name = "noisy", .vocab = 257, .compute = "none", .token_flops = 1};
@@ -60,7 +60,8 @@ class NoisyEngine : public ScoringEngine {
       const bool beyond = call.final_length > kRaceTrained;
       const double loss = 4 + shared + own + (beyond ? Penalty(*call.plan) : 0);
       std::vector<TokenScore>& tokens = scores.tokens.emplace_back();
-      for (const int64_t p : request.positions) tokens.push_back({static_cast<float>(-loss), ids[p]});
+      for (const int64_t p : request.positions)
+        tokens.push_back({static_cast<float>(-loss), ids[p]});
     }
     return scores;
   }
@@ -104,10 +105,9 @@ struct Made {
     left_out.clear();
     SweepEvents events;
     events.left_out = [this](const LeftOut& out) { left_out.push_back(out); };
-    return RunSweep(tasks, spec, inputs, header, folder.path(), events,
-                    {.seconds = seconds,
-                     .pace = Pace::OfFlops(1),
-                     .clock = [this] { return engine.now; }});
+    return RunSweep(
+        tasks, spec, inputs, header, folder.path(), events,
+        {.seconds = seconds, .pace = Pace::OfFlops(1), .clock = [this] { return engine.now; }});
   }
 };
 

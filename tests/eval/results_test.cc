@@ -545,7 +545,7 @@ TEST(CostOf, CountsTheTokensThatAreRun) {
   for (const SweepTask& task : sweep.tasks) {
     engine.fed_tokens = 0;
     const CellCost cost = CostOf(task, sweep.spec, sweep.inputs, 256);
-    EXPECT_EQ(engine.fed_tokens, 0);  // to know the cost costs nothing
+    EXPECT_EQ(engine.fed_tokens, 0);      // to know the cost costs nothing
     std::map<int64_t, int64_t> reported;  // by what is in all
     RunCell(task, sweep.spec, sweep.inputs, sweep.header.common, [&](int64_t done, int64_t all) {
       EXPECT_LE(done, all);

@@ -114,8 +114,7 @@ TEST(SweepRace, ExhaustiveSweepGoesOnFromARaceAndKeepsItsWindows) {
   const TempFolder folder;
   const std::vector<Cell> raced = race.Run(folder);
   Made whole(false);
-  const auto left =
-      WhatIsLeft(whole.tasks, whole.spec, whole.inputs, whole.header, folder.path());
+  const auto left = WhatIsLeft(whole.tasks, whole.spec, whole.inputs, whole.header, folder.path());
   EXPECT_EQ(std::ranges::count(left, false, &CellLeft::finished),
             std::count_if(raced.begin(), raced.end(),
                           [](const Cell& c) { return c.race_exit.has_value(); }));

@@ -37,7 +37,7 @@ struct Protocol {
   Kind kind = Kind::kAligned;
   int64_t scored_per_anchor = 128;  // K, aligned only
   int64_t stride = 0;               // S, sliding only
-  int64_t anchors = 8;              // aligned: number, 0 = to be settled; else: most windows, 0 = all
+  int64_t anchors = 8;  // aligned: number, 0 = to be settled; else: most windows, 0 = all
   uint64_t seed = 1;
   bool bos = false;  // every window begins with a BOS token
 

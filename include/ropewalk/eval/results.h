@@ -31,9 +31,9 @@ struct SweepResults {
   int64_t dropped_bytes = 0;  // of an incomplete last line
 };
 
-// Reads FOLDER/results.jsonl: rows by length, of those with one identity the last. An incomplete last
-// line (no newline, or no JSON) is dropped and its bytes are counted if it begins like a row. Throws Error(kIo) without the file, kInvalidFile with
-// the line number for any other fault.
+// Reads FOLDER/results.jsonl: rows by length, of those with one identity the last. An incomplete
+// last line (no newline, or no JSON) is dropped and its bytes are counted if it begins like a row.
+// Throws Error(kIo) without the file, kInvalidFile with the line number for any other fault.
 SweepResults ReadResults(const std::string& folder);
 
 // A row and the header of results.jsonl as a JSON object; docs/results-format.md lists the keys. On
@@ -77,9 +77,9 @@ std::vector<CellLeft> WhatIsLeft(const std::vector<SweepTask>& tasks, const Swee
                                  const std::string& folder);
 
 struct SweepProgress {
-  size_t index = 0;  // of the task whose cell is measured
+  size_t index = 0;                         // of the task whose cell is measured
   int64_t done_tokens = 0, all_tokens = 0;  // of the part of the cell that runs
-  double seconds_left = 0;  // of everything, as far as the budget goes
+  double seconds_left = 0;                  // of everything, as far as the budget goes
 };
 
 // What a budget left out of a length.
@@ -92,7 +92,7 @@ struct LeftOut {
 };
 
 struct SweepEvents {
-  std::function<void(const std::string& line)> message;  // for the user
+  std::function<void(const std::string& line)> message;         // for the user
   std::function<bool(const SweepProgress& progress)> progress;  // false interrupts
   // A cell is done; `resumed`: its row was there.
   std::function<void(size_t index, const Cell& cell, bool resumed)> finished;
@@ -103,8 +103,8 @@ struct SweepEvents {
 // How long a sweep may take.
 struct SweepBudget {
   double seconds = std::numeric_limits<double>::infinity();  // of wall time
-  Pace pace = {};                        // by which parts are expected to take their time
-  std::function<double()> clock = {};    // seconds; empty: the steady clock
+  Pace pace = {};                      // by which parts are expected to take their time
+  std::function<double()> clock = {};  // seconds; empty: the steady clock
 };
 
 // Measures what `folder` does not hold yet of the tasks, and returns the rows of `tasks` that are

@@ -51,7 +51,7 @@ class Sequence {
   int64_t tokens() const { return tokens_; }
   int64_t final_length() const { return resolved_.length; }
   const ResolvedPlan& resolved() const { return resolved_; }
-  void Truncate(int64_t tokens);        // keeps the first `tokens` tokens
+  void Truncate(int64_t tokens);  // keeps the first `tokens` tokens
   // Appends tokens that no layer has computed, all with the same keys and values: what follows takes
   // as long as behind a text, to measure time. Throws Error past final_length.
   void Skip(int64_t tokens);
