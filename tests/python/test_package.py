@@ -131,7 +131,7 @@ def test_output_and_exit_code_are_those_of_the_native_program(name, text):
     arguments = [text if word == "TEXT" else word for word in COMMAND_LINES[name]]
     native, ours = run([NATIVE], *arguments), program(*arguments)
     # Times of a run, and what is guessed from them.
-    time_of = re.compile(rb"[\d.]+ (?=tokens/s)|\d+:\d\d(:\d\d)?|[\d.]+ (?=seconds|minutes|hours|s\b)")
+    time_of = re.compile(rb"[\d.]+ (?=tokens/s)|\d+:\d\d(:\d\d)?( to \d+:\d\d(:\d\d)?)?|[\d.]+ (?=seconds|minutes|hours|s\b)")
     assert ours.returncode == native.returncode
     assert time_of.sub(b"", ours.stdout) == time_of.sub(b"", native.stdout)
     assert time_of.sub(b"", ours.stderr) == time_of.sub(b"", native.stderr)
