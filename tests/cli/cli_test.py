@@ -572,7 +572,7 @@ class Cli(support.CliCase):
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["text.txt"])
 
     def test_sweep(self):
-        more = ["--lengths", "128,256,512", "--methods", "none,dynamic,yarn", "--no-share"]
+        more = ["--lengths", "128,256,512", "--methods", "none,dynamic,yarn"]
         plan = self.json(*self.sweep("a", *more), "--dry-run", "--json")
         self.assertFalse((self.folder / "a").exists())
         out = self.works(*self.sweep("a", *more)).decode()
