@@ -13,6 +13,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/eval/search.h"
+#include "ropewalk/eval/task.h"
 
 namespace ropewalk::cli {
 namespace {

@@ -174,6 +174,7 @@ std::vector<FactorTrial> SearchFactors(
     const std::function<double(const std::vector<double>& factors)>& loss) {
   CheckSearch(!start.empty(), budget, extension);
   std::vector<Individual> individuals;
+  individuals.reserve(start.size());
   for (const std::vector<double>& factors : start) individuals.push_back({0, factors});
   return Evolution({.least = 1, .most = 1.25 * extension}, budget, seed, loss).Run(individuals);
 }

@@ -136,25 +136,25 @@ void SweepFolder::Append(const UnitRecord& unit) { units_.Append(ToJson(unit)); 
 std::vector<CellLeft> WhatIsLeft(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                                  const SweepInputs& inputs, const SweepHeader& header,
                                  const std::string& folder) {
-  using namespace internal;
   const std::string path = folder + "/results.jsonl", units = folder + "/units.jsonl";
-  ParsedResults old = ParseResults(TextOf(path), path);
-  if (old.has_header) CheckSame(old.results.header, header.common, path);
-  const CellRows rows = RowsOf(std::move(old.results.cells));
+  internal::ParsedResults old = internal::ParseResults(internal::TextOf(path), path);
+  if (old.has_header) internal::CheckSame(old.results.header, header.common, path);
+  const internal::CellRows rows = internal::RowsOf(std::move(old.results.cells));
   int64_t whole = 0;
-  const CellPartsOf parts = ParseUnits(TextOf(units), units, whole);
+  const internal::CellPartsOf parts = internal::ParseUnits(internal::TextOf(units), units, whole);
   std::vector<CellLeft> left;
   for (const SweepTask& task : tasks) {
-    const std::string identity = EmptyRow(task, header.common).Identity();
+    const std::string identity = internal::EmptyRow(task, header.common).Identity();
     const auto row = rows.find(identity);
     const auto known = parts.find(identity);
-    if (row != rows.end() && IsFinishedRow(row->second, spec.race.has_value())) {
+    if (row != rows.end() && internal::IsFinishedRow(row->second, spec.race.has_value())) {
       left.push_back({.finished = true, .asked = row->second.windows});
     } else if (task.shares >= 0) {
       left.emplace_back();
     } else {
-      left.push_back(LeftOf(task, spec, inputs, header.common,
-                            known == parts.end() ? CellParts() : known->second));
+      left.push_back(
+          internal::LeftOf(task, spec, inputs, header.common,
+                           known == parts.end() ? internal::CellParts() : known->second));
     }
   }
   return left;
