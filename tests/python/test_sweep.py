@@ -229,7 +229,7 @@ def test_what_is_left_open_is_settled_as_in_the_program(tmp_path, more):
     planned = {(c["method"], c["factor"], c["length"], c["plan_hash"]) for c in plan["cells"]}
     rows = {(r["method"], r["factor"], r["length"], r["plan_hash"]) for r in sweep.rows}
     assert planned <= rows and len(rows - planned) <= plan["most_cost_cells"]
-    assert sweep.header["protocol"].partition("+")[0] == plan["protocol"]
+    assert sweep.header["protocol"] == plan["protocol"]
     assert all(note in run.stderr for note in sweep.notes)
 
 
