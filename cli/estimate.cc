@@ -40,7 +40,7 @@ Pace MeasurePace(const Sweep& sweep, const SweepInputs& inputs) {
   for (const SweepTask& task : sweep.tasks) {
     if (task.shares < 0) plans.push_back(&task.plan);
   }
-  return Pace::Measure(*inputs.engine, plans, sweep.longest, sweep.text);
+  return Pace::Measure(*inputs.engine, plans, sweep.longest, sweep.text, sweep.spec.angles);
 }
 
 class Estimator {

@@ -36,7 +36,7 @@ ByPass PairSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
 
 // Seconds per floating-point operation of the first tokens of the text, for a second or two.
 double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_t longest,
-                   const TokenText& text) {
+                   const TokenText& text, AnglePrecision angles) {
   constexpr int64_t kFirst = 64;     // tokens: enough to measure matrix products of any model
   constexpr int64_t kMost = 512;     // tokens
   constexpr double kLongEnough = 1;  // seconds, to average over other load
@@ -52,7 +52,7 @@ double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
       requests.push_back(
           {.ids = std::span(text.ids).subspan(i, tokens), .positions = {tokens - 1}});
     }
-    const EngineCall call{.plan = &plan, .final_length = most};
+    const EngineCall call{.plan = &plan, .final_length = most, .angles = angles};
     meter.Score(call, requests);
     const auto begin = std::chrono::steady_clock::now();
     engine.Score(call, requests);
@@ -76,13 +76,13 @@ Pace Pace::OfFlops(double seconds_per_flop) {
 }
 
 Pace Pace::Measure(const ScoringEngine& engine, const std::vector<const PositionPlan*>& plans,
-                   int64_t longest, const TokenText& text) {
+                   int64_t longest, const TokenText& text, AnglePrecision angles) {
   const PositionPlan& first = *plans.front();
   Pace pace;
   for (std::size_t i = 0; i < kPassTokens.size(); ++i) {
     const int64_t tokens = std::min(kPassTokens[i], longest);
     const double seconds = engine.PassSeconds(first, {.tokens = tokens});
-    if (std::isnan(seconds)) return OfFlops(FlopSeconds(engine, first, longest, text));
+    if (std::isnan(seconds)) return OfFlops(FlopSeconds(engine, first, longest, text, angles));
     pace.pass_seconds_[i] =
         seconds * static_cast<double>(kPassTokens[i]) / static_cast<double>(tokens);
   }

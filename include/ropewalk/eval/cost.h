@@ -35,9 +35,10 @@ class Pace {
   // Times a few passes at the beginning of a sequence and at `longest` tokens, the latter for every
   // distance map of `plans` (at least one plan): a second or two each for a large model. Where the
   // engine cannot say how long a pass takes, `text` goes through it instead, and time is taken to go
-  // by floating-point operations.
+  // by floating-point operations. `angles` as in the calls of the sweep.
   static Pace Measure(const ScoringEngine& engine, const std::vector<const PositionPlan*>& plans,
-                      int64_t longest, const TokenText& text);
+                      int64_t longest, const TokenText& text,
+                      AnglePrecision angles = AnglePrecision::kExact);
   static Pace OfFlops(double seconds_per_flop);
 
   double Seconds(const CellCost& cost, const PositionPlan& plan) const;
