@@ -107,9 +107,9 @@ def navigation(pages):
         return f"docs/api/{name}.md"
 
     nav = entry("README.md", 1, "Ropewalk")
-    nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation",
+    nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation", "search",
                                                         "extend-and-convert", "engines", "inspect-format", "results-format")])
-    nav += section("Tasks", [f"docs/tasks/{n}.md" for n in ("kv", "ruler", "key-tokens", "statistics")] + ["docs/verify.md"])
+    nav += section("Tasks", [f"docs/tasks/{n}.md" for n in ("passkey", "kv", "ruler", "key-tokens", "statistics")] + ["docs/verify.md"])
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])
