@@ -225,24 +225,20 @@ SearchBy ParseSearchBy(const std::string& name, const std::string& kind) {
 SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by) {
   SweepSpec spec = sweep;
   spec.race.reset();
-  if (by == SearchBy::kPerplexity) {
-    spec.tasks.clear();
-    return spec;
+  if (by != SearchBy::kNeedles) spec.tasks.clear();
+  if (by != SearchBy::kKeyTokens) spec.key_tokens.reset();
+  if (by == SearchBy::kNeedles) {
+    spec.perplexity = false;
+    if (spec.tasks.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--search by needles: the sweep asks no questions; add --tasks passkey,kv, or "
+                  "--search-by perplexity");
+    }
   }
-  spec.perplexity = false;
-  std::erase_if(spec.tasks, [&](const auto& sampled) {
-    const std::string name = sampled->task().Name();
-    const bool key = name == "key-tokens";
-    return by == SearchBy::kKeyTokens ? !key : key;
-  });
-  if (spec.tasks.empty()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        by == SearchBy::kNeedles
-            ? "--search by needles: the sweep asks no questions; add --tasks passkey,kv, or "
-              "--search-by perplexity"
-            : "--search by key tokens: the sweep does not measure them; add --tasks "
-              "key-tokens");
+  if (by == SearchBy::kKeyTokens && !spec.key_tokens) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--search by key tokens: the sweep does not measure them; add --tasks "
+                "perplexity,key-tokens");
   }
   return spec;
 }

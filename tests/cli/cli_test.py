@@ -719,7 +719,7 @@ class Cli(support.CliCase):
         words = ["--lengths", "512,1024", "--methods", "none", "--tasks", "perplexity", "--search"]
         self.fails(1, *self.sweep("none", *words, "critical"), says="add --tasks passkey,kv")
         self.fails(1, *self.sweep("none", *words, "base", "--search-by", "key-tokens"),
-                   says="add --tasks key-tokens")
+                   says="add --tasks perplexity,key-tokens")
         self.fails(2, *self.sweep("none", *words, "base", "--search-by", "luck"))
 
     def test_sweep_defaults_fit_the_text(self):

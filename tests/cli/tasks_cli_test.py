@@ -112,6 +112,16 @@ class Sweeps(support.CliCase):
         # The same spans elsewhere; without them in this folder it is another sweep.
         again = self.sweep(*more, "--spans", spans)
         self.assertEqual(again["cells"][0]["tasks"], sweep["cells"][0]["tasks"])
+        # A search lowers their loss: that of its best trial is the lowest, and the sweep measures the same.
+        self.works("sweep", MODEL, "--text", self.text, "--methods", "none", "--lengths", "256,512", "-o", self.folder / "found",
+                   *more, "--spans", spans, "--search", "factors", "--search-by", "key-tokens", "--search-trials", 2)
+        trials, rows = ([json.loads(line) for line in (self.folder / "found" / file).read_text().splitlines()[1:]]
+                        for file in ("search-factors/results.jsonl", "results.jsonl"))
+        self.assertEqual([[t["task"] for t in trial["tasks"]] for trial in trials], [["key-tokens"]] * 2)
+        best = min(trials, key=lambda trial: trial["tasks"][0]["mean_nll"])
+        found, = (row for row in rows if row["method"] == "search-factors" and row["length"] == 512)
+        self.assertEqual(found["scaling"], best["scaling"])
+        self.assertEqual(found["tasks"][0]["answers"], best["tasks"][0]["answers"])
         base = ["sweep", MODEL, "--text", self.text, "--methods", "none", "--lengths", "256,512", "-o", self.folder / "b"]
         self.fails(2, *base, "--tasks", "perplexity,key-tokens", "--protocol", "windows", says="--protocol aligned")
         other = self.folder / "other.txt"
