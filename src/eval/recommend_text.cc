@@ -124,9 +124,12 @@ std::string LeadText(const Verdict& v) {
                        Nats(d), d.windows);
   }
   if (ties.empty() && untested.empty() && behind.empty()) {
-    out += v.contenders.size() > 1 + same.size()
-               ? " No other method is usable and as good at every task."
-               : " There is no other method to compare it with.";
+    const bool others = v.contenders.size() > 1 + same.size();
+    const auto& tasks = v.Nearest().verdict.tasks;
+    const bool counts = std::ranges::any_of(tasks, &TaskVerdict::counts);
+    out += !others  ? " There is no other method to compare it with."
+           : counts ? " No other method is usable and as good at every task."
+                    : " No other method is usable.";
   }
   return out;
 }
