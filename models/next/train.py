@@ -2,7 +2,7 @@
 
   git worktree add ../stage1 44398a4    # the first stage: 256 tokens, with a train.py of its own
   python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy tokenizers safetensors
-  venv/bin/python models/train.py --from ../stage1/models --out models
+  venv/bin/python models/next/train.py --from ../stage1/models --out models/next
 
 Every batch depends on the seed and the step alone. Rows grow from 192 to 1024 tokens (PHASES). The
 learning rate is constant and falls linearly to zero at the end. The length of a run is its steps;
