@@ -56,7 +56,7 @@ function why(r) {
     el("td", {class: "wide"}, el("strong", {}, m.standing), m.reason ? `: ${m.reason}` : "")]);
   const detectable = Math.max(...r.methods.map((m) => (number(m.detectable) && m.standing === "tie" ? m.detectable : 0)));
   return table(["method", "perplexity", "nats per token behind", ...tasks.map((t) => (counts(t) ? t : `${t} (not considered)`)), "standing"],
-    rows, {caption: "Scores with Wilson's 95 % intervals." + (detectable > 0
+    rows, {class: "why", caption: "Scores with Wilson's 95 % intervals." + (detectable > 0
       ? ` Ties: a difference of ${detectable.toFixed(3)} nats per token would have been found four times in five; smaller ones may exist.` : "")});
 }
 
