@@ -149,7 +149,8 @@ constexpr OptionRow kOptions[] = {
      .help =
          "perplexity; passkey; key-tokens, in a sweep: LongPPL's, of the scored tokens; kv: JSON "
          "key-value pairs; ruler: every task of RULER that needs no file or has its file; "
-         "ruler:vt,cwe: these. A sweep measures perplexity, passkey and kv unless told otherwise",
+         "ruler:vt,cwe: these. A sweep measures perplexity and passkey unless told otherwise; "
+         "perplexity,passkey,kv,ruler:vt asks more",
      .takes = Takes::kSuggest,
      .choices = "perplexity,passkey,key-tokens,kv,ruler,ruler:niah_single_1,ruler:niah_single_2,"
                 "ruler:niah_single_3,"

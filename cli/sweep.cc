@@ -29,17 +29,14 @@ bool WantsKeyTokens(const Options& options) {
   return std::find(options.tasks.begin(), options.tasks.end(), "key-tokens") != options.tasks.end();
 }
 
-// What --tasks names; without it perplexity, and passkey and kv where there are a text and a
-// tokenizer.
+// What --tasks names; without it perplexity, and passkey where there are a text and a tokenizer.
 void AddTasks(const Options& options, const Sweep& sweep, SweepSpec& spec) {
   if (!options.no_race) spec.race = RaceRule{.margin = kRaceMargin};
   spec.share = options.share.value_or(true);
   std::vector<std::string> others = options.tasks;
   if (options.tasks.empty()) {
     others = {"perplexity"};
-    if (sweep.files.tokenizer != nullptr && options.ids.empty()) {
-      others.insert(others.end(), {"passkey", "kv"});
-    }
+    if (sweep.files.tokenizer != nullptr && options.ids.empty()) others.emplace_back("passkey");
   }
   std::erase(others, "key-tokens");  // AddKeyTokens
   if (std::erase(others, "perplexity") == 0) {
@@ -72,8 +69,8 @@ Sweep Prepare(const Options& options, bool torch) {
   if (sweep.spec.tasks.empty() && options.tasks.empty()) {
     sweep.notes.push_back(
         options.ids.empty()
-            ? "passkey and kv are left out: no tokenizer (" + sweep.files.tokenizer_error + ")"
-            : "passkey and kv are left out: they need a text and a tokenizer, not --ids");
+            ? "passkey is left out: no tokenizer (" + sweep.files.tokenizer_error + ")"
+            : "passkey is left out: it needs a text and a tokenizer, not --ids");
   }
   return sweep;
 }

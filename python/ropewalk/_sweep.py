@@ -187,7 +187,7 @@ def sweep(
     anchors: int | None = None,
     seed: int = 1,
     bos: bool | None = None,
-    tasks: str | Iterable[str] = ("perplexity", "passkey", "kv"),
+    tasks: str | Iterable[str] = ("perplexity", "passkey"),
     passkey_trials: int = 25,
     samples: int | None = None,
     share: bool = True,
@@ -214,7 +214,8 @@ def sweep(
     trained_length: where the model's configuration does not say it, or wrongly.
     protocol: "aligned[:K]", "windows", "half" or "sliding:S" (docs/results-format.md); ``anchors``: how many windows.
     bos: whether every window begins with a BOS token; by default as the tokenizer says.
-    tasks: "perplexity", always; "passkey"; "kv" (JSON key-value pairs); "ruler" or "ruler:vt" (docs/tasks).
+    tasks: "perplexity", always; "passkey"; "kv" (JSON key-value pairs); "ruler" or "ruler:vt" (docs/tasks). By default
+        the first two; "perplexity,passkey,kv,ruler:vt" asks more.
     passkey_trials: passkeys asked for at each length. samples: prompts of the other tasks at each length; by default 1
         of kv, which asks many questions behind it, and 10 of RULER's. share: passkeys are asked for behind the windows
         of "aligned", in whose context they are hidden, where these hold them.

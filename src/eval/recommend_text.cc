@@ -341,7 +341,7 @@ std::string RulesText(const std::vector<Cell>& cells) {
     rule += " A method that left the race of a length is not taken for usable there.";
   }
   if (tasks.empty() && y.tasks.empty()) {
-    rule += " No task was measured, so retrieval is not known; --tasks kv,passkey adds it.";
+    rule += " No task was measured, so retrieval is not known; --tasks perplexity,passkey adds it.";
   }
   const std::string note = TasksNote(cells);
   return rule + (note.empty() ? "" : " ") + note +

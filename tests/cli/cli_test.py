@@ -738,7 +738,7 @@ class Cli(support.CliCase):
         result = run("sweep", MODEL, "--ids", ids, "-o", self.folder / "a", "--lengths", "128",
                      "--methods", "none", "--anchors", 2)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
-        self.assertIn(b"passkey and kv are left out", result.stderr)
+        self.assertIn(b"passkey is left out", result.stderr)
         self.assertEqual(self.rows("a")[1]["tasks"], [])
 
     def interrupted_sweep(self, name, end):

@@ -84,6 +84,11 @@ class Sweeps(support.CliCase):
         self.fails(1, "sweep", MODEL, "--text", self.text, "--methods", "none,linear,yarn", "--lengths", "256,512", "--anchors", 8,
                    "--passkey-trials", 1, "-o", folder, says="tasks_protocol")
 
+    def test_by_default_passkeys_alone_are_asked(self):
+        sweep = self.sweep("--no-race")
+        self.assertTrue(all([t["task"] for t in cell["tasks"]] == ["passkey"] for cell in sweep["cells"]))
+        self.assertNotIn("kv = ", sweep["header"]["tasks_protocol"])
+
     def test_a_sweep_needs_perplexity_and_says_where_the_others_are(self):
         self.fails(2, "sweep", MODEL, "--text", self.text, "--tasks", "kv", says="commands of their own")
         self.fails(1, "sweep", MODEL, "--text", self.text, "--tasks", "perplexity,nonsense", says="nonsense")
