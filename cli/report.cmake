@@ -27,7 +27,7 @@ add_custom_command(
 set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 set(report_sources engines.cc output.cc report.cc report_compare.cc report_html.cc report_json.cc
-                   report_text.cc)
+                   report_tables.cc report_text.cc)
 list(TRANSFORM report_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ropewalk_report STATIC ${report_sources} ${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc)
 ropewalk_program_flags(ropewalk_report)

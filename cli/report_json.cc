@@ -1,5 +1,6 @@
 // The report as JSON, which is also the data of the HTML page.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/engines.h"
@@ -31,6 +32,18 @@ Json TaskCostsJson(const std::vector<TaskCost>& costs) {
   return out;
 }
 
+Json KeyTokensJson(const std::optional<KeyTokenVerdict>& keys) {
+  if (!keys) return nullptr;
+  return {{"tokens", keys->tokens},
+          {"windows", keys->windows},
+          {"nats", keys->nats},
+          {"standard_error", keys->standard_error},
+          {"longppl", std::exp(keys->nats)},
+          {"difference", DifferenceJson(keys->difference)},
+          {"against", keys->against},
+          {"p_value", keys->p_value}};
+}
+
 Json VerdictJson(const MethodVerdict& v) {
   Json tasks = Json::array();
   for (const TaskVerdict& t : v.tasks) {
@@ -51,6 +64,7 @@ Json VerdictJson(const MethodVerdict& v) {
           {"perplexity", v.perplexity},
           {"standing", Word(v.standing)},
           {"reason", v.reason},
+          {"key_tokens", KeyTokensJson(v.key_tokens)},
           {"difference", DifferenceJson(v.difference)},
           {"p_value", v.p_value},
           {"detectable", v.detectable},

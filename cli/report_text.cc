@@ -52,10 +52,6 @@ std::string Wrap(const std::string& text, size_t columns) {
   return out + "\n";
 }
 
-std::string ColumnTitle(const Grid::Column& c) {
-  return c.factor > 0 ? fmt::format("{} (x{:.4g})", c.length, c.factor) : std::to_string(c.length);
-}
-
 bool HasPasskey(const std::vector<Cell>& cells) {
   return std::any_of(cells.begin(), cells.end(),
                      [](const Cell& c) { return FindTask(c.tasks, "passkey") != nullptr; });
@@ -69,64 +65,8 @@ std::string CellText(const Cell& c, const char* separator) {
   return out;
 }
 
-// A row for each method with `text` of each of its cells.
-template <class CellText>
-std::vector<std::vector<std::string>> GridRows(const std::vector<Cell>& cells, CellText&& text) {
-  const Grid grid = MakeGrid(cells);
-  std::vector<std::vector<std::string>> rows(1, {"method"});
-  for (const Grid::Column& c : grid.columns) rows[0].push_back(ColumnTitle(c));
-  for (size_t m = 0; m < grid.methods.size(); ++m) {
-    rows.push_back({grid.methods[m]});
-    for (const int64_t index : grid.cells[m]) {
-      rows.back().push_back(index < 0 ? "-" : text(cells[index]));
-    }
-  }
-  return rows;
-}
-
 std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const char* separator) {
   return GridRows(cells, [&](const Cell& cell) { return CellText(cell, separator); });
-}
-
-// The tasks of a sweep, in their order.
-std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
-  std::vector<std::string> names;
-  for (const Cell& cell : cells) {
-    for (const TaskResult& result : cell.tasks) {
-      if (std::find(names.begin(), names.end(), result.task) == names.end()) {
-        names.push_back(result.task);
-      }
-    }
-  }
-  return names;
-}
-
-const TaskResult* FindTask(const Cell& cell, const std::string& name) {
-  const auto found = std::find_if(cell.tasks.begin(), cell.tasks.end(),
-                                  [&](const TaskResult& r) { return r.task == name; });
-  return found == cell.tasks.end() ? nullptr : &*found;
-}
-
-std::vector<std::vector<std::string>> TaskRows(const std::vector<Cell>& cells,
-                                               const std::string& name, const char* separator) {
-  return GridRows(cells, [&](const Cell& cell) {
-    const TaskResult* r = FindTask(cell, name);
-    return r == nullptr ? std::string("-")
-                        : fmt::format("{:.2f}{}{:.3f}", ScoreOf(*r), separator, r->mean_nll);
-  });
-}
-
-std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name) {
-  for (const Cell& cell : cells) {
-    const TaskResult* r = FindTask(cell, name);
-    if (r == nullptr) continue;
-    return fmt::format(
-        "{}: {}, and nats per token of the true answer; {} answers behind {} prompts in a cell.",
-        name,
-        std::isnan(r->recall) ? "share of exact answers" : "recall of the greedy continuation",
-        r->answers.size(), r->prompts);
-  }
-  return "";
 }
 
 std::string TableCaption(const std::vector<Cell>& cells) {
@@ -139,34 +79,6 @@ std::string TableCaption(const std::vector<Cell>& cells) {
       HasPasskey(cells) ? " and passkey accuracy" : "",
       trained > 0 ? fmt::format("at {}", trained) : "at an unknown length",
       left ? " *: clearly behind another method, measured on its first windows alone." : "");
-}
-
-std::string EffectiveText(const EffectiveLength& e) {
-  std::string text = e.length > 0 ? std::to_string(e.length) : "-";
-  if (e.at_least != e.length || e.at_most != e.length) {
-    text += fmt::format(" ({} to {})", e.at_least, e.at_most);
-  }
-  return text + (e.gap ? " gap" : "");
-}
-
-std::vector<std::vector<std::string>> EffectiveRows(const SweepReport& sweep) {
-  std::vector<std::vector<std::string>> rows = {
-      {"method", "RULER's 0.856", "0.85 x own", "wAvg inc", "wAvg dec"}};
-  const auto share = [](double v) { return std::isnan(v) ? "-" : fmt::format("{:.3f}", v); };
-  for (const MethodScores& m : sweep.scores) {
-    rows.push_back({m.method, EffectiveText(m.ruler), EffectiveText(m.own),
-                    share(m.averages.increasing), share(m.averages.decreasing)});
-  }
-  return rows;
-}
-
-std::string EffectiveCaption(const SweepReport& sweep) {
-  const MethodScores& first = sweep.scores.front();
-  return fmt::format(
-      "Effective length in tokens, by the mean score of {}: the longest length with at least that "
-      "score, in brackets where answers ({} at the longest length) leave it open. Factors matched "
-      "to lengths, no scaling up to the trained one.",
-      fmt::join(first.tasks, ", "), first.scores.back().trials);
 }
 
 // The text after the recommendations, or in their place.
@@ -245,8 +157,11 @@ namespace {
 std::string WhyMarkdown(const SweepReport& sweep) {
   std::string out;
   for (const Recommendation& r : sweep.recommendations) {
+    const bool keys = std::any_of(r.methods.begin(), r.methods.end(),
+                                  [](const MethodVerdict& v) { return v.key_tokens.has_value(); });
     std::vector<std::vector<std::string>> rows = {
         {fmt::format("at {} tokens", r.length), "perplexity", "scores", "standing", "why"}};
+    if (keys) rows[0].insert(rows[0].begin() + 2, "LongPPL");
     for (const MethodVerdict& v : r.methods) {
       std::vector<std::string> scores;
       for (const TaskVerdict& t : v.tasks) {
@@ -260,6 +175,9 @@ std::string WhyMarkdown(const SweepReport& sweep) {
       }
       rows.push_back({MethodLabel(v.method, v.factor), PerplexityText(v.perplexity),
                       fmt::format("{}", fmt::join(scores, ", ")), Word(v.standing), why});
+      if (!keys) continue;
+      rows.back().insert(rows.back().begin() + 2,
+                         v.key_tokens ? PerplexityText(std::exp(v.key_tokens->nats)) : "-");
     }
     out += MarkdownTable(rows) + "\n";
   }
@@ -295,6 +213,7 @@ std::string LadderMarkdown(const SweepReport& sweep) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
+  const TaskResult* keys = FindTask(c.tasks, kKeyTokensTask);
   return {{"method", c.method},
           {"factor", CsvNumber(c.factor)},
           {"length", std::to_string(c.length)},
@@ -321,7 +240,10 @@ std::vector<std::pair<std::string, std::string>> CsvColumns(const Cell& c) {
           {"entropy", CsvNumber(c.entropy)},
           {"entropy_share", CsvNumber(c.entropy_share)},
           {"race_round", c.race_exit ? std::to_string(c.race_exit->round) : ""},
-          {"tasks", TasksField(c)}};
+          {"tasks", TasksField(c)},
+          {"key_tokens", keys ? std::to_string(keys->answers.size()) : ""},
+          {"key_nll", keys ? CsvNumber(keys->mean_nll) : ""},
+          {"key_standard_error", keys ? CsvNumber(keys->standard_error) : ""}};
 }
 
 std::string CsvLine(const std::vector<std::string>& fields) {

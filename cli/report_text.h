@@ -1,6 +1,7 @@
 // What the forms of the report that are text share.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,18 @@ std::string CsvLine(const std::vector<std::string>& fields);  // RFC 4180, with 
 // Inside a table cell or a line of Markdown nothing may act as markup.
 std::string MarkdownText(const std::string& text);
 std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows);  // the first: heads
+
+// Tables as rows of text; the first row has the heads, and every table a caption.
+using TextRows = std::vector<std::vector<std::string>>;
+// A row for each method with `text` of each of its cells.
+TextRows GridRows(const std::vector<Cell>& cells,
+                  const std::function<std::string(const Cell&)>& text);
+std::vector<std::string> TaskNames(const std::vector<Cell>& cells);  // in their order
+// Scores and losses of a task; of key tokens LongPPL, and their loss beside that of all tokens.
+TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, const char* separator);
+std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name);
+TextRows EffectiveRows(const SweepReport& sweep);
+std::string EffectiveCaption(const SweepReport& sweep);
 
 // Two sweeps or more with a column each.
 std::string SideBySideCsv(const std::vector<SweepReport>& sweeps);

@@ -42,20 +42,24 @@ function settings(list) {
 const nats = (d) => `${fixed(d.nats, 3)} ± ${fixed(d.standard_error, 3)}`;
 const scoreText = (t) => [t.score.toFixed(2), el("span", {class: "minor"}, `${t.low.toFixed(2)} to ${t.high.toFixed(2)}`)];
 
+const keyText = (k) => (k ? el("td", {}, `${fixed(k.nats, 3)} ± ${fixed(k.standard_error, 3)}`,
+  el("span", {class: "minor"}, `${grouped(k.tokens)} in ${k.windows} windows`)) : "–");
+
 // Every method of a length: loss, scores with their intervals, and what follows.
 function why(r) {
   const tasks = [...new Set(r.methods.flatMap((m) => m.tasks.map((t) => t.task)))];
+  const keys = r.methods.some((m) => m.key_tokens);
   const counts = (name) => r.methods.some((m) => m.tasks.some((t) => t.task === name && t.counts));
   const rows = r.methods.map((m) => [
     el("span", {}, swatch(m.method), withFactor(m.method, m.factor)), ppl(m.perplexity),
-    m.difference ? nats(m.difference) : "–",
+    m.difference ? nats(m.difference) : "–", ...(keys ? [keyText(m.key_tokens)] : []),
     ...tasks.map((name) => {
       const t = m.tasks.find((x) => x.task === name);
       return t ? el("td", {class: t.counts && (t.worse || t.below_own) ? "bad" : ""}, ...scoreText(t)) : "–";
     }),
     el("td", {class: "wide"}, el("strong", {}, m.standing), m.reason ? `: ${m.reason}` : "")]);
   const detectable = Math.max(...r.methods.map((m) => (number(m.detectable) && m.standing === "tie" ? m.detectable : 0)));
-  return table(["method", "perplexity", "nats per token behind", ...tasks.map((t) => (counts(t) ? t : `${t} (not considered)`)), "standing"],
+  return table(["method", "perplexity", "nats per token behind", ...(keys ? ["nats per key token"] : []), ...tasks.map((t) => (counts(t) ? t : `${t} (not considered)`)), "standing"],
     rows, {class: "why", caption: "Scores with Wilson's 95 % intervals." + (detectable > 0
       ? ` Ties: a difference of ${detectable.toFixed(3)} nats per token would have been found four times in five; smaller ones may exist.` : "")});
 }

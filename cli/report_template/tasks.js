@@ -2,7 +2,7 @@
 
 const Tasks = (() => {
 const {el, number, grouped, fixed, short, style, swatch, table, behind, chartBox, logAxis, linearAxis,
-  lineDataset, chartConfig} = Page;
+  lineDataset, band, chartConfig} = Page;
 
 // The score that papers print: recall where continuations were searched, else exact answers.
 const scoreOf = (r) => (number(r.recall) ? r.recall : r.exact);
@@ -27,6 +27,34 @@ function againstLength(sweep, name) {
       const r = taskOf(cellAt(sweep, m, c), name);
       return r ? `${percent(scoreOf(r))}, ${fixed(r.mean_nll, 3)}` : "–";
     })]), {caption: "Score, and nats per token of the true answer, teacher-forced."});
+  return [entry.box, behind(numbers)];
+}
+
+// LongPPL: the perplexity of the key tokens alone, beside that of all scored tokens.
+function keyTokens(sweep) {
+  const {methods, columns} = sweep.grid;
+  const of = (m) => columns.map((column, c) => ({x: column.length, cell: cellAt(sweep, m, c)}))
+    .map((p) => Object.assign(p, {r: taskOf(p.cell, "key-tokens")})).filter((p) => p.r && number(p.r.mean_nll));
+  const entry = chartBox("LongPPL against length for each method", () => {
+    const xs = [...new Set(methods.flatMap((_, m) => of(m).map((p) => p.x)))].sort((a, b) => a - b), all = [];
+    const datasets = methods.flatMap((method, m) => {
+      const points = of(m).map(({x, r, cell}) => {
+        const error = number(r.standard_error) ? r.standard_error : 0;
+        const [low, y, high] = [-error, 0, error].map((e) => Math.exp(r.mean_nll + e));
+        all.push(low, high);
+        return {x, y, low, high, r, cell};
+      });
+      return points.length ? [lineDataset(method, points, style(method), {}), ...band(points, style(method), method)] : [];
+    });
+    return chartConfig(datasets, {x: logAxis("length in tokens", xs, xs), y: logAxis("LongPPL", all)}, [],
+      (item) => `${grouped(item.raw.x)} tokens`,
+      (item) => `${item.dataset.label}: ${fixed(item.raw.y, 2)} (all tokens ${fixed(item.raw.cell.perplexity, 2)})`);
+  });
+  const numbers = table(["method", ...columns.map((c) => grouped(c.length))], methods.map((method, m) =>
+    [method, ...columns.map((_, c) => {
+      const cell = cellAt(sweep, m, c), r = taskOf(cell, "key-tokens");
+      return r ? `${fixed(r.mean_nll, 3)} ± ${fixed(r.standard_error, 3)} of ${r.answers.length}; ${fixed(cell.mean_nll, 3)} ± ${fixed(cell.standard_error, 3)}` : "–";
+    })]), {caption: "Nats per key token ± one standard error by windows, and how many there are; behind them nats per scored token."});
   return [entry.box, behind(numbers)];
 }
 
@@ -69,6 +97,11 @@ function sections(sweep) {
   const first = (name) => sweep.cells.map((c) => taskOf(c, name)).find((r) => r);
   return [el("h2", {}, "Tasks"), ...names.map((name) => {
     const r = first(name);
+    if (name === "key-tokens") {
+      return el("div", {class: "card"}, el("h3", {}, "Key tokens"),
+        el("p", {class: "small soft"}, "LongPPL is the perplexity of those tokens alone that need their far context; they are the same " +
+          `for every method. Bands are ± one standard error. ${r.protocol}.`), keyTokens(sweep));
+    }
     return el("div", {class: "card"}, el("h3", {}, name),
       el("p", {class: "small soft"}, `${r.answers.length} answers behind ${r.prompts} prompts in a cell. Score: ` +
         (number(r.recall) ? "share of the reference answers found in the greedy continuation."

@@ -198,7 +198,7 @@ Cell CellWork::Row() const {
   }
   if (spec_.key_tokens) {
     TaskResult result;
-    result.task = "key-tokens";
+    result.task = kKeyTokensTask;
     result.protocol = spec_.key_tokens->protocol;
     result.data_hash = spec_.key_tokens->data_hash;
     AddFromWindows(std::move(result), &WindowScore::key_answers, row);

@@ -28,7 +28,7 @@ PairedDifference CompareWindows(const Cell& a, const Cell& b, int64_t windows) {
   return d;
 }
 
-const TaskResult* FindTask(const Cell& cell, const std::string& task) {
+const TaskResult* FindTask(const Cell& cell, std::string_view task) {
   const auto found = std::ranges::find(cell.tasks, task, &TaskResult::task);
   return found == cell.tasks.end() || found->answers.empty() ? nullptr : &*found;
 }
@@ -51,6 +51,32 @@ double Family::Adjusted(const std::string& key) const {
 
 PairedDifference Compare(const Cell& a, const Cell& b) {
   return internal::CompareWindows(a, b, std::numeric_limits<int64_t>::max());
+}
+
+PairedDifference CompareKeyTokens(const TaskResult& a, const TaskResult& b) {
+  std::map<std::pair<int32_t, int32_t>, double> theirs;
+  for (const TaskAnswer& answer : b.answers) {
+    theirs[{answer.prompt, answer.question}] = answer.nll;
+  }
+  std::map<int32_t, double> sums;  // by window
+  double tokens = 0;
+  for (const TaskAnswer& answer : a.answers) {
+    const auto other = theirs.find({answer.prompt, answer.question});
+    if (other == theirs.end()) continue;
+    sums[answer.prompt] += answer.nll - other->second;
+    tokens += answer.tokens;
+  }
+  // Sums of windows, in units that make their mean the mean over tokens.
+  std::vector<double> differences;
+  for (const auto& [window, sum] : sums) {
+    differences.push_back(sum * static_cast<double>(sums.size()) / tokens);
+  }
+  const PairedTest test = TestPaired(differences);
+  return {.mean = test.mean,
+          .standard_error = test.standard_error,
+          .p_value = test.p_value,
+          .windows = test.n,
+          .outside_noise = test.p_value < internal::kSignificance};
 }
 
 PairedAnswers Compare(const TaskResult& a, const TaskResult& b) {

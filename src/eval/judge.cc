@@ -5,17 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "ropewalk/eval/effective_length.h"
 #include "src/eval/recommend.h"
 
 namespace ropewalk::internal {
 namespace {
-
-// Cells with one plan have the same numbers and are one test.
-std::string PlanOf(const Cell& c) {
-  return c.plan_hash.empty() ? c.method + fmt::format(" {}", c.factor) : c.plan_hash;
-}
 
 // NaN sorts last.
 bool LowerLoss(const Contender& a, const Contender& b) {
@@ -138,6 +134,24 @@ void CompareLosses(const std::vector<bool>& left, int64_t windows, const Contend
   }
 }
 
+// Key tokens have chosen another one than loss, which put `lowest` first: differences to the chosen
+// one, and of what is still tied whether they are significant.
+void CompareAgain(const Contender& lowest, int64_t windows, Verdict& v) {
+  std::vector<bool> left;
+  for (Contender& c : v.contenders) {
+    MethodVerdict& own = c.verdict;
+    left.push_back(own.standing == Standing::kTie || own.standing == Standing::kUntested);
+    if (left.back()) continue;
+    if (own.standing == Standing::kBehind) {
+      own.reason = fmt::format("{:.3f} ± {:.3f} nats per token behind {}", own.difference->mean,
+                               own.difference->standard_error, Label(*lowest.cell));
+    }
+    own.p_value = own.detectable = kNaN;
+  }
+  v.contenders[static_cast<std::size_t>(v.chosen)].verdict.difference.reset();
+  CompareLosses(left, windows, v.Nearest(), v.contenders);
+}
+
 // Why a contender is left out, in words.
 std::string WhyWorse(const Contender& c) {
   std::vector<std::string> at;
@@ -150,6 +164,15 @@ std::string WhyWorse(const Contender& c) {
   return ListOf(at);
 }
 
+KeyTokenVerdict KeysOf(const TaskResult& r) {
+  std::set<int32_t> windows;
+  for (const TaskAnswer& answer : r.answers) windows.insert(answer.prompt);
+  return {.nats = r.mean_nll,
+          .standard_error = r.standard_error,
+          .tokens = static_cast<int64_t>(r.answers.size()),
+          .windows = static_cast<int64_t>(windows.size())};
+}
+
 Contender Enter(const Cell& cell, int64_t windows, const Yardstick& y) {
   Contender c{.cell = &cell, .loss = LossOver(cell, windows)};
   MethodVerdict& v = c.verdict;
@@ -157,7 +180,12 @@ Contender Enter(const Cell& cell, int64_t windows, const Yardstick& y) {
   v.factor = cell.factor;
   v.perplexity = cell.perplexity;
   for (const TaskResult& r : cell.tasks) {
-    if (!r.answers.empty()) v.tasks.push_back(ScoreAt(r, y));
+    if (r.answers.empty()) continue;
+    if (r.task == kKeyTokensTask) {
+      v.key_tokens = KeysOf(r);
+    } else {
+      v.tasks.push_back(ScoreAt(r, y));
+    }
   }
   if (y.baseline == nullptr) return c;
   v.reason = Objection(cell, y);
@@ -170,6 +198,10 @@ Contender Enter(const Cell& cell, int64_t windows, const Yardstick& y) {
 }
 
 }  // namespace
+
+std::string PlanOf(const Cell& c) {
+  return c.plan_hash.empty() ? c.method + fmt::format(" {}", c.factor) : c.plan_hash;
+}
 
 std::string Objection(const Cell& cell, const Yardstick& y) {
   if (const auto& exit = cell.race_exit) {
@@ -220,6 +252,8 @@ Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& y) {
     }
   }
   CompareLosses(left, windows, v.Nearest(), v.contenders);
+  const Contender& lowest = v.Nearest();
+  if (BreakTies(v)) CompareAgain(lowest, windows, v);
   return v;
 }
 

@@ -22,6 +22,7 @@ std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
   std::vector<std::string> names;
   for (const Cell& c : cells) {
     for (const TaskResult& r : c.tasks) {
+      if (r.task == kKeyTokensTask) continue;  // no questions: rule 6
       if (std::ranges::find(names, r.task) == names.end()) names.push_back(r.task);
     }
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ropewalk/eval/recommend.h"
@@ -28,7 +29,7 @@ struct Yardstick {
 };
 Yardstick FindYardstick(const std::vector<Cell>& cells);
 
-const TaskResult* FindTask(const Cell& cell, const std::string& task);
+const TaskResult* FindTask(const Cell& cell, std::string_view task);
 // Whether its score is significantly below `share`, its answers taken for independent trials.
 double ProbabilityBelow(const TaskResult& result, double share);
 
@@ -56,6 +57,9 @@ struct Contender {
   MethodVerdict verdict = {};
 };
 
+// Cells with one plan have the same numbers and are one test.
+std::string PlanOf(const Cell& cell);
+
 // The judgement of cells of one length. Pointers into the cells.
 struct Verdict {
   int64_t length = 0, trained = 0;
@@ -70,6 +74,9 @@ struct Verdict {
     return contenders[static_cast<std::size_t>(std::max<int64_t>(chosen, 0))];
   }
 };
+// Of the chosen one and those tied with it, leaves out what is significantly behind another at key
+// tokens, and chooses again: the lowest loss of the rest. Returns whether that is another one.
+bool BreakTies(Verdict& verdict);
 // `here`: at least one.
 Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& yardstick);
 std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length);

@@ -59,7 +59,39 @@ std::string TasksText(const Facts& f) {
     out += fmt::format(" {} {} not considered, see below.", ListOf(ignored),
                        ignored.size() == 1 ? "is" : "are");
   }
-  if (scores.empty()) out += " No task counts here, so this rests on perplexity alone.";
+  const auto& keys = v.Nearest().verdict.key_tokens;
+  if (scores.empty()) {
+    out += fmt::format(" No task counts here, so this rests on perplexity{} alone.",
+                       keys ? " and key tokens" : "");
+  }
+  if (keys) {
+    out += fmt::format(" Of its {} key tokens the loss is {:.3f}", keys->tokens, keys->nats);
+    if (!std::isnan(keys->standard_error)) out += fmt::format(" ± {:.3f}", keys->standard_error);
+    out += fmt::format(" nats per token (LongPPL {}).", PerplexityText(std::exp(keys->nats)));
+  }
+  return out;
+}
+
+// What key tokens say of methods that loss does not tell apart.
+std::string KeyTokensText(const Verdict& v) {
+  std::string out;
+  for (const Contender* c : All(v, Standing::kBehindKeyTokens)) {
+    out += fmt::format(
+        " {} {}, but is significantly behind at key tokens, which break the tie: {}.", Name(*c),
+        c->loss < v.Nearest().loss ? "has a lower perplexity by no more than chance explains"
+                                   : "is behind in loss by no more than chance explains",
+        c->verdict.reason);
+  }
+  if (!out.empty()) return out;
+  for (const Contender* c : All(v, Standing::kTie)) {
+    const auto& keys = c->verdict.key_tokens;
+    if (!keys || c->verdict.same_plan) continue;
+    return keys->windows < 2
+               ? fmt::format(" Key tokens cannot break the tie: all {} are in one window.",
+                             keys->tokens)
+               : fmt::format(" Key tokens do not break the tie either ({} in {} windows).",
+                             keys->tokens, keys->windows);
+  }
   return out;
 }
 
@@ -119,11 +151,13 @@ std::string LeadText(const Verdict& v) {
         Name(*untested[0]), PerplexityText(untested[0]->cell->perplexity));
   }
   if (!behind.empty()) {
-    const PairedDifference& d = *behind[0]->verdict.difference;
+    const MethodVerdict& b = behind[0]->verdict;
     out += fmt::format(" {} is significantly behind: {} over {} windows.", Name(*behind[0]),
-                       Nats(d), d.windows);
+                       b.reason.empty() ? Nats(*b.difference) : b.reason, b.difference->windows);
   }
-  if (ties.empty() && untested.empty() && behind.empty()) {
+  out += KeyTokensText(v);
+  const bool broken = !All(v, Standing::kBehindKeyTokens).empty();
+  if (ties.empty() && untested.empty() && behind.empty() && !broken) {
     const bool others = v.contenders.size() > 1 + same.size();
     const auto& tasks = v.Nearest().verdict.tasks;
     const bool counts = std::ranges::any_of(tasks, &TaskVerdict::counts);
@@ -269,6 +303,8 @@ const char* Word(Standing standing) {
       return "next, untested";
     case Standing::kBehind:
       return "behind";
+    case Standing::kBehindKeyTokens:
+      return "behind at key tokens";
     case Standing::kWorseAtTask:
       return "worse at a task";
     case Standing::kNotUsable:
@@ -337,6 +373,12 @@ std::string RulesText(const std::vector<Cell>& cells) {
   if (!answers.empty())
     rule += fmt::format(" and exact sign tests over {}", internal::ListOf(answers));
   rule += ".";
+  if (std::ranges::any_of(
+          cells, [](const Cell& c) { return internal::FindTask(c, kKeyTokensTask) != nullptr; })) {
+    rule +=
+        " Methods that loss does not tell apart are compared by the loss of their key tokens, "
+        "in the same way.";
+  }
   if (std::ranges::any_of(cells, [](const Cell& c) { return c.race_exit.has_value(); })) {
     rule += " A method that left the race of a length is not taken for usable there.";
   }

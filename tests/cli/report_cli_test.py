@@ -190,7 +190,7 @@ class Report(support.CliCase):
         a, b = self.two()
         lines = list(csv.DictReader(io.StringIO(self.works("report", a, b, "--csv").decode())))
         self.assertEqual(list(lines[0])[:4], ["method", "factor", "length", "a.perplexity"])
-        self.assertEqual(len(lines[0]), 3 + 2 * 24)
+        self.assertEqual(len(lines[0]), 3 + 2 * 27)
         found = {(x["method"], float(x["factor"]), int(x["length"])): x for x in lines}
         self.assertEqual(len(found), len(lines))
         expected = {(r["method"], r["factor"], r["length"]): {} for r in self.rows("a")[1:] + self.rows("b")[1:]}

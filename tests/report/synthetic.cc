@@ -113,6 +113,23 @@ Cell WithTask(Cell cell, int64_t right, const std::string& name, int64_t answers
   return cell;
 }
 
+Cell WithKeys(Cell cell, const std::vector<std::vector<double>>& windows) {
+  TaskResult& result = cell.tasks.emplace_back();
+  result.task = kKeyTokensTask;
+  result.protocol = "made up";
+  result.prompts = static_cast<int64_t>(windows.size());
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    for (std::size_t i = 0; i < windows[w].size(); ++i) {
+      result.answers.push_back({.prompt = static_cast<int32_t>(w),
+                                .question = static_cast<int32_t>(i),
+                                .nll = windows[w][i],
+                                .tokens = 1});
+    }
+  }
+  Summarise(result);
+  return cell;
+}
+
 std::vector<Cell> WithBaseline(std::vector<Cell> cells) {
   cells.insert(cells.begin(), MakeCell({"none", 1, 256, 20, 20}));
   cells.insert(cells.begin() + 1, MakeCell({"none", 1, 1024, 90, 0}));

@@ -30,6 +30,9 @@ void AddTask(Cell& cell, const std::string& name, int64_t right, int64_t answers
 
 Cell WithTask(Cell cell, int64_t right, const std::string& name = "kv", int64_t answers = 40);
 
+// With key tokens of these losses, nats, in each window.
+Cell WithKeys(Cell cell, const std::vector<std::vector<double>>& windows);
+
 // With no scaling in front: perplexity 20 at 256 tokens and all passkeys, 90 at 1024 and none.
 std::vector<Cell> WithBaseline(std::vector<Cell> cells);
 

@@ -35,6 +35,11 @@ struct PairedAnswers {
 };
 PairedAnswers Compare(const TaskResult& a, const TaskResult& b);
 
+// The mean over the key tokens that both have of a's loss minus b's, nats per token: a paired t test
+// over the windows that have some, in which a window weighs by the number of its key tokens. With
+// one such window `standard_error` and `p_value` are NaN.
+PairedDifference CompareKeyTokens(const TaskResult& a, const TaskResult& b);
+
 // Whether a task tells methods apart at all.
 struct TaskUse {
   std::string task;
@@ -43,17 +48,18 @@ struct TaskUse {
   // Without scaling at the trained length; NaN where it was not measured there.
   double own_score = std::numeric_limits<double>::quiet_NaN();
 };
-// In order of first appearance. A task counts if the model can do it without scaling: at the
+// In order of first appearance, without key tokens. A task counts if the model can do it without scaling: at the
 // shortest length measured (up to the trained one) and at the trained one its score is not
 // significantly below 0.5.
 std::vector<TaskUse> TaskUses(const std::vector<Cell>& cells);
 
 enum class Standing : uint8_t {
   kRecommended,
-  kTie,          // its loss does not differ significantly from that of the recommended method
-  kUntested,     // usable and behind, by one window or one that does not pair: nobody can tell
-  kBehind,       // usable, with a significantly higher loss
-  kWorseAtTask,  // significantly worse at a task than the best method there
+  kTie,              // its loss does not differ significantly from that of the recommended method
+  kUntested,         // usable and behind, by one window or one that does not pair: nobody can tell
+  kBehind,           // usable, with a significantly higher loss
+  kBehindKeyTokens,  // a tie by loss, but its key tokens have a significantly higher one
+  kWorseAtTask,      // significantly worse at a task than the best method there
   kNotUsable,
   kLeftRace,
   kNotJudged,  // no scaling at the trained length is missing
@@ -74,6 +80,19 @@ struct TaskVerdict {
   bool below_own = false;  // significantly below 0.85 times the model's own score
 };
 
+// The loss of a method's key tokens at one length.
+struct KeyTokenVerdict {
+  double nats = 0;            // per key token
+  double standard_error = 0;  // clustered by window; NaN for one window
+  int64_t tokens = 0;
+  int64_t windows = 0;  // that have some
+  // Of methods that loss does not tell apart: minus that of the one of them with the lowest loss of
+  // key tokens, whose label follows. Absent for this one and for methods that are no tie.
+  std::optional<PairedDifference> difference = {};
+  std::string against = {};
+  double p_value = std::numeric_limits<double>::quiet_NaN();  // by Holm over these methods
+};
+
 // A method with a factor at one length.
 struct MethodVerdict {
   std::string method;
@@ -82,9 +101,12 @@ struct MethodVerdict {
   Standing standing = Standing::kNotJudged;
   std::string reason = {};  // in words, of what is left out
   std::vector<TaskVerdict> tasks = {};
+  std::optional<KeyTokenVerdict> key_tokens = {};  // where they were measured
   // Its loss minus that of the recommended method; absent for that one and where none is.
   std::optional<PairedDifference> difference = {};
-  double p_value = std::numeric_limits<double>::quiet_NaN();  // by Holm
+  // By Holm. NaN where that comparison decided nothing: key tokens chose the recommended method, and
+  // this one had been left out before.
+  double p_value = std::numeric_limits<double>::quiet_NaN();
   // The true difference, nats per token, that is found in 80 % of sweeps; NaN for one window.
   double detectable = std::numeric_limits<double>::quiet_NaN();
   bool same_plan = false;  // computes what the recommended method does

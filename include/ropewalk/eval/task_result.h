@@ -34,6 +34,10 @@ struct TaskResult {
   int64_t fed_tokens = 0;  // that went through the model; 0: the engine does not count
 };
 
+// The task whose answers are the key tokens of a text (ropewalk/eval/key_tokens.h), by window: a
+// loss, of which no score is taken.
+inline constexpr std::string_view kKeyTokensTask = "key-tokens";
+
 // The score that papers print: the mean recall where continuations were searched, else the share of
 // exact answers.
 inline double ScoreOf(const TaskResult& result) {

@@ -1,0 +1,121 @@
+// Tables of the report: methods by lengths, of tasks, key tokens and effective lengths.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/report_text.h"
+
+namespace ropewalk::cli {
+namespace {
+
+std::string ColumnTitle(const Grid::Column& c) {
+  return c.factor > 0 ? fmt::format("{} (x{:.4g})", c.length, c.factor) : std::to_string(c.length);
+}
+
+// "2.36  0.859 ± 0.041 / 2.442"
+std::string KeyTokensCell(const Cell& cell, const TaskResult& keys, const char* separator) {
+  const std::string error =
+      std::isnan(keys.standard_error) ? "" : fmt::format(" ± {:.3f}", keys.standard_error);
+  return fmt::format("{}{}{:.3f}{} / {:.3f}", PerplexityText(std::exp(keys.mean_nll)), separator,
+                     keys.mean_nll, error, cell.mean_nll);
+}
+
+// How many key tokens each cell has; those that left a race have fewer.
+std::string KeyTokensCaption(const std::vector<Cell>& cells) {
+  size_t fewest = 0, most = 0;
+  int64_t windows = 0;
+  for (const Cell& cell : cells) {
+    const TaskResult* r = FindTask(cell.tasks, kKeyTokensTask);
+    if (r == nullptr) continue;
+    fewest = most == 0 ? r->answers.size() : std::min(fewest, r->answers.size());
+    most = std::max(most, r->answers.size());
+    windows = std::max(windows, r->prompts);
+  }
+  return fmt::format(
+      "key-tokens: LongPPL, the perplexity of the {} key tokens in up to {} windows of a cell; "
+      "their loss in nats per token, ± one standard error by windows; behind the stroke that of "
+      "all scored tokens.",
+      fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most), windows);
+}
+
+std::string EffectiveText(const EffectiveLength& e) {
+  std::string text = e.length > 0 ? std::to_string(e.length) : "-";
+  if (e.at_least != e.length || e.at_most != e.length) {
+    text += fmt::format(" ({} to {})", e.at_least, e.at_most);
+  }
+  return text + (e.gap ? " gap" : "");
+}
+
+}  // namespace
+
+TextRows GridRows(const std::vector<Cell>& cells,
+                  const std::function<std::string(const Cell&)>& text) {
+  const Grid grid = MakeGrid(cells);
+  TextRows rows(1, {"method"});
+  for (const Grid::Column& c : grid.columns) rows[0].push_back(ColumnTitle(c));
+  for (size_t m = 0; m < grid.methods.size(); ++m) {
+    rows.push_back({grid.methods[m]});
+    for (const int64_t index : grid.cells[m]) {
+      rows.back().push_back(index < 0 ? "-" : text(cells[index]));
+    }
+  }
+  return rows;
+}
+
+std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
+  std::vector<std::string> names;
+  for (const Cell& cell : cells) {
+    for (const TaskResult& result : cell.tasks) {
+      if (std::find(names.begin(), names.end(), result.task) == names.end()) {
+        names.push_back(result.task);
+      }
+    }
+  }
+  return names;
+}
+
+TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, const char* separator) {
+  return GridRows(cells, [&](const Cell& cell) {
+    const TaskResult* r = FindTask(cell.tasks, name);
+    return r == nullptr ? std::string("-")
+           : name == kKeyTokensTask
+               ? KeyTokensCell(cell, *r, separator)
+               : fmt::format("{:.2f}{}{:.3f}", ScoreOf(*r), separator, r->mean_nll);
+  });
+}
+
+std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name) {
+  if (name == kKeyTokensTask) return KeyTokensCaption(cells);
+  for (const Cell& cell : cells) {
+    const TaskResult* r = FindTask(cell.tasks, name);
+    if (r == nullptr) continue;
+    return fmt::format(
+        "{}: {}, and nats per token of the true answer; {} answers behind {} prompts in a cell.",
+        name,
+        std::isnan(r->recall) ? "share of exact answers" : "recall of the greedy continuation",
+        r->answers.size(), r->prompts);
+  }
+  return "";
+}
+
+TextRows EffectiveRows(const SweepReport& sweep) {
+  TextRows rows = {{"method", "RULER's 0.856", "0.85 x own", "wAvg inc", "wAvg dec"}};
+  const auto share = [](double v) { return std::isnan(v) ? "-" : fmt::format("{:.3f}", v); };
+  for (const MethodScores& m : sweep.scores) {
+    rows.push_back({m.method, EffectiveText(m.ruler), EffectiveText(m.own),
+                    share(m.averages.increasing), share(m.averages.decreasing)});
+  }
+  return rows;
+}
+
+std::string EffectiveCaption(const SweepReport& sweep) {
+  const MethodScores& first = sweep.scores.front();
+  return fmt::format(
+      "Effective length in tokens, by the mean score of {}: the longest length with at least that "
+      "score, in brackets where answers ({} at the longest length) leave it open. Factors matched "
+      "to lengths, no scaling up to the trained one.",
+      fmt::join(first.tasks, ", "), first.scores.back().trials);
+}
+
+}  // namespace ropewalk::cli
