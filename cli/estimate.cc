@@ -14,35 +14,6 @@
 namespace ropewalk::cli {
 namespace {
 
-// The cells that may follow: for each length beyond the trained one, the setting recommended for it
-// at the trained length, where no task measures that already.
-std::vector<SweepTask> PossibleCosts(const Sweep& sweep) {
-  const SweepSpec& spec = sweep.spec;
-  std::map<int64_t, SweepTask> costs;  // by length
-  if (!JudgesBeyondTrained(spec)) return {};
-  for (const SweepTask& task : sweep.tasks) {
-    if (task.length <= spec.trained_length || task.unscaled) continue;
-    const bool there = std::any_of(sweep.tasks.begin(), sweep.tasks.end(), [&](const auto& t) {
-      return t.method == task.method && t.factor == task.factor && t.length == spec.trained_length;
-    });
-    if (there) continue;
-    costs.emplace(task.length, task).first->second.length = spec.trained_length;
-  }
-  std::vector<SweepTask> tasks;
-  tasks.reserve(costs.size());
-  for (const auto& [length, task] : costs) tasks.push_back(task);
-  return tasks;
-}
-
-// Under every plan of the sweep, and that of the model.
-Pace MeasurePace(const Sweep& sweep, const SweepInputs& inputs) {
-  std::vector<const PositionPlan*> plans = {&sweep.files.config.plan};
-  for (const SweepTask& task : sweep.tasks) {
-    if (task.shares < 0) plans.push_back(&task.plan);
-  }
-  return Pace::Measure(*inputs.engine, plans, sweep.longest, sweep.text, sweep.spec.angles);
-}
-
 class Estimator {
  public:
   Estimator(const Sweep& sweep, const SweepInputs& inputs, Estimate& estimate)
@@ -153,7 +124,7 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
   estimate.cell_seconds.resize(sweep.tasks.size());
   const bool done = costs_known && std::all_of(estimate.left.begin(), estimate.left.end(),
                                                [](const CellLeft& l) { return l.finished; });
-  if (!done) estimate.pace = MeasurePace(sweep, inputs);
+  if (!done) estimate.pace = MeasurePace(sweep.tasks, sweep.spec, inputs, sweep.files.config.plan);
   Estimator estimator(sweep, inputs, estimate);
   std::vector<int64_t> lengths;
   for (const SweepTask& task : sweep.tasks) lengths.push_back(task.length);
@@ -161,7 +132,7 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
   for (const int64_t length : lengths) estimator.AddLength(length);
   if (!costs_known) {
-    for (const SweepTask& task : PossibleCosts(sweep)) {
+    for (const SweepTask& task : PossibleCosts(sweep.tasks, sweep.spec)) {
       ++estimate.most_costs;
       estimator.AddWhole(CostOf(task, sweep.spec, inputs, sweep.longest), task.plan,
                          estimate.costs_seconds);
@@ -182,7 +153,10 @@ Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vecto
                          found_seconds);
     }
   }
-  LeaveOut(estimate, std::min(estimate.searches_seconds, budget / 2) + found_seconds);
+  estimate.price += sweep.key_tokens_price;
+  estimate.key_tokens = sweep.key_tokens_price;
+  LeaveOut(estimate, std::min(estimate.searches_seconds, budget / 2) + found_seconds +
+                         estimate.key_tokens.seconds);
   return estimate;
 }
 
@@ -198,6 +172,10 @@ std::string Text(const Estimate& estimate) {
   }
   if (estimate.search_trials > 0) {
     text += fmt::format(", {} trials of the search", estimate.search_trials);
+  }
+  if (estimate.key_tokens.tokens > 0) {
+    text += fmt::format(", the key tokens, which take about {} to find",
+                        Duration(estimate.key_tokens.seconds));
   }
   text +=
       fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",

@@ -13,19 +13,20 @@
 
 namespace ropewalk::cli {
 
-// A sweep with all options resolved.
-struct Sweep : PreparedSweep {
-  ModelFiles files;
-  TokenText text;
-  std::string bytes = {};  // of the text; empty for --ids
-};
-
 // Between what remains if all but two methods leave in the first round of windows, and everything.
 struct Price {
   int64_t least_tokens = 0, tokens = 0;  // through the model
   double least_seconds = 0, seconds = 0;
 
   Price& operator+=(const Price& other);
+};
+
+// A sweep with all options resolved.
+struct Sweep : PreparedSweep {
+  ModelFiles files;
+  TokenText text;
+  std::string bytes = {};       // of the text; empty for --ids
+  Price key_tokens_price = {};  // of finding them, where a dry run leaves that undone
 };
 
 struct LengthEstimate {
@@ -50,6 +51,7 @@ struct Estimate {
   int64_t most_costs = 0;  // cells that AddCosts may add
   int64_t search_trials = 0;
   Price price = {};             // of everything
+  Price key_tokens = {};        // of finding them, where that is still to be done
   double costs_seconds = 0;     // of the cells that AddCosts may add
   double searches_seconds = 0;  // of the trials
   double budget = 0;            // seconds

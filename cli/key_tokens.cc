@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 
@@ -77,41 +78,45 @@ int64_t ShortContext(const Options& options) {
   return options.short_context.empty() ? 0 : ParseLength(options.short_context);
 }
 
-Found Find(const Options& options, const Exam& exam, const ModelFiles& files,
-           const ScoringEngine& engine, const PositionPlan& plan, int64_t trained_length) {
-  const Tokenizer& tokenizer = RequireTokenizer(files);
-  if (trained_length == 0) {
-    throw Error(ErrorCode::kUnsupported,
-                files.path + ": the trained length of the evaluator is unknown");
+// Who finds the key tokens: the model itself without scaling, or --evaluator under its own plan.
+struct Evaluator {
+  ModelFiles files = {};  // of --evaluator, with what runs it
+  std::unique_ptr<Decoder> decoder = {};
+  std::unique_ptr<ScoringEngine> engine = {};
+  KeyTokenFinder finder = {};
+};
+
+Evaluator EvaluatorOf(const Options& options, const Exam& exam, const ModelFiles& files,
+                      const ScoringEngine& engine) {
+  Evaluator evaluator;
+  const bool other = !options.evaluator.empty();
+  if (other) {
+    Options own = options;
+    own.model = options.evaluator;
+    evaluator.files = OpenRunnable(own);
+    evaluator.decoder = LoadDecoder(options, evaluator.files);
+    evaluator.engine = std::make_unique<DecoderEngine>(*evaluator.decoder);
   }
-  KeyTokenSettings settings = KeyTokenSettings::For(trained_length, ShortContext(options));
-  settings.bos = tokenizer.adds_bos();
+  const ModelFiles& its = other ? evaluator.files : files;
+  const PositionPlan& plan = its.config.plan;
+  const int64_t trained = other ? plan.trained_length : exam.spec.trained_length;
+  evaluator.finder = {.engine = other ? evaluator.engine.get() : &engine,
+                      .plan = other ? plan : PositionMethod().Apply(plan, 1, trained),
+                      .trained_length = trained,
+                      .tokenizer = &RequireTokenizer(its),
+                      .name = ModelName(its.path),
+                      .model_hash = its.Hash(),
+                      .short_context = ShortContext(options),
+                      .encoding = {options.special}};
+  return evaluator;
+}
+
+Found Find(const Options& options, const Exam& exam, const KeyTokenFinder& finder) {
   ProgressLine line;
-  RunOptions run = WithProgress(exam.spec, line, "key tokens");
-  run.bos_id = tokenizer.bos_id();
-  const KeyTokens found = FindKeyTokens(
-      engine, plan, exam.text, TokenizeText(tokenizer, exam.text, {options.special}), settings,
-      {ModelName(files.path), files.Hash(), tokenizer.kind(), tokenizer.hash()}, exam.wanted, run);
+  const KeyTokens found =
+      FindKeyTokens(finder, exam.text, exam.wanted, WithProgress(exam.spec, line, "key tokens"));
   if (!options.spans.empty()) WriteKeySpans(options.spans, found.spans);
   return {found.spans, found.fed_tokens};
-}
-
-// By --evaluator under its own plan.
-Found FindByEvaluator(const Options& options, const Exam& exam) {
-  Options other = options;
-  other.model = options.evaluator;
-  const ModelFiles files = OpenRunnable(other);
-  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
-  const PositionPlan& plan = files.config.plan;
-  return Find(options, exam, files, DecoderEngine(*decoder), plan, plan.trained_length);
-}
-
-// By the model itself without scaling.
-Found FindByItself(const Options& options, const Exam& exam, const ModelFiles& files,
-                   const ScoringEngine& engine) {
-  const int64_t trained = exam.spec.trained_length;
-  const PositionPlan plan = PositionMethod().Apply(files.config.plan, 1, trained);
-  return Find(options, exam, files, engine, plan, trained);
 }
 
 bool HasSpans(const Options& options) {
@@ -215,13 +220,44 @@ void Print(const Options& options, const Exam& exam, const SweepTask& task, cons
 Found KeysOf(const Options& options, const Exam& exam, const ModelFiles& files,
              const ScoringEngine& engine) {
   if (HasSpans(options)) return {.keys = ReadSpans(options, exam), .read = true};
-  if (!options.evaluator.empty()) return FindByEvaluator(options, exam);
-  return FindByItself(options, exam, files, engine);
+  return Find(options, exam, EvaluatorOf(options, exam, files, engine).finder);
+}
+
+// What finding them will take.
+Price PriceOf(const KeyTokenFinder& finder, const Exam& exam) {
+  RunOptions run;
+  run.angles = exam.spec.angles;
+  const CellCost cost = CostOfKeyTokens(finder, exam.text, exam.wanted, run);
+  const double seconds = Pace::Measure(*finder.engine, {&finder.plan}, finder.trained_length,
+                                       exam.tokens, exam.spec.angles)
+                             .Seconds(cost, finder.plan);
+  return {cost.tokens, cost.tokens, seconds, seconds};
+}
+
+// Those of a sweep that are in no file yet; counts the time against the budget.
+KeySpans FindForSweep(const Options& options, const Exam& exam, const KeyTokenFinder& finder,
+                      const Price& price, double& budget) {
+  Message(
+      fmt::format("ropewalk: the key tokens are found first: {} tokens through the model, about {}",
+                  price.tokens, Duration(price.seconds)));
+  if (price.seconds > budget) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("nothing can be measured within the budget of {}: finding the key "
+                            "tokens takes about {}",
+                            Duration(budget), Duration(price.seconds)));
+  }
+  const auto folder = std::filesystem::path(options.spans).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder);
+  const auto begin = std::chrono::steady_clock::now();
+  InterruptScope scope;
+  KeySpans keys = Find(options, exam, finder).keys;
+  budget -= std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return keys;
 }
 
 }  // namespace
 
-void AddKeyTokens(const Options& given, const ScoringEngine& engine, Sweep& sweep) {
+void AddKeyTokens(const Options& given, const ScoringEngine& engine, Sweep& sweep, double& budget) {
   const Protocol& protocol = sweep.spec.protocol;
   if (protocol.kind != Protocol::Kind::kAligned) {
     throw UsageError(
@@ -230,34 +266,30 @@ void AddKeyTokens(const Options& given, const ScoringEngine& engine, Sweep& swee
   }
   Options options = given;
   if (options.spans.empty()) options.spans = options.output + "/key-tokens.json";
-  if (options.dry_run && !HasSpans(options)) return;
   Exam exam{.text = sweep.bytes, .tokens = sweep.text, .spec = sweep.spec};
   exam.windows = MakeWindows(exam.tokens, protocol, sweep.longest, sweep.longest, exam.spec.bos_id);
   exam.wanted = ScoredSpans(exam.tokens, exam.windows, protocol.bos);
-  if (!HasSpans(options)) {
-    const auto folder = std::filesystem::path(options.spans).parent_path();
-    if (!folder.empty()) std::filesystem::create_directories(folder);
+  KeySpans keys;
+  if (HasSpans(options)) {
+    keys = ReadSpans(options, exam);
+  } else {
+    const Evaluator evaluator = EvaluatorOf(options, exam, sweep.files, engine);
+    const Price price = PriceOf(evaluator.finder, exam);
+    if (options.dry_run) {
+      sweep.key_tokens_price = price;
+      sweep.spec.key_tokens.emplace();  // which they are is not known yet
+      return;
+    }
+    keys = FindForSweep(options, exam, evaluator.finder, price, budget);
   }
-  InterruptScope scope;
-  const KeySpans keys = KeysOf(options, exam, sweep.files, engine).keys;
-  KeyTokenTask task{.protocol = fmt::format("{}, by {} {}", keys.settings.Name(),
-                                            keys.evaluator.name, keys.evaluator.model_hash),
-                    .data_hash = keys.Hash()};
-  const std::vector<int64_t> all = KeyTokenIndices(exam.text, exam.tokens, keys);
+  sweep.spec.key_tokens = KeyTokenTaskOf(keys, exam.text, exam.tokens, exam.windows, protocol.bos);
   int64_t scored = 0;
   for (const EvalWindow& window : exam.windows) {
-    const auto end =
-        window.text_begin + static_cast<int64_t>(window.ids.size()) - (protocol.bos ? 1 : 0);
-    const auto tokens = static_cast<int64_t>(window.ids.size()) - window.score_begin;
-    scored += tokens;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(task.tokens),
-                 [&](int64_t token) { return token >= end - tokens && token < end; });
+    scored += static_cast<int64_t>(window.ids.size()) - window.score_begin;
   }
-  std::sort(task.tokens.begin(), task.tokens.end());
   sweep.notes.push_back(fmt::format("{} of the {} scored tokens are key tokens; spans in {}",
-                                    task.tokens.size(), scored, options.spans));
+                                    sweep.spec.key_tokens->tokens.size(), scored, options.spans));
   Message("ropewalk: " + sweep.notes.back());
-  sweep.spec.key_tokens = std::move(task);
 }
 
 void RunKeyTokens(const Options& options) {

@@ -8,7 +8,9 @@ namespace ropewalk::cli {
 
 // Sets the key tokens of `sweep` (--tasks key-tokens): those of --spans, or of DIR/key-tokens.json,
 // where that file exists; else found by --evaluator, or by the model without scaling within its
-// trained length, among the tokens that the windows score, and written there. A dry run finds none.
-void AddKeyTokens(const Options& options, const ScoringEngine& engine, Sweep& sweep);
+// trained length, among the tokens that the windows score, and written there; the seconds that this
+// takes are taken off `budget`. Where they are still to be found a dry run sets what that will take.
+void AddKeyTokens(const Options& options, const ScoringEngine& engine, Sweep& sweep,
+                  double& budget);
 
 }  // namespace ropewalk::cli

@@ -67,10 +67,10 @@ Sweep Prepare(const Options& options, bool torch) {
   static_cast<PreparedSweep&>(sweep) = PrepareSweep(std::move(spec), options.protocol == "aligned",
                                                     sweep.files.config.plan, sweep.text);
   if (sweep.spec.tasks.empty() && options.tasks.empty()) {
-    sweep.notes.push_back(
-        options.ids.empty()
-            ? "passkey is left out: no tokenizer (" + sweep.files.tokenizer_error + ")"
-            : "passkey is left out: it needs a text and a tokenizer, not --ids");
+    sweep.notes.push_back(options.ids.empty()
+                              ? "passkey is left out: no tokenizer (" +
+                                    sweep.files.tokenizer_error + ")"
+                              : "passkey is left out: it needs a text and a tokenizer, not --ids");
   }
   return sweep;
 }
@@ -83,7 +83,7 @@ std::string CellName(const SweepTask& task) {
 std::string CellResult(const Cell& cell) {
   std::string text = fmt::format("perplexity {:.4g}", cell.perplexity);
   for (const TaskResult& result : cell.tasks) {
-    text += result.task == "key-tokens"
+    text += result.task == kKeyTokensTask
                 ? fmt::format(", {} {:.3f} nats", result.task, result.mean_nll)
                 : fmt::format(", {} {:.0f}%", result.task, 100 * ScoreOf(result));
   }
@@ -126,6 +126,8 @@ void PrintPlan(const Sweep& sweep, const Estimate& estimate, const std::string& 
                                  {"most_cost_cells", estimate.most_costs},
                                  {"search_trials", estimate.search_trials}};
   json.update(PriceJson(estimate.price));
+  json["key_tokens"] = {{"tokens", estimate.key_tokens.tokens},
+                        {"seconds", estimate.key_tokens.seconds}};
   json["budget_seconds"] = estimate.budget;  // null: none
   json["memory_bytes"] = estimate.memory_bytes;
   json["protocol"] = protocol;
@@ -160,15 +162,14 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
   return header;
 }
 
-// Runs the tasks from `first` on; earlier ones are finished, or wait for their rest.
-std::vector<LeftOut> RunTasks(const Options& options, const Sweep& sweep, const SweepInputs& inputs,
-                              size_t first, const SweepBudget& budget) {
+// Measures the cells, and what the recommended settings cost; what the budget left out.
+std::vector<LeftOut> RunTasks(const Options& options, Sweep& sweep, const SweepInputs& inputs,
+                              const SweepBudget& budget, double costs_seconds) {
   const SweepHeader header = HeaderOf(options, sweep, inputs);
   ProgressLine progress;
   const auto name = [&](size_t i) {
     return fmt::format("[{}/{}] {}", i + 1, sweep.tasks.size(), CellName(sweep.tasks[i]));
   };
-  std::vector<LeftOut> left_out;
   SweepEvents events;
   events.message = [](const std::string& line) { Message("ropewalk: " + line); };
   events.progress = [&](const SweepProgress& now) {
@@ -181,12 +182,11 @@ std::vector<LeftOut> RunTasks(const Options& options, const Sweep& sweep, const 
                                              : MethodLabel(exit.against, exit.against_factor)));
   };
   events.finished = [&](size_t i, const Cell& cell, bool resumed) {
-    if (i >= first) progress.Finish(name(i), CellResult(cell), !resumed);
+    progress.Finish(name(i), CellResult(cell), !resumed);
   };
-  events.left_out = [&](const LeftOut& out) { left_out.push_back(out); };
   InterruptScope scope;
-  RunSweep(sweep.tasks, sweep.spec, inputs, header, options.output, events, budget);
-  return left_out;
+  return RunSweepAndCosts(sweep.tasks, sweep.spec, sweep.files.config.plan, inputs, header,
+                          options.output, events, budget, costs_seconds);
 }
 
 // Adds the tasks that measure the cost of the recommended settings at the trained length.
@@ -259,23 +259,16 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs, d
 std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepInputs& inputs,
                              const Estimate& estimate, std::vector<std::string> searches) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto left = [&] {
-    return estimate.budget -
-           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
   Search(options, sweep, inputs, false, TrialsThatFit(estimate, searches.size()), searches);
-  const size_t asked = sweep.tasks.size();
-  // Part of the budget is for the cost of what will be recommended.
-  const double costs = std::min(estimate.costs_seconds, left() / 4);
+  const std::chrono::duration<double> searched = std::chrono::steady_clock::now() - begin;
   std::vector<LeftOut> left_out =
-      RunTasks(options, sweep, inputs, 0, {.seconds = left() - costs, .pace = estimate.pace});
+      RunTasks(options, sweep, inputs,
+               {.seconds = estimate.budget - searched.count(), .pace = estimate.pace},
+               estimate.costs_seconds);
   if (!left_out.empty() && ReadResults(options.output).cells.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("nothing can be measured within the budget of {}; {}",
                             Duration(estimate.budget), LeftOutText(options, left_out)));
-  }
-  if (AddCosts(options, sweep) || !left_out.empty()) {
-    left_out = RunTasks(options, sweep, inputs, asked, {.seconds = left(), .pace = estimate.pace});
   }
   return left_out;
 }
@@ -285,7 +278,7 @@ std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepIn
 void RunSweep(const Options& given) {
   Options options = given;
   const bool torch = TakeTorch(options);
-  const double budget = ParseBudget(options.budget);
+  double budget = ParseBudget(options.budget);
   const std::vector<EngineChoice> shown = EnginesOf(options.engines);  // not after hours either
   if (options.output.empty()) options.output = "ropewalk-results";
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
@@ -304,7 +297,7 @@ void RunSweep(const Options& given) {
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
   inputs.model_hash = sweep.files.Hash();
-  if (WantsKeyTokens(options)) AddKeyTokens(options, *engine, sweep);
+  if (WantsKeyTokens(options)) AddKeyTokens(options, *engine, sweep, budget);
   const Protocol& protocol = sweep.spec.protocol;
   const EngineFacts facts = engine->Facts();
   Message(fmt::format(

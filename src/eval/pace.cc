@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "ropewalk/base/error.h"
 #include "ropewalk/eval/cost.h"
 #include "src/eval/work_meter.h"
 
@@ -58,6 +59,13 @@ double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
     engine.Score(call, requests);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
+  const EngineFacts facts = engine.Facts();
+  if (!(facts.token_flops > 0)) {
+    throw Error(ErrorCode::kUnsupported,
+                "the engine '" + facts.name +
+                    "' cannot be timed: it says neither how long a pass takes nor how many "
+                    "floating-point operations a token takes (token_flops of its facts)");
+  }
   double seconds = time(std::min(kFirst, most));
   if (seconds < kLongEnough) {  // the first run includes one-time work
     meter.Take();

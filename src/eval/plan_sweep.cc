@@ -167,6 +167,23 @@ std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& mode
   return tasks;
 }
 
+std::vector<SweepTask> PossibleCosts(const std::vector<SweepTask>& tasks, const SweepSpec& spec) {
+  if (!JudgesBeyondTrained(spec)) return {};
+  std::map<int64_t, SweepTask> costs;  // by length
+  for (const SweepTask& task : tasks) {
+    if (task.length <= spec.trained_length || task.unscaled) continue;
+    const bool there = std::any_of(tasks.begin(), tasks.end(), [&](const SweepTask& t) {
+      return t.method == task.method && t.factor == task.factor && t.length == spec.trained_length;
+    });
+    if (there) continue;
+    costs.emplace(task.length, task).first->second.length = spec.trained_length;
+  }
+  std::vector<SweepTask> out;
+  out.reserve(costs.size());
+  for (const auto& [length, task] : costs) out.push_back(task);
+  return out;
+}
+
 std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,
                                 const PositionPlan& model_plan, const std::vector<Cell>& cells) {
   if (!JudgesBeyondTrained(spec)) return tasks;

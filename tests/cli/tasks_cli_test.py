@@ -67,8 +67,13 @@ class Tasks(support.CliCase):
 
 class Sweeps(support.CliCase):
     def sweep(self, *more):
+        return self.sweep_plan(*more, dry_run=False)["sweeps"][0]
+
+    def sweep_plan(self, *more, dry_run=True):
+        if dry_run:
+            more = [*more, "--dry-run"]
         return self.json("sweep", MODEL, "--text", self.text, "--methods", "none,linear,yarn", "--lengths", "256,512", "--anchors", 8,
-                         "--passkey-trials", 1, "-o", self.folder / "out", "--json", *more)["sweeps"][0]
+                         "--passkey-trials", 1, "-o", self.folder / "out", "--json", *more)
 
     def test_tasks_are_in_rows_report_and_tables(self):
         sweep = self.sweep("--tasks", "perplexity,kv", "--no-race")
@@ -95,7 +100,13 @@ class Sweeps(support.CliCase):
 
     def test_key_tokens_are_the_same_at_every_length_and_method(self):
         more = ["--tasks", "perplexity,key-tokens", "--protocol", "aligned:96", "--short-context", 16, "--no-race"]
+        plan = self.sweep_plan(*more)
+        self.assertGreater(plan["key_tokens"]["tokens"], 96)
+        self.assertGreater(plan["key_tokens"]["seconds"], 0)
+        self.assertEqual(plan["tokens"], plan["key_tokens"]["tokens"] + sum(n["tokens"] for n in plan["lengths"]))
         sweep = self.sweep(*more)
+        # Once they are found they cost nothing more.
+        self.assertEqual(self.sweep_plan(*more)["key_tokens"], {"tokens": 0, "seconds": 0})
         first = [t for t in sweep["cells"][0]["tasks"] if t["task"] == "key-tokens"]
         self.assertEqual(len(first), 1)
         self.assertGreater(len(first[0]["answers"]), 0)

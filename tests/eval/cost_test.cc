@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "ropewalk/base/error.h"
 #include "src/eval/work_meter.h"
 #include "tests/eval/tiny_model.h"
 
@@ -101,6 +102,17 @@ TEST(Pace, OfAnEngineThatCannotSayGoesByOperations) {
   EXPECT_GT(pace.Seconds(cost, plan), 0);
   EXPECT_NEAR(Pace::OfFlops(2).Seconds(cost, plan), 2 * cost.flops, 1e-9);
   EXPECT_EQ(Pace().Seconds(cost, plan), 0);
+}
+
+TEST(Pace, OfAnEngineThatKnowsNothingIsRefused) {
+  class Silent : public TimedEngine {
+   public:
+    EngineFacts Facts() const override { return {.name = "silent", .vocab = 300}; }
+  };
+  Silent engine;
+  engine.says = false;
+  const PositionPlan plan = MadeUpPlan(128);
+  EXPECT_THROW(Pace::Measure(engine, {&plan}, kLongest, RandomText(600, 1)), Error);
 }
 
 // A window or sinks bound what a query sees.

@@ -346,5 +346,56 @@ TEST(KeyTokens, ScoredSpansAreTheBytesOfTheScoredTokens) {
   }
 }
 
+// A finder settles what its tokenizer and trained length say, and what it costs is what it feeds.
+TEST(KeyTokens, OfAFinder) {
+  const Text text = RandomBytes(1500, 3);
+  const ContextEngine engine;
+  const ByteTokenizer tokenizer;
+  KeyTokenFinder finder{.engine = &engine,
+                        .plan = test::MadeUpPlan(256),
+                        .trained_length = 256,
+                        .tokenizer = &tokenizer,
+                        .name = "table",
+                        .short_context = 16};
+  const ByteSpan wanted[] = {{100, 130}, {700, 1100}};
+  const KeyTokens found = FindKeyTokens(finder, text.bytes, wanted, RunOptions());
+  KeyTokenSettings settings = KeyTokenSettings::For(256, 16);
+  settings.bos = tokenizer.adds_bos();
+  EXPECT_EQ(found.spans.settings, settings);
+  EXPECT_EQ(found.tokens, Find(engine, text, settings, wanted).tokens);
+  EXPECT_GT(found.tokens.size(), 10u);
+  const int64_t fed = engine.fed;
+  EXPECT_EQ(CostOfKeyTokens(finder, text.bytes, wanted, RunOptions()).tokens, found.fed_tokens);
+  EXPECT_EQ(engine.fed, fed);  // nothing ran
+  finder.trained_length = 0;
+  EXPECT_THROW(FindKeyTokens(finder, text.bytes, wanted, RunOptions()), Error);
+}
+
+// Of a sweep those that a window scores, once each.
+TEST(KeyTokens, OfWindows) {
+  const Text text = RandomBytes(1500, 3);
+  const ContextEngine engine;
+  const KeyTokenSettings settings{.document = 256, .short_context = 16, .step = 4};
+  const KeyTokens found = Find(engine, text, settings);
+  for (const bool bos : {false, true}) {
+    Protocol protocol = Protocol::Parse("aligned:100");
+    protocol.anchors = 4;
+    protocol.bos = bos;
+    const std::vector<EvalWindow> windows = MakeWindows(text.tokens, protocol, 256, 512, 256);
+    const KeyTokenTask task = KeyTokenTaskOf(found.spans, text.bytes, text.tokens, windows, bos);
+    // Bytes are tokens here, so a span of bytes is one of tokens.
+    std::vector<int64_t> expected;
+    for (const ByteSpan& scored : ScoredSpans(text.tokens, windows, bos)) {
+      for (const int64_t token : found.tokens) {
+        if (token >= scored.begin && token < scored.end) expected.push_back(token);
+      }
+    }
+    EXPECT_EQ(task.tokens, expected);
+    EXPECT_GT(task.tokens.size(), 5u);
+    EXPECT_EQ(task.data_hash, found.spans.Hash());
+    EXPECT_THAT(task.protocol, HasSubstr("longppl:16, step 4, documents of 256"));
+  }
+}
+
 }  // namespace
 }  // namespace ropewalk

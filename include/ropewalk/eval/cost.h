@@ -35,7 +35,8 @@ class Pace {
   // Times a few passes at the beginning of a sequence and at `longest` tokens, the latter for every
   // distance map of `plans` (at least one plan): a second or two each for a large model. Where the
   // engine cannot say how long a pass takes, `text` goes through it instead, and time is taken to go
-  // by floating-point operations. `angles` as in the calls of the sweep.
+  // by floating-point operations; throws Error where it does not know these either. `angles` as in
+  // the calls of the sweep.
   static Pace Measure(const ScoringEngine& engine, const std::vector<const PositionPlan*>& plans,
                       int64_t longest, const TokenText& text,
                       AnglePrecision angles = AnglePrecision::kExact);

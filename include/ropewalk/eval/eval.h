@@ -243,6 +243,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
 std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& model_plan);
 // Whether a length exceeds the trained one, and "none" can be measured at the trained length.
 bool JudgesBeyondTrained(const SweepSpec& spec);
+// Cells that AddCosts may add to `tasks`: for each length beyond the trained one, a setting of that
+// length at the trained one, where no task measures that already.
+std::vector<SweepTask> PossibleCosts(const std::vector<SweepTask>& tasks, const SweepSpec& spec);
 // `tasks`, followed by those that are missing to measure the cost at the trained length of the
 // settings recommended for `cells`: at most one for each length beyond it.
 std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,

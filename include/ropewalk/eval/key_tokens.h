@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ropewalk/eval/cost.h"
 #include "ropewalk/eval/eval.h"
 
 namespace ropewalk {
@@ -88,6 +89,24 @@ KeyTokens FindKeyTokens(const ScoringEngine& engine, const PositionPlan& plan,
                         const KeyTokenSettings& settings, const KeyEvaluator& evaluator,
                         std::span<const ByteSpan> wanted, const RunOptions& options);
 
+// A model that finds key tokens within its trained length, under its own plan or without scaling.
+struct KeyTokenFinder {
+  const ScoringEngine* engine = nullptr;
+  PositionPlan plan = {};
+  int64_t trained_length = 0;
+  const Tokenizer* tokenizer = nullptr;
+  std::string name = {}, model_hash = {};
+  int64_t short_context = 0;    // 0: as KeyTokenSettings::For has it
+  EncodeOptions encoding = {};  // of the text
+};
+// FindKeyTokens with the tokens of its tokenizer, a BOS where that adds one. Of the options angles and
+// progress count. Throws Error where the trained length is unknown.
+KeyTokens FindKeyTokens(const KeyTokenFinder& finder, std::string_view text,
+                        std::span<const ByteSpan> wanted, const RunOptions& options);
+// What that would cost.
+CellCost CostOfKeyTokens(const KeyTokenFinder& finder, std::string_view text,
+                         std::span<const ByteSpan> wanted, const RunOptions& options);
+
 // The indices of the tokens that lie inside one span, ascending. Tokens are widened to whole
 // characters; one without bytes is never key. Throws Error where `text`, `tokens` and `keys` do not
 // belong together.
@@ -117,6 +136,10 @@ struct KeyTokenResult {
 // is of KeyTokenIndices. Throws Error for windows that are not those of `scored`.
 KeyTokenResult ScoreKeyTokens(const PerplexityResult& scored, std::span<const EvalWindow> windows,
                               bool bos, std::span<const int64_t> key);
+
+// The key tokens among those that windows score, as the task of a sweep.
+KeyTokenTask KeyTokenTaskOf(const KeySpans& keys, std::string_view text, const TokenText& tokens,
+                            std::span<const EvalWindow> windows, bool bos);
 
 // A file of spans, JSON (docs/tasks/key-tokens.md). Reading throws Error(kInvalidFile) for what is
 // no such file or has spans that do not ascend within the text, and Error(kMismatch) where it is of

@@ -59,6 +59,11 @@ Cell RunCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& in
 // The fields that all rows of a sweep share.
 Cell CommonFields(const SweepSpec& spec, const SweepInputs& inputs, int64_t longest_length);
 
+// How fast the engine is under every plan of a sweep and that of the model, at the longest length.
+// Throws Error where the engine cannot be timed (Pace::Measure).
+Pace MeasurePace(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
+                 const SweepInputs& inputs, const PositionPlan& model_plan);
+
 // The work of one cell: of the calls that measuring it makes.
 CellCost CostOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 int64_t longest_length);
@@ -123,5 +128,14 @@ std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec&
                            const SweepInputs& inputs, const SweepHeader& header,
                            const std::string& folder, const SweepEvents& events,
                            const SweepBudget& budget = {});
+
+// RunSweep of `tasks`, then of what AddCosts adds to them; `costs_seconds` of the budget are kept for
+// that, at most a quarter. Of what comes second events name what was added alone. Returns what was
+// left out, instead of telling events; where that is everything nothing is added.
+std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const SweepSpec& spec,
+                                      const PositionPlan& model_plan, const SweepInputs& inputs,
+                                      const SweepHeader& header, const std::string& folder,
+                                      const SweepEvents& events, const SweepBudget& budget = {},
+                                      double costs_seconds = 0);
 
 }  // namespace ropewalk
