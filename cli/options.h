@@ -1,4 +1,5 @@
-// The options of a command line. cli/options.cc has a row for each field.
+// The options of a command line. cli/options.cc and cli/options_measured.cc have a row
+// for each field.
 #pragma once
 
 #include <cstdint>

@@ -38,6 +38,8 @@ enum class Several : uint8_t {
   kPair,    // two words
 };
 
+inline constexpr int64_t kBillion = int64_t{1} << 30;  // no count of an option is larger
+
 struct OptionRow {
   const char* names;  // "-o,--output"; without dashes it is told by its place; ! before a "no"
   const char* value;  // what its value is called; empty: it takes none
@@ -63,8 +65,9 @@ struct Command {
   void (*run)(const Options& options);
 };
 
-std::span<const OptionRow> OptionRows();  // cli/options.cc
-std::span<const Command> Commands();      // cli/commands.cc
+std::span<const OptionRow> OptionRows();          // cli/options.cc
+std::span<const OptionRow> MeasuredOptionRows();  // a part of these: cli/options_measured.cc
+std::span<const Command> Commands();              // cli/commands.cc
 
 // Words between separators, without empty ones.
 std::vector<std::string> SplitWords(std::string_view text, char separator);
