@@ -92,8 +92,9 @@ constexpr Command kCommands[] = {
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
          "--share --spans --evaluator --short-context --tasks --samples --questions --generate "
          "--haystack --squad --hotpot "
-         "--english-words --no-race --angles --compute --bos --special --threads --oversubscribe "
-         "--allow-unknown --json --dry-run --budget --search --search-by --search-trials --engine "
+         "--english-words --no-race --prompts --prompts-only --angles --compute --bos --special "
+         "--threads --oversubscribe --allow-unknown --json --dry-run --budget --search --search-by "
+         "--search-trials --engine "
          "--device --dtype",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/engines.h"
 #include "cli/estimate.h"
@@ -13,6 +14,7 @@
 #include "cli/json_text.h"
 #include "cli/key_tokens.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -73,6 +75,23 @@ Sweep Prepare(const Options& options, bool torch) {
                               : "passkey is left out: it needs a text and a tokenizer, not --ids");
   }
   return sweep;
+}
+
+// --prompts FILE; whether that was all to do.
+bool PromptsWritten(const Options& options, const Sweep& sweep) {
+  if (options.prompts.empty()) {
+    if (options.prompts_only) throw UsageError("--prompts-only goes with --prompts FILE");
+    return false;
+  }
+  if (sweep.spec.tasks.empty()) {
+    throw UsageError("--prompts: the sweep asks nothing; --tasks names what it may ask");
+  }
+  if (!options.dry_run) {
+    std::ostringstream lines;
+    WritePrompts(lines, sweep.tasks, sweep.spec, sweep.text, *sweep.files.tokenizer);
+    WriteWhole(options.prompts, lines.str());
+  }
+  return options.prompts_only;
 }
 
 std::string CellName(const SweepTask& task) {
@@ -284,6 +303,7 @@ void RunSweep(const Options& given) {
   if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
   Sweep sweep = Prepare(options, torch);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
+  if (PromptsWritten(options, sweep)) return;
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<ScoringEngine> engine;
   if (torch) {

@@ -57,6 +57,8 @@ bool Shares(const SweepSpec& spec, const SampledTask& sampled) {
 
 }  // namespace
 
+std::string BehindWindows(const Task& task) { return task.Protocol() + ", behind windows"; }
+
 std::string ProtocolOf(const SweepSpec& spec) {
   if (!spec.perplexity) return "none";
   std::string name = spec.protocol.Name();
@@ -190,7 +192,7 @@ Cell CellWork::Row() const {
   for (const auto& sampled : spec_.tasks) {
     if (sampled.get() == plan_.shared) {
       TaskResult result = NamesOf(sampled->task());
-      result.protocol += ", behind windows";
+      result.protocol = BehindWindows(sampled->task());
       AddFromWindows(std::move(result), &WindowScore::answers, row);
     } else if (next < parts_.tasks.size() && !sampled->Prompts(task_.length).empty()) {
       row.tasks.push_back(parts_.tasks[next++]);

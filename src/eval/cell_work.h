@@ -46,6 +46,8 @@ struct CellWindows {
 };
 CellWindows WindowsOf(const SweepSpec& spec, const TokenText* text, int64_t length,
                       int64_t longest_length);
+// The protocol of a task that is asked behind windows.
+std::string BehindWindows(const Task& task);
 // "aligned:512+passkey": the protocol, and the task that shares its windows at lengths that hold it.
 std::string ProtocolOf(const SweepSpec& spec);
 

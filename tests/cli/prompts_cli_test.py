@@ -56,6 +56,49 @@ class Prompts(support.CliCase):
         self.works("prompts", MODEL, "--task", "ruler:vt", "--length", "2k", "--samples", 1, "-o", out)
         self.assertEqual(len(out.read_text().splitlines()), 1)
 
+    def test_a_sweep_writes_what_its_rows_answer(self):
+        out = self.folder / "prompts.jsonl"
+        more = ["sweep", MODEL, "--text", self.text, "--methods", "none,yarn", "--lengths", "256,1k", "--anchors", 4, "--no-race",
+                "--passkey-trials", 6, "--tasks", "perplexity,passkey,kv", "--questions", 3, "--prompts", out]
+        rows = self.folder / "rows"
+        self.works(*more, "-o", rows)
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        answers = {}  # by length and task: what was asked, under every method
+        for row in map(json.loads, (rows / "results.jsonl").read_text().splitlines()[1:]):
+            for task in row["tasks"]:
+                here = [(a["prompt"], a["question"], a["depth"], a["tokens"]) for a in task["answers"]]
+                names = (task["protocol"], task["data_hash"])
+                self.assertEqual(answers.setdefault((row["length"], task["task"]), (names, here)), (names, here))
+        written = {}
+        for line in lines:
+            self.assertEqual(list(line), KEYS)
+            scored = line["scored"] or line["answer_ids"]
+            names = (line["protocol"], line["data_hash"])
+            written.setdefault((line["length"], line["task"]), (names, []))[1].append(
+                (line["prompt"], line["question"], line["depth"], len(scored)))
+            self.assertLessEqual(len(line["context_ids"] + line["question_ids"] + line["answer_ids"]), line["length"])
+            self.assertIn(line["references"][0], line["answer"])
+        self.assertEqual(written, answers)
+        self.assertEqual(sorted(answers), [(256, "passkey"), (1024, "kv"), (1024, "passkey")])
+        # The text of a window is that of its tokens, with what is hidden in it.
+        window = next(line for line in lines if line["protocol"].endswith(", behind windows"))
+        text = self.folder / "window.txt"
+        text.write_text(json.dumps(window["context_ids"][1:]))
+        self.assertEqual(self.works("tokenize", MODEL, "--decode", "--ids", text).decode().rstrip("\n"), window["context"].rstrip("\n"))
+        self.assertIn(f"is {window['references'][0]}. Remember it.", window["context"])
+        # Without running the model: the same lines, and nothing else.
+        alone = self.folder / "alone.jsonl"
+        self.works(*more[:-1], alone, "--prompts-only", "-o", self.folder / "none")
+        self.assertEqual(alone.read_bytes(), out.read_bytes())
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_prompts_of_a_sweep_need_a_file_and_tasks(self):
+        more = ["sweep", MODEL, "--text", self.text, "--lengths", 256]
+        self.fails(2, *more, "--prompts-only", says="--prompts FILE")
+        self.fails(2, *more, "--prompts", self.folder / "p", "--tasks", "perplexity", says="asks nothing")
+        self.works(*more, "--prompts", self.folder / "p", "--dry-run", "-o", self.folder / "none")
+        self.assertFalse((self.folder / "p").exists())
+
     def test_what_is_refused(self):
         def fails(code, says, *arguments):
             self.fails(code, "prompts", MODEL, *arguments, says=says)

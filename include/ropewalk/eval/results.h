@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <limits>
 #include <string>
 #include <vector>
@@ -49,6 +50,12 @@ struct SweepInputs {
   const TokenText* text = nullptr;
   std::string model_hash;
 };
+
+// Every prompt of the tasks of a sweep, by length and task, as lines of WritePrompts
+// (ropewalk/eval/task.h): `prompt` and `question` are those of the answers in rows. Where a task is
+// asked behind the windows of perplexity, these are its contexts.
+void WritePrompts(std::ostream& out, const std::vector<SweepTask>& tasks, const SweepSpec& spec,
+                  const TokenText& text, const Tokenizer& tokenizer);
 
 // Computes one task. Loss by position is measured where the protocol scores every position or the
 // length is the longest. Cell::seconds is wall time.
