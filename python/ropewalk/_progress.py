@@ -29,6 +29,9 @@ def _cell_name(task: tuple[str, float, int, bool]) -> str:
 def _cell_result(row: dict[str, Any]) -> str:
     text = "perplexity -" if row["perplexity"] is None else f"perplexity {row['perplexity']:.4g}"
     for task in row["tasks"]:
+        if task["task"] == "key-tokens":
+            text += f", key-tokens {task['mean_nll']:.3f} nats"
+            continue
         score = task["exact"] if task["recall"] is None else task["recall"]
         text += f", {task['task']} {100 * score:.0f}%"
     return text

@@ -174,6 +174,30 @@ def _list(given: Any) -> list[Any]:
     return [given] if isinstance(given, (dict, int, float)) else list(given)
 
 
+def _seconds_of(budget: str | float | None) -> float:
+    """Seconds of "90s", "30m", "2h" or a number; infinite for None."""
+    if budget is None or budget == "none":
+        return math.inf
+    if isinstance(budget, str):
+        unit = {"s": 1, "m": 60, "h": 3600}.get(budget[-1:], 0)
+        digits = budget[:-1]
+        seconds = float(int(digits) * unit) if unit and digits.isascii() and digits.isdigit() else 0.0
+    else:
+        seconds = float(budget) if isinstance(budget, (int, float)) else 0.0
+    if not seconds > 0:
+        raise Error(f'budget: expected a time such as "90s", "30m" or "2h", seconds, or None, got {budget!r}')
+    return seconds
+
+
+def _left_out_text(left_out: list[tuple[int, int, int, float]], folder: str | None) -> str:
+    parts = []
+    for length, windows, asked, seconds in left_out:
+        what = f"windows {windows + 1} to {asked} at {length} tokens" if windows else f"{length} tokens"
+        parts.append(f"{what} (about {math.ceil(seconds)} s)")
+    goes_on = f"sweep(..., output={folder!r}) goes on" if folder else "with output= a folder it could be continued"
+    return f"not measured within the budget: {'; '.join(parts)}; {goes_on}"
+
+
 def sweep(
     model: Any,
     *,
@@ -192,6 +216,7 @@ def sweep(
     samples: int | None = None,
     share: bool = True,
     race: bool = True,
+    budget: str | float | None = None,
     angles: str | None = None,
     engine: Any = None,
     device: Any = None,
@@ -214,12 +239,16 @@ def sweep(
     trained_length: where the model's configuration does not say it, or wrongly.
     protocol: "aligned[:K]", "windows", "half" or "sliding:S" (docs/results-format.md); ``anchors``: how many windows.
     bos: whether every window begins with a BOS token; by default as the tokenizer says.
-    tasks: "perplexity", always; "passkey"; "kv" (JSON key-value pairs); "ruler" or "ruler:vt" (docs/tasks). By default
-        the first two; "perplexity,passkey,kv,ruler:vt" asks more.
+    tasks: "perplexity", always; "passkey"; "key-tokens" (their loss, of the tokens that "aligned" scores: those of
+        output/key-tokens.json, else found first by the model without scaling and written there); "kv" (JSON key-value
+        pairs); "ruler" or "ruler:vt" (docs/tasks). By default the first two; "perplexity,passkey,kv,ruler:vt" asks more.
     passkey_trials: passkeys asked for at each length. samples: prompts of the other tasks at each length; by default 1
         of kv, which asks many questions behind it, and 10 of RULER's. share: passkeys are asked for behind the windows
         of "aligned", in whose context they are hidden, where these hold them.
     race: whether methods that are clearly behind another leave a length early (docs/tasks/statistics.md).
+    budget: how long it may take: "90s", "30m", "2h", or seconds; None: until everything is measured. What decides most
+        comes first, the longest lengths are left out, and the same call goes on from there. Of an engine in Python
+        facts() has to have token_flops, by which time is estimated.
     angles: "exact", or "float32" as transformers computes them; by default as the engine does ("torch": float32).
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
@@ -248,6 +277,7 @@ def sweep(
     unknown = [m for m in given if not isinstance(m, (str, dict))]
     if unknown:
         raise Error(f"methods: expected names and rope dictionaries, got {unknown[0]!r}")
+    seconds = _seconds_of(budget)
     core = _core.Sweep(
         opened.plan,
         opened.tokenizer,
@@ -281,7 +311,10 @@ def sweep(
     try:
         for note in [*opened.warnings, *core.notes]:
             shown.message(note)
-        core.run(opened.engine, opened.model_hash(), folder, shown.message, shown.progress, shown.finished)
+        calls = (shown.message, shown.progress, shown.finished)
+        left_out = core.run(opened.engine, opened.model_hash(), folder, seconds, *calls)
+        if left_out:
+            shown.message(_left_out_text(left_out, None if temporary else folder))
     except KeyboardInterrupt:
         if os.path.exists(os.path.join(folder, "results.jsonl")):
             shown.message(f"interrupted; finished rows are kept: sweep(..., output={folder!r}) continues")

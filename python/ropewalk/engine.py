@@ -118,17 +118,23 @@ class TorchEngine(ScoringEngine):
         vocab = self._config.vocab_size
         heads = getattr(self._config, "num_attention_heads", 0)
         head_dim = getattr(self._config, "head_dim", None) or self._config.hidden_size // max(1, heads)
-        embedded = self.model.get_input_embeddings().weight.numel()
+        # Embeddings are looked up, and the head, where it is not the same weights, is head_flops.
+        outside = {id(w): w.numel() for w in (self.model.get_input_embeddings().weight, self._head())}
         return EngineFacts(
             name="PyTorch",
             vocab=vocab,
             compute=compute,
             threads=torch.get_num_threads() if on_cpu else 1,
-            token_flops=2.0 * max(0, sum(p.numel() for p in self.model.parameters()) - embedded),
+            token_flops=2.0 * max(0, sum(p.numel() for p in self.model.parameters()) - sum(outside.values())),
             pair_flops=4.0 * heads * head_dim,
             head_flops=2.0 * self._config.hidden_size * vocab,
             angles=_ANGLES,
         )
+
+    def _head(self) -> Any:
+        """The weights that make logits."""
+        head = self.model.get_output_embeddings()
+        return self.model.get_input_embeddings().weight if head is None else head.weight
 
     def _place(self) -> str:
         """The devices of the weights: "cpu", "2 cuda (NVIDIA H100)"."""

@@ -259,6 +259,10 @@ void RegisterEngines(nb::module_& m) {
               "recorded with every row; rows of others are refused")
       .def_ro("threads", &EngineFacts::threads)
       .def_ro("lanes", &EngineFacts::lanes, "sequences of a call that run side by side at most")
+      .def_ro("token_flops", &EngineFacts::token_flops,
+              "floating-point operations of a token in all layers, by which time is estimated")
+      .def_ro("pair_flops", &EngineFacts::pair_flops, "of a query and a key in one layer")
+      .def_ro("head_flops", &EngineFacts::head_flops, "of the logits of a position")
       .def_ro("angles", &EngineFacts::angles,
               "how it computes angles, recorded with every row; empty: as a call asks");
 

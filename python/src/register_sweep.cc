@@ -4,9 +4,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +19,7 @@
 #include "cli/report.h"
 #include "python/src/eval.h"
 #include "python/src/register.h"
+#include "ropewalk/eval/key_tokens.h"
 #include "ropewalk/eval/prepare.h"
 #include "ropewalk/eval/results.h"
 #include "ropewalk/eval/tasks.h"
@@ -26,11 +32,33 @@ struct PySweep {
   PositionPlan plan;
   TokenText text;
   const Tokenizer* tokenizer = nullptr;
+  std::string bytes;        // of the text, where key tokens are asked for
+  bool key_tokens = false;  // whether they are
   PreparedSweep prepared;
   SweepHeader header;
 
-  void Run(const ScoringEngine& engine, const std::string& model_hash, const std::string& folder,
-           const nb::callable& message, const nb::callable& progress, const nb::callable& finished);
+  // What the budget, in seconds, left out: (length, windows, asked, seconds).
+  nb::list Run(const ScoringEngine& engine, const std::string& model_hash,
+               const std::string& folder, double budget, const nb::callable& message,
+               const nb::callable& progress, const nb::callable& finished);
+
+ private:
+  using Say = std::function<void(const std::string& line)>;
+  void AddKeyTokens(const SweepInputs& inputs, const std::string& folder, double budget,
+                    Signals& signals, const Say& say);
+  KeySpans FindSpans(const SweepInputs& inputs, std::span<const ByteSpan> wanted, double budget,
+                     Signals& signals, const Say& say) const;
+};
+
+// Seconds from now on.
+class Clock {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 std::string Joined(const std::vector<std::string>& names) {
@@ -104,6 +132,12 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
     throw Error(ErrorCode::kInvalidArgument,
                 "tasks: expected perplexity among them, by which methods are compared");
   }
+  const bool key_tokens = std::erase(tasks, std::string(kKeyTokensTask)) > 0;
+  if (key_tokens && spec.protocol.kind != Protocol::Kind::kAligned) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "tasks: key-tokens are compared over the same tokens at every length, which only "
+                "the protocol aligned scores");
+  }
   spec.angles = AnglesOf(angles);
 
   PySweep sweep;
@@ -120,6 +154,8 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
       const Utf8Text taken = TakeUtf8(bytes, "text");
       notes.insert(notes.end(), taken.notes.begin(), taken.notes.end());
       sweep.text = TokenizeText(*tokenizer, taken.text);
+      sweep.key_tokens = key_tokens;
+      if (key_tokens) sweep.bytes = taken.text;
     }
     if (sweep.text.ids.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "text: expected at least one token, got none");
@@ -127,6 +163,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
     AddTasks(tasks, passkey_trials, samples, seed, text ? tokenizer : nullptr, spec);
     sweep.prepared = PrepareSweep(std::move(spec), protocol == "aligned", plan.plan, sweep.text);
   }
+  if (!text && key_tokens) tasks.emplace_back(kKeyTokensTask);
   if (!text && !tasks.empty()) {
     sweep.prepared.notes.emplace_back(Joined(tasks) +
                                       " is left out: it needs a text, not token ids");
@@ -137,9 +174,72 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
   new (self) PySweep(std::move(sweep));
 }
 
-void PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
-                  const std::string& folder, const nb::callable& message,
-                  const nb::callable& progress, const nb::callable& finished) {
+KeySpans PySweep::FindSpans(const SweepInputs& inputs, std::span<const ByteSpan> wanted,
+                            double budget, Signals& signals, const Say& say) const {
+  const int64_t trained = prepared.spec.trained_length;
+  const KeyTokenFinder finder{.engine = inputs.engine,
+                              .plan = PositionMethod().Apply(plan, 1, trained),
+                              .trained_length = trained,
+                              .tokenizer = tokenizer,
+                              .name = header.model_name,
+                              .model_hash = inputs.model_hash};
+  RunOptions options;
+  options.angles = prepared.spec.angles;
+  options.progress = [&](int64_t, int64_t) {
+    signals.Check();
+    return true;
+  };
+  const CellCost cost = CostOfKeyTokens(finder, bytes, wanted, options);
+  say("the key tokens are found first: " + std::to_string(cost.tokens) +
+      " tokens through the model");
+  if (std::isfinite(budget)) {
+    const Pace pace = Pace::Measure(*inputs.engine, {&finder.plan}, trained, text, options.angles);
+    if (pace.Seconds(cost, finder.plan) > budget) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "budget: nothing can be measured within it, since finding the key tokens takes "
+                  "longer");
+    }
+  }
+  return FindKeyTokens(finder, bytes, wanted, options).spans;
+}
+
+// Those of FOLDER/key-tokens.json, or those that the model finds without scaling, written there.
+void PySweep::AddKeyTokens(const SweepInputs& inputs, const std::string& folder, double budget,
+                           Signals& signals, const Say& say) {
+  const Protocol& protocol = prepared.spec.protocol;
+  const std::vector<EvalWindow> windows =
+      MakeWindows(text, protocol, prepared.longest, prepared.longest, prepared.spec.bos_id);
+  const std::vector<ByteSpan> wanted = ScoredSpans(text, windows, protocol.bos);
+  const std::string path = folder + "/key-tokens.json";
+  KeySpans keys;
+  if (std::filesystem::exists(path)) {
+    keys = ReadKeySpans(path, bytes);
+    if (!Covers(keys, wanted)) {
+      throw Error(ErrorCode::kMismatch,
+                  path +
+                      ": only a part of the text was searched, not all that is scored; give "
+                      "another folder as output");
+    }
+  } else {
+    keys = FindSpans(inputs, wanted, budget, signals, say);
+    std::filesystem::create_directories(folder);
+    WriteKeySpans(path, keys);
+  }
+  prepared.spec.key_tokens = KeyTokenTaskOf(keys, bytes, text, windows, protocol.bos);
+  int64_t scored = 0;
+  for (const EvalWindow& window : windows) {
+    scored += static_cast<int64_t>(window.ids.size()) - window.score_begin;
+  }
+  header.notes.push_back(std::to_string(prepared.spec.key_tokens->tokens.size()) + " of the " +
+                         std::to_string(scored) + " scored tokens are key tokens; spans in " +
+                         path);
+  say(header.notes.back());
+}
+
+nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
+                      const std::string& folder, double budget, const nb::callable& message,
+                      const nb::callable& progress, const nb::callable& finished) {
+  const Clock clock;
   const SweepInputs inputs{&engine, tokenizer, &text, model_hash};
   Signals signals;
   SweepEvents events;
@@ -157,21 +257,39 @@ void PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
     progress(now_at.index, now_at.done_tokens, now_at.all_tokens);
     return true;
   };
-  size_t first = 0;
   events.finished = [&](size_t index, const Cell& cell, bool resumed) {
-    if (index < first) return;
     const nb::gil_scoped_acquire gil;
     finished(index, ToJson(cell), resumed);
   };
-  const nb::gil_scoped_release no_gil;
-  header.common = CommonFields(prepared.spec, inputs, prepared.longest);
-  RunSweep(prepared.tasks, prepared.spec, inputs, header, folder, events);
-  first = prepared.tasks.size();
-  prepared.tasks =
-      AddCosts(std::move(prepared.tasks), prepared.spec, plan, ReadResults(folder).cells);
-  if (prepared.tasks.size() > first) {
-    RunSweep(prepared.tasks, prepared.spec, inputs, header, folder, events);
+  std::vector<LeftOut> left_out;
+  {
+    const nb::gil_scoped_release no_gil;
+    const SweepSpec& spec = prepared.spec;
+    if (key_tokens) AddKeyTokens(inputs, folder, budget, signals, events.message);
+    header.common = CommonFields(spec, inputs, prepared.longest);
+    SweepBudget limit;
+    double costs = 0;
+    if (std::isfinite(budget)) {
+      const std::vector<CellLeft> left = WhatIsLeft(prepared.tasks, spec, inputs, header, folder);
+      if (std::any_of(left.begin(), left.end(), [](const CellLeft& c) { return !c.finished; })) {
+        limit.pace = MeasurePace(prepared.tasks, spec, inputs, plan);
+      }
+      for (const SweepTask& task : PossibleCosts(prepared.tasks, spec)) {
+        costs += limit.pace.Seconds(CostOf(task, spec, inputs, prepared.longest), task.plan);
+      }
+      limit.seconds = budget - clock.Seconds();
+    }
+    left_out =
+        RunSweepAndCosts(prepared.tasks, spec, plan, inputs, header, folder, events, limit, costs);
+    if (!left_out.empty() && ReadResults(folder).cells.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "budget: nothing can be measured within it");
+    }
   }
+  nb::list out;
+  for (const LeftOut& l : left_out) {
+    out.append(nb::make_tuple(l.length, l.windows, l.asked, l.seconds));
+  }
+  return out;
 }
 
 }  // namespace
@@ -205,7 +323,7 @@ void RegisterSweep(nb::module_& m) {
              s.header.command = std::move(command);
            })
       .def("run", &PySweep::Run, nb::arg("engine"), nb::arg("model_hash"), nb::arg("folder"),
-           nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
+           nb::arg("budget"), nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
 
   m.def("report_json", [](const std::vector<std::string>& folders) {
     const nlohmann::ordered_json json = cli::ReportJson(cli::LoadSweeps(folders));

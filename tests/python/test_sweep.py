@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -233,6 +234,78 @@ def test_what_is_left_open_is_settled_as_in_the_program(tmp_path, more):
     assert all(note in run.stderr for note in sweep.notes)
 
 
+SYLLABLES = "za ra ba bel shi mon dan gad le vi na ph ta li am mi ah jo el ish ma ka".split()
+
+
+def genealogy():
+    """Names that come again: some tokens need their far context."""
+    draw, out = np.random.default_rng(2), []
+    for _ in range(60):
+        names = ["".join(draw.choice(SYLLABLES, 3)).capitalize() for _ in range(8)]
+        lines = [f"And {names[i]} begat {names[i - 7]}, and {names[i]} was the son of {names[i - 5]}.\n" for i in range(8)]
+        out.append("".join(lines) * 2)
+    return "".join(out)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="ROPEWALK_PROGRAM names no native program")
+def test_key_tokens_and_budget_are_the_programs(tmp_path):
+    """Byte for byte, but for how long a cell took."""
+    text, program, ours = tmp_path / "text.txt", tmp_path / "program", tmp_path / "ours"
+    text.write_text(genealogy())
+    more = ["--methods", "none,yarn", "--lengths", "256,512", "--anchors", "6", "--threads", "2", "--budget", "1h"]
+    more += ["--tasks", "perplexity,passkey,key-tokens"]
+    subprocess.run([NATIVE, "sweep", MODEL, "--text", text, "-o", program, *more], check=True, capture_output=True)
+    settings = {"methods": "none,yarn", "lengths": [256, 512], "anchors": 6, "threads": 2, "budget": "1h", "progress": False}
+    settings["tasks"] = "perplexity,passkey,key-tokens"
+    sweep = rw.sweep(MODEL, text=text, output=ours, **settings)
+    assert (ours / "key-tokens.json").read_bytes() == (program / "key-tokens.json").read_bytes()
+
+    def rows(folder):
+        lines = (folder / "results.jsonl").read_bytes().splitlines()[1:]
+        return sorted(re.sub(rb'"seconds":[^,}]*', b"", line) for line in lines)
+
+    assert rows(ours) == rows(program)
+    assert all([t["task"] for t in row["tasks"]] == ["passkey", "key-tokens"] for row in sweep.rows)
+    assert any("scored tokens are key tokens" in note for note in sweep.notes)
+    for method in sweep.recommendation(512).methods:
+        assert method["key_tokens"]["tokens"] == len(sweep.rows[0]["tasks"][1]["answers"]) > 0
+    # The spans are read when the sweep goes on, and belong to their text.
+    spans = (ours / "key-tokens.json").read_bytes()
+    again = rw.sweep(MODEL, text=text, output=ours, **settings)
+    assert again.rows == sweep.rows and (ours / "key-tokens.json").read_bytes() == spans
+    with pytest.raises(rw.Error, match="of another text"):
+        rw.sweep(MODEL, text=TEXT, output=ours, **settings)
+
+
+class Slow(Uniform):
+    """A millisecond for a token."""
+
+    def facts(self):
+        return EngineFacts(name="slow", vocab=1024, compute="slow 1.0", token_flops=1.0)
+
+    def do_score(self, call, requests):
+        for request in requests:
+            time.sleep(1e-3 * (len(request.prefix) + len(request.ids)))
+        return super().do_score(call, requests)
+
+
+def test_a_budget_leaves_the_longest_length_out_and_the_same_call_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    small = {**SMALL, "methods": "none", "lengths": [128, 256, 2048]}
+    # 2 windows of 128 and of 256 tokens take about 0.8 s, those of 2048 about 4.
+    sweep = rw.sweep(MODEL, text=TEXT, engine=Slow(), output=tmp_path, budget=3, **small)
+    assert {row["length"] for row in sweep.rows} == {128, 256}
+    said = capsys.readouterr().err
+    assert "not measured within the budget: 2048 tokens (about " in said and f"output={str(tmp_path)!r}" in said
+    whole = rw.sweep(MODEL, text=TEXT, engine=Slow(), output=tmp_path, progress=False, **small)
+    apart = rw.sweep(MODEL, text=TEXT, engine=Slow(), progress=False, **small)
+    assert timeless(whole.rows) == timeless(apart.rows) and len(whole.rows) == 3
+    with pytest.raises(rw.Error, match="nothing can be measured"):
+        rw.sweep(MODEL, text=TEXT, engine=Slow(), budget=1e-3, progress=False, **small)
+    with pytest.raises(rw.Error, match="'uniform' cannot be timed"):
+        rw.sweep(MODEL, text=TEXT, engine=Uniform(), budget="1h", progress=False, **small)
+
+
 def test_tasks_are_measured():
     settings = {"methods": "none", "lengths": [1024], "trained_length": 1024, "anchors": 2, "samples": 1, "passkey_trials": 4}
     tasks = ["perplexity", "passkey", "kv", "ruler:vt"]
@@ -256,9 +329,9 @@ def test_rows_of_an_engine_name_it_and_have_its_numbers():
 
 def test_token_ids_in_place_of_a_text():
     ids = _core.ModelFiles(str(MODEL)).tokenizer.encode(TEXT)
-    sweep = rw.sweep(MODEL, text=ids, progress=False, **{**SMALL, "tasks": ["perplexity", "passkey"]})
+    sweep = rw.sweep(MODEL, text=ids, progress=False, **{**SMALL, "tasks": ["perplexity", "passkey", "key-tokens"]})
     assert sweep.header["tokenizer"] == "ids given" and not any(row["tasks"] for row in sweep.rows)
-    assert any("passkey is left out" in note for note in sweep.notes)
+    assert any("passkey, key-tokens is left out" in note for note in sweep.notes)
 
 
 # ---- Folders
@@ -366,6 +439,10 @@ def test_pandas(small):
         ({"text": pathlib.Path("no-such-file")}, "no-such-file"),
         ({"tokenizer": 3}, "tokenizer"),
         ({"threads": 0}, "thread"),
+        ({"budget": "5 m"}, "30m"),
+        ({"budget": "1"}, "30m"),
+        ({"budget": 0}, "30m"),
+        ({"tasks": "perplexity,key-tokens", "protocol": "windows"}, "the protocol aligned"),
     ],
 )
 def test_bad_input(more, says):

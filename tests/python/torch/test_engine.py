@@ -55,6 +55,21 @@ def test_losses_of_tokens_are_the_native_ones(native, engine, ids, method):
         assert np.isnan(ours.entropy)
 
 
+def test_time_is_estimated_by_the_operations_of_the_native_engine(native, engine):
+    """Norms are no products: the decoder does not count them."""
+    ours, theirs = engine.facts(), native.facts()
+    assert ours.token_flops == pytest.approx(theirs.token_flops, rel=1e-2)
+    assert (ours.pair_flops, ours.head_flops) == (theirs.pair_flops, theirs.head_flops)
+
+
+def test_a_head_of_its_own_is_no_layer(engine):
+    from transformers import AutoModelForCausalLM
+
+    config = type(engine.model.config).from_dict({**engine.model.config.to_dict(), "tie_word_embeddings": False})
+    untied = AutoModelForCausalLM.from_config(config)
+    assert TorchEngine(untied).facts().token_flops == engine.facts().token_flops
+
+
 def test_the_comparison_sees_a_wrong_plan(native, engine, ids):
     requests = requests_of(ids, 512)
     assert (
