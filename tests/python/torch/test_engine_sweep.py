@@ -111,6 +111,22 @@ def test_bfloat16_measures_about_the_same(sweep):
         assert 0 < abs(row["mean_nll"] - exact["mean_nll"]) < 0.03, (row["method"], row["length"])
 
 
+def test_key_tokens_within_a_budget(tmp_path):
+    """Found by PyTorch they are those that the decoder finds, and have its losses."""
+    draw, text = np.random.default_rng(2), ""
+    for _ in range(40):
+        names = ["".join(draw.choice("za ra ba bel shi mon dan gad le vi na ph ta li".split(), 3)).capitalize() for _ in range(8)]
+        text += 2 * "".join(f"And {names[i]} begat {names[i - 7]}, the son of {names[i - 5]}.\n" for i in range(8))
+    small = {"methods": "none,yarn", "lengths": [256, 512], "anchors": 6, "tasks": "perplexity,key-tokens", "budget": "1h"}
+    ours = rw.sweep(MODEL, text=text, engine="torch", output=tmp_path / "torch", progress=False, **small)
+    theirs = rw.sweep(MODEL, text=text, angles="float32", output=tmp_path / "native", progress=False, **small)
+    spans = [json.loads((tmp_path / name / "key-tokens.json").read_text())["spans"] for name in ("torch", "native")]
+    assert spans[0] == spans[1] and len(spans[0]) > 2
+    for a, b in zip(ours.rows, theirs.rows, strict=True):
+        assert a["tasks"][0]["mean_nll"] == pytest.approx(b["tasks"][0]["mean_nll"], abs=2e-5)
+        assert not a["unfinished"]
+
+
 def test_a_loaded_model_and_its_tokenizer(sweep):
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     ours = rw.sweep(loaded(), text=TEXT, tokenizer=tokenizer, **SMALL)
