@@ -68,6 +68,7 @@ PairedDifference CompareKeyTokens(const TaskResult& a, const TaskResult& b) {
   }
   // Sums of windows, in units that make their mean the mean over tokens.
   std::vector<double> differences;
+  differences.reserve(sums.size());
   for (const auto& [window, sum] : sums) {
     differences.push_back(sum * static_cast<double>(sums.size()) / tokens);
   }
