@@ -1,7 +1,5 @@
-"""The embedded model in PyTorch, its text, and the passkey prompt: shared by train.py and evaluate.py."""
+"""The embedded model in PyTorch and its text: shared by train.py and evaluate.py."""
 
-import json
-import math
 import pathlib
 import subprocess
 
@@ -22,13 +20,13 @@ CONFIG = {
     "model_type": "llama",
     "vocab_size": 1024,
     "hidden_size": 192,
-    "intermediate_size": 512,
+    "intermediate_size": 480,
     "num_hidden_layers": 4,
     "num_attention_heads": 6,
-    "num_key_value_heads": 2,
+    "num_key_value_heads": 6,
     "head_dim": 32,
     "hidden_act": "silu",
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 1024,
     "rope_theta": 10000.0,
     "rms_norm_eps": 1e-05,
     "tie_word_embeddings": True,
@@ -48,46 +46,50 @@ def read_text(verses=None):
 
 
 class Llama(torch.nn.Module):
-    """LLaMA with transformers' tensor names (half layout); cos and sin are [tokens, head_dim]."""
+    """LLaMA with transformers' tensor names (half layout), empty until it is loaded.
 
-    def __init__(self, seed):
+    cos and sin are [tokens, head_dim].
+    """
+
+    def __init__(self):
         super().__init__()
         c = CONFIG
         width, kv = c["hidden_size"], c["num_key_value_heads"] * c["head_dim"]
-        generator = torch.Generator().manual_seed(seed)
-
-        def matrix(rows, cols, std):
-            return torch.nn.Parameter(torch.randn(rows, cols, generator=generator) * std)
-
-        self.names = []
-
-        def add(name, parameter):
-            self.register_parameter(name.replace(".", "/"), parameter)
-            self.names.append(name)
-
-        add("model.embed_tokens.weight", matrix(c["vocab_size"], width, 0.02))
-        residual = 0.02 / math.sqrt(2 * c["num_hidden_layers"])
+        heads, wide = c["num_attention_heads"] * c["head_dim"], c["intermediate_size"]
+        shapes = {"model.embed_tokens.weight": (c["vocab_size"], width)}
         for i in range(c["num_hidden_layers"]):
-            p = f"model.layers.{i}."
-            add(p + "input_layernorm.weight", torch.nn.Parameter(torch.ones(width)))
-            add(p + "self_attn.q_proj.weight", matrix(width, width, 0.05))
-            add(p + "self_attn.k_proj.weight", matrix(kv, width, 0.05))
-            add(p + "self_attn.v_proj.weight", matrix(kv, width, 0.05))
-            add(p + "self_attn.o_proj.weight", matrix(width, width, residual))
-            add(p + "post_attention_layernorm.weight", torch.nn.Parameter(torch.ones(width)))
-            add(p + "mlp.gate_proj.weight", matrix(c["intermediate_size"], width, 0.05))
-            add(p + "mlp.up_proj.weight", matrix(c["intermediate_size"], width, 0.05))
-            add(p + "mlp.down_proj.weight", matrix(width, c["intermediate_size"], residual))
-        add("model.norm.weight", torch.nn.Parameter(torch.ones(width)))
+            layer = {"input_layernorm": (width,), "self_attn.q_proj": (heads, width),
+                     "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
+                     "self_attn.o_proj": (width, heads), "post_attention_layernorm": (width,),
+                     "mlp.gate_proj": (wide, width), "mlp.up_proj": (wide, width),
+                     "mlp.down_proj": (width, wide)}
+            shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+        shapes["model.norm.weight"] = (width,)
+        self.names = list(shapes)
+        for name, shape in shapes.items():
+            self.register_parameter(name.replace(".", "/"), torch.nn.Parameter(torch.empty(shape)))
+
+    def load(self, weights):
+        """From tensors by name: as many as there are here, of the same shapes."""
+        assert set(weights) == set(self.names), set(weights) ^ set(self.names)
+        with torch.no_grad():
+            for name, tensor in self.tensors().items():
+                assert tensor.shape == weights[name].shape, name
+                tensor.copy_(weights[name])
+        return self
 
     def tensors(self):
         return {name: getattr(self, name.replace(".", "/")) for name in self.names}
 
-    def forward(self, ids, cos, sin, last=None):
-        """ids [batch, tokens] -> logits [batch, tokens or last, vocabulary]."""
+    def forward(self, ids, cos, sin, last=None, mask=None):
+        """ids [batch, tokens] -> logits [batch, tokens or last, vocabulary].
+
+        `mask` [tokens, tokens] says which keys a query sees; without it those up to itself.
+        """
         w = self.tensors()
         batch, tokens = ids.shape
-        heads, kv_heads, dim = 6, 2, CONFIG["head_dim"]
+        heads, kv_heads = CONFIG["num_attention_heads"], CONFIG["num_key_value_heads"]
+        dim = CONFIG["head_dim"]
         width, eps = CONFIG["hidden_size"], CONFIG["rms_norm_eps"]
         x = F.embedding(ids, w["model.embed_tokens.weight"])
         for i in range(CONFIG["num_hidden_layers"]):
@@ -102,7 +104,7 @@ class Llama(torch.nn.Module):
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             k = k.repeat_interleave(heads // kv_heads, dim=1)
             v = v.repeat_interleave(heads // kv_heads, dim=1)
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            a = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
             a = a.transpose(1, 2).reshape(batch, tokens, width)
             x = x + F.linear(a, w[p + "self_attn.o_proj.weight"])
             h = F.rms_norm(x, (width,), w[p + "post_attention_layernorm.weight"], eps)
@@ -126,37 +128,11 @@ def plain_frequencies():
     return base ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
 
 
-def cos_sin(frequencies, tokens, magnitude=1.0):
-    angle = np.arange(tokens, dtype=np.float64)[:, None] * np.asarray(frequencies)[None, :]
+def cos_sin(frequencies, positions, magnitude=1.0):
+    """cos and sin at each of `positions`, or at that many from 0 on."""
+    if np.ndim(positions) == 0:
+        positions = np.arange(positions)
+    angle = np.asarray(positions, dtype=np.float64)[:, None] * np.asarray(frequencies)[None, :]
     angle = np.concatenate((angle, angle), axis=1)
     return (torch.tensor(np.cos(angle) * magnitude, dtype=torch.float32),
             torch.tensor(np.sin(angle) * magnitude, dtype=torch.float32))
-
-
-class Passkey:
-    """Builds prompts of passkey.json from token ids. Every piece is encoded on its own."""
-
-    def __init__(self, tokenizer):
-        self.form = json.loads((HERE / "passkey.json").read_text())
-        self.encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-        self.question = self.encode(self.form["question"])
-
-    def pieces(self, rng):
-        """A new key: (needle ids, question ids, answer ids)."""
-        n = self.form["digits"]
-        key = str(int(rng.integers(10 ** (n - 1), 10**n)))
-        needle = self.encode(self.form["needle"].replace("{key}", key))
-        return needle, self.question, self.encode(self.form["answer"].replace("{key}", key))
-
-    def prompt(self, rng, filler, length, depth, bos):
-        """(ids of exactly `length` tokens, answer included; number of answer tokens).
-
-        `filler(n)` gives n ids. The needle stands behind round(depth * n) filler tokens.
-        """
-        needle, question, answer = self.pieces(rng)
-        n = length - int(bos) - len(needle) - len(question) - len(answer)
-        assert n >= 0, "too short for a passkey prompt"
-        text = filler(n)
-        cut = int(math.floor(depth * n + 0.5))
-        ids = [BOS] * int(bos) + text[:cut] + needle + text[cut:] + question + answer
-        return ids, len(answer)

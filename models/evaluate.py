@@ -1,4 +1,4 @@
-"""Measures the model in this folder on held-out text: perplexity and passkey against length.
+"""Measures the model in this folder on held-out text: perplexity and three tasks against length.
 
   venv/bin/python models/evaluate.py
 
@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from common import BOS, CONFIG, HERE, Llama, Passkey, cos_sin, plain_frequencies, read_text
+from common import BOS, CONFIG, HERE, Llama, cos_sin, plain_frequencies, read_text
+from prompts import Prompts
 
 TRAINED = CONFIG["max_position_embeddings"]
 
@@ -49,69 +50,93 @@ def method(name, s):
 
 
 @torch.no_grad()
-def logits(model, rows, angles, last):
-    """The logits that predict the last `last` tokens of each row."""
+def losses(model, rows, frequencies, magnitude, scored):
+    """Mean loss of the last `scored` tokens of each row."""
     ids = torch.tensor(rows)
-    step = max(1, 8192 // ids.shape[1])
-    return torch.cat([model(ids[i:i + step], *angles, last=last + 1)[:, :-1]
-                      for i in range(0, len(ids), step)])
+    angles = cos_sin(frequencies, ids.shape[1] - 1, magnitude)
+    step, found = max(1, 8192 // ids.shape[1]), []
+    for part in ids.split(step):
+        out = model(part[:, :-1], *angles, last=scored)
+        nll = F.cross_entropy(out.flatten(0, 1), part[:, -scored:].flatten(), reduction="none")
+        found.append(nll.view(len(part), -1).mean(1))
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def answered(model, prompt, frequencies, magnitude):
+    """Whether each answer is what the model says, with every question behind the context alone."""
+    ids, positions, owner, spans = list(prompt.context), list(range(len(prompt.context))), [], []
+    for question, answer, unscored in prompt.questions:
+        spans.append((len(ids) + len(question) + unscored, len(ids) + len(question) + len(answer)))
+        positions += range(len(prompt.context), len(prompt.context) + len(question) + len(answer))
+        ids += question + answer
+        owner += [len(spans)] * (len(question) + len(answer))
+    owner = torch.tensor([0] * len(prompt.context) + owner)
+    mask = ((owner[None, :] == 0) | (owner[None, :] == owner[:, None])).tril()
+    ids = torch.tensor(ids)
+    behind = len(ids) - len(prompt.context) + 1
+    guess = torch.full((len(ids),), -1)
+    guess[-behind:] = model(ids[None, :], *cos_sin(frequencies, positions, magnitude), last=behind,
+                            mask=mask)[0].argmax(-1)
+    return [bool((guess[a - 1:b - 1] == ids[a:b]).all()) for a, b in spans]
+
+
+def prompts_of(prompts, task, length, count, text):
+    """Prompts with at least `count` questions in all; none where not even one fits."""
+    made = []
+    while sum(len(p.questions) for p in made) < count:
+        rng = np.random.default_rng([7, length, len(made)])
+        each = min(count, max(1, length // 300))
+        if task == "passkey":
+            start = int(rng.integers(0, len(text) - length))
+            made.append(prompts.passkey(rng, length, 1, each, each,
+                                        lambda n: text[start:start + n]))
+        elif task == "kv":
+            made.append(prompts.kv(rng, length, 1, each))
+        else:
+            made.append(prompts.vt(rng, length, 1, [(3, 1, 4), (5, 1, 4)]))
+        if made[-1] is None:
+            return []
+    return made
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=pathlib.Path, default=HERE)
-    parser.add_argument("--lengths", type=int, nargs="*", default=[256, 512, 1024, 2048])
+    parser.add_argument("--lengths", type=int, nargs="*",
+                        default=[256, 512, 1024, 2048, 4096, 8192])
     parser.add_argument("--scored", type=int, default=128)
-    parser.add_argument("--anchors", type=int, default=200)
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--no-bos", action="store_true")
-    parser.add_argument("--factor", type=float, help="instead of length / 256")
+    parser.add_argument("--anchors", type=int, default=48)
+    parser.add_argument("--questions", type=int, default=24, help="of each task at each length")
+    parser.add_argument("--factor", type=float, help="instead of length / trained length")
     parser.add_argument("--methods", nargs="*",
                         default=["none", "linear", "ntk", "by-parts", "llama3", "yarn"])
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    bos = not args.no_bos
 
-    model = Llama(0)
-    weights = load_file(str(args.model / "model.safetensors"))
-    with torch.no_grad():
-        for name, tensor in model.tensors().items():
-            tensor.copy_(weights.pop(name).float())
-    assert not weights, "surplus tensors"
+    model = Llama().load(load_file(str(args.model / "model.safetensors")))
     tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
-    text = read_text()
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    prompts, text = Prompts(tokenizer), read_text()
+    ids = prompts.encode(text)
     ends = np.linspace(max(args.lengths), len(ids), args.anchors).astype(int)
-    passkey = Passkey(tokenizer)
     print(f"held out: {len(text)} bytes, {len(ids)} tokens; {args.anchors} anchors of "
-          f"{args.scored} tokens, {args.trials} passkey trials, BOS {'on' if bos else 'off'}\n")
+          f"{args.scored} tokens; {args.questions} questions of passkey, kv and vt\n")
     print("| length | " + " | ".join(args.methods) + " |")
     print("|---" * (len(args.methods) + 1) + "|")
     for length in args.lengths:
-        rows = [[BOS] * bos + ids[e - length + bos:e] for e in ends]
-        target = torch.tensor([r[-args.scored:] for r in rows])
-        rng = np.random.default_rng([7, length])
-        keys = []
-        for trial in range(args.trials):
-            start = int(rng.integers(0, len(ids) - length))
-            keys.append(passkey.prompt(rng, lambda n: ids[start:start + n], length,
-                                       trial / (args.trials - 1), bos))
-        answer = keys[0][1]
-        keys = [k for k, _ in keys]
-        want = torch.tensor([k[-5:] for k in keys])
+        rows = [[BOS] + ids[e - length + 1:e] for e in ends]
+        asked = [prompts_of(prompts, task, length, args.questions, ids)
+                 for task in ("passkey", "kv", "vt")]
         cells = []
         for name in args.methods:
-            angles_of = method(name, args.factor or length / TRAINED)
-            angles = cos_sin(angles_of[0], length, angles_of[1])
-            out = logits(model, rows, angles, args.scored)
-            nll = F.cross_entropy(out.flatten(0, 1), target.flatten(), reduction="none")
-            per_anchor = nll.view(len(rows), -1).mean(1)
-            error = per_anchor.std() / len(rows) ** 0.5
-            guess = logits(model, keys, angles, answer).argmax(-1)[:, -5:]
-            hit = (guess == want).all(1).float().mean().item()
-            ppl = per_anchor.mean().exp().item()
-            cells.append(f"{ppl:.2f} ± {ppl * error.item():.2f}, {hit:.2f}")
+            rotation = method(name, args.factor or length / TRAINED)
+            nll = losses(model, rows, *rotation, args.scored)
+            error = (nll.std() / len(nll) ** 0.5).item()
+            ppl = nll.mean().exp().item()
+            hits = [sum((answered(model, p, *rotation) for p in made), []) for made in asked]
+            shares = [f"{np.mean(h):.2f}" if h else "-" for h in hits]
+            cells.append(f"{ppl:.2f} ± {ppl * error:.2f}, " + " ".join(shares))
         print(f"| {length} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -1,239 +1,221 @@
-"""Trains the embedded model: the weights, the tokenizer and loss.csv in this folder.
+"""Trains the embedded model for 1024 tokens and its tasks: the weights and loss.csv in this folder.
 
+  git worktree add ../stage1 44398a4    # the first stage: 256 tokens, with a train.py of its own
   python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy tokenizers safetensors
-  venv/bin/python models/train.py --out models
+  venv/bin/python models/train.py --from ../stage1/models --out models
 
-Every batch depends on the seed and the step alone. Two stages: windows of 64 tokens in which a
-third each is text, repeated segments and passkey prompts (without them the passkey is not
-learned), then windows of 256 tokens, a quarter of them passkey. The learning rate is constant
-and falls linearly to zero at the end (warm up, stay, decay). On a busy machine the length of the
-run can be given in minutes instead of steps; loss.csv says which steps and rates that gave. With
---state the run can be stopped and continued.
+Every batch depends on the seed and the step alone. Rows grow from 192 to 1024 tokens (PHASES). The
+learning rate is constant and falls linearly to zero at the end. The length of a run is its steps;
+the CPU time that they took is printed and stands in loss.csv. With --state the run can be stopped
+and continued.
 """
 
 import argparse
 import csv
 import json
 import pathlib
+import shutil
 import time
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
-from common import (BOS, CONFIG, DEV_RANGE, TRAIN_RANGES, Llama, Passkey, cos_sin,
-                    plain_frequencies, read_text)
+from common import (BOS, CONFIG, DEV_RANGE, TRAIN_RANGES, Llama, cos_sin, plain_frequencies,
+                    read_text)
+from muon import Muon
+from rows import FIRST_WEIGHT, KINDS, KV_MIX, LAST_MIX, LONG_MIX, LOOKUP_MIX, MIX, Rows
 
-ANSWER_WEIGHT = 4.0  # an answer is 6 of 256 tokens; the weight makes it count like 24
-BOS_NAME = "<|bos|>"
-
-
-def make_tokenizer(texts):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    ])
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=CONFIG["vocab_size"], special_tokens=[BOS_NAME], show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    tokenizer.train_from_iterator((line for text in texts for line in text.splitlines(True)),
-                                  trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS_NAME} $A", pair=f"{BOS_NAME} $A {BOS_NAME} $B",
-        special_tokens=[(BOS_NAME, BOS)])
-    return tokenizer
+# (steps, share of the learning rate, tokens of a step, lengths of rows one after the other, mix)
+PHASES = [(300, 1.0, 8192, (192, 256), MIX), (50, 1.0, 8192, (256, 512), MIX),
+          (150, 0.5, 4096, (256,), LOOKUP_MIX), (100, 0.5, 8192, (512, 1024), MIX),
+          (190, 0.4, 8192, (512, 1024, 1024), LONG_MIX),
+          (430, 0.4, 8192, (512, 1024, 1024), LAST_MIX),
+          (100, 0.2, 8192, (512, 1024, 1024), KV_MIX)]
+WARM_UP, DECAY = 20, 110  # steps at the beginning and the end
 
 
-class Data:
-    """Batches of (ids [rows, tokens + 1], weights [rows, tokens])."""
+def first_stage(folder):
+    """The weights of the first stage in the shapes of CONFIG.
 
-    def __init__(self, tokenizer, texts, seed):
-        encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-        self.parts = [np.array(encode(text), dtype=np.int64) for text in texts]
-        self.share = np.array([len(p) for p in self.parts], dtype=np.float64)
-        self.share /= self.share.sum()
-        self.passkey = Passkey(tokenizer)
-        self.grass = encode(self.passkey.form["default_filler"])
-        self.seed = seed
+    Key and value heads are repeated, so that every query head has one of its own; of the
+    feed-forward units those with the smallest norms are left out.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    weights = {n: t.float() for n, t in load_file(str(folder / "model.safetensors")).items()}
+    dim, copies = CONFIG["head_dim"], CONFIG["num_key_value_heads"] // config["num_key_value_heads"]
+    for i in range(CONFIG["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        for name in (p + "self_attn.k_proj.weight", p + "self_attn.v_proj.weight"):
+            heads = weights[name].view(config["num_key_value_heads"], dim, -1)
+            weights[name] = heads.repeat_interleave(copies, dim=0).flatten(0, 1)
+        gate, up, down = (weights[p + f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        norms = gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)
+        kept = norms.topk(CONFIG["intermediate_size"]).indices.sort().values
+        for name in ("gate", "up"):
+            weights[p + f"mlp.{name}_proj.weight"] = weights[p + f"mlp.{name}_proj.weight"][kept]
+        weights[p + "mlp.down_proj.weight"] = down[:, kept]
+    return weights
 
-    def text(self, rng, n):
-        part = self.parts[rng.choice(len(self.parts), p=self.share)]
-        start = int(rng.integers(0, len(part) - n + 1))
-        return part[start:start + n].tolist()
 
-    def filler(self, rng):
-        """Mostly running text; sometimes the default filler sentences, from any point in them."""
-        if rng.random() < 0.85:
-            return lambda n: self.text(rng, n)
-        first = int(rng.integers(len(self.grass)))
-        return lambda n: [self.grass[(first + i) % len(self.grass)] for i in range(n)]
-
-    def text_row(self, rng, tokens):
-        bos = rng.random() < 0.5
-        return [BOS] * bos + self.text(rng, tokens + 1 - bos), []
-
-    def repeat_row(self, rng, tokens):
-        """A segment of text, again and again."""
-        bos = rng.random() < 0.5
-        segment = self.text(rng, int(rng.integers(8, tokens // 2 + 1)))
-        ids = [BOS] * bos + segment * (tokens // len(segment) + 2)
-        return ids[:tokens + 1], []
-
-    def passkey_row(self, rng, tokens):
-        """Half of them end with the answer at full length, the others have it earlier."""
-        length = tokens
-        if tokens > 64 and rng.random() < 0.5:
-            length = int(rng.integers(64, tokens + 1))
-        bos = rng.random() < 0.5
-        filler = self.filler(rng)
-        ids, answer = self.passkey.prompt(rng, filler, length, rng.random(), bos)
-        ids += filler(tokens + 1 - length)
-        return ids, range(length - answer - 1, length - 1)
-
-    def batch(self, stage, step, rows, tokens):
-        rng = np.random.default_rng([self.seed, stage, step])
-        ids = np.empty((rows, tokens + 1), dtype=np.int64)
-        weights = np.ones((rows, tokens), dtype=np.float32)
-        for row in range(rows):
-            if stage == 1:
-                make = (self.text_row, self.repeat_row, self.passkey_row)[row % 3]
-            else:
-                make = self.passkey_row if row % 4 == 3 else self.text_row
-            ids[row], answer = make(rng, tokens)
-            weights[row, list(answer)] = ANSWER_WEIGHT
-        return torch.from_numpy(ids), torch.from_numpy(weights)
+def rows_of(step):
+    """Share of the learning rate and (rows, their tokens, mix) of a step."""
+    for steps, share, size, lengths, mix in PHASES:
+        if step < steps:
+            tokens = lengths[step % len(lengths)]
+            return share, (size // tokens, tokens, mix)
+        step -= steps
+    raise IndexError(step)
 
 
 class Watch:
-    """Loss on the text that is watched and passkey accuracy, at the trained length."""
+    """Loss on the text that is watched, and the share of prompts answered, at full length."""
 
-    def __init__(self, data, ids):
+    def __init__(self, rows, ids):
         tokens = CONFIG["max_position_embeddings"]
         ids = np.array(ids)[:len(ids) // tokens * tokens].reshape(-1, tokens)
         self.text = torch.from_numpy(np.concatenate(
             (np.full((len(ids), 1), BOS), ids), axis=1)[:, :tokens])
-        rng = np.random.default_rng([data.seed, 99])
-        made = [data.passkey.prompt(rng, data.filler(rng), tokens, (i + 0.5) / 32, i % 2)
-                for i in range(32)]
-        self.keys = torch.tensor([ids for ids, _ in made])
-        self.answer = made[0][1]
+        rng = np.random.default_rng([rows.seed, 99, 99])
+        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1).row() for _ in range(12)]
+                      for kind in KINDS[1:]}
         self.angles = cos_sin(plain_frequencies(), tokens)
 
     @torch.no_grad()
     def __call__(self, model):
-        logits = model(self.text, *self.angles)[:, :-1]
-        loss = F.cross_entropy(logits.flatten(0, 1), self.text[:, 1:].flatten())
-        guess = model(self.keys, *self.angles)[:, -self.answer - 1:-1].argmax(-1)
-        hit = (guess == self.keys[:, -self.answer:]).all(1).float().mean()
-        return loss.item(), hit.item()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(self.text, *self.angles)[:, :-1].float()
+            found = [F.cross_entropy(logits.flatten(0, 1), self.text[:, 1:].flatten()).item()]
+            for rows in self.asked.values():
+                hits = []
+                for ids, spans in rows:
+                    ids = torch.tensor(ids)
+                    guess = model(ids[None, :], *(a[:len(ids)] for a in self.angles))[0].argmax(-1)
+                    hits += [bool((guess[a - 1:b - 1] == ids[a:b]).all()) for a, b in spans]
+                found.append(float(np.mean(hits)))
+        return found
 
 
-def export(model, tokenizer, out, log):
+def export(model, first, out, log):
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "tokenizer.json"), pretty=False)
-    (out / "tokenizer_config.json").write_text(json.dumps({
-        "add_bos_token": True, "add_eos_token": False, "bos_token": BOS_NAME,
-        "clean_up_tokenization_spaces": False, "model_max_length": 256,
-        "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
+    tokens = json.loads((first / "tokenizer_config.json").read_text())
+    tokens["model_max_length"] = CONFIG["max_position_embeddings"]
+    (out / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
+    shutil.copyfile(first / "tokenizer.json", out / "tokenizer.json")
     (out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     with torch.no_grad():
-        tensors = {n: t.detach().to(torch.bfloat16).contiguous() for n, t in model.tensors().items()}
+        tensors = {n: t.to(torch.bfloat16).contiguous() for n, t in model.tensors().items()}
     save_file(tensors, str(out / "model.safetensors"), metadata={"format": "pt"})
     with open(out / "loss.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["stage", "step", "minutes", "learning_rate", "train_loss",
-                         "watched_loss", "watched_passkey"])
+        writer.writerow(["step", "cpu_seconds", "learning_rate", "text_loss"]
+                        + [f"{kind}_tokens" for kind in KINDS[1:]]
+                        + [f"{kind}_first" for kind in KINDS[1:]] + ["watched_loss"]
+                        + [f"watched_{kind}" for kind in KINDS[1:]])
         writer.writerows(log)
+
+
+class Training:
+    """The model with its optimizers, what has been logged, and the CPU time that it took."""
+
+    def __init__(self, weights, lr, adam_lr):
+        self.model = Llama().load(weights)
+        matrices = [t for n, t in self.model.tensors().items() if "_proj" in n]
+        others = [t for n, t in self.model.tensors().items() if "_proj" not in n]
+        self.optimizers = [(Muon(matrices, lr, weight_decay=0.1), lr),
+                           (torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95),
+                                              weight_decay=0.0, fused=True), adam_lr)]
+        self.done, self.log, self.before = 0, [], 0.0
+
+    def cpu_seconds(self):
+        return self.before + time.process_time()
+
+    def save(self, path):
+        torch.save({"model": self.model.state_dict(), "done": self.done, "log": self.log,
+                    "optimizers": [o.state_dict() for o, _ in self.optimizers],
+                    "cpu_seconds": self.cpu_seconds()}, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+
+    def load(self, path):
+        state = torch.load(path)
+        self.model.load_state_dict(state["model"])
+        for (optimizer, _), saved in zip(self.optimizers, state["optimizers"]):
+            optimizer.load_state_dict(saved)
+        self.done, self.log, self.before = state["done"], state["log"], state["cpu_seconds"]
+
+    def step(self, run, batch, rate):
+        """Loss of text, and the shares of right answer tokens and first tokens by kind, or NaN."""
+        ids, weights, kinds = batch
+        for optimizer, lr in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * rate
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = run(ids[:, :-1], *cos_sin(plain_frequencies(), ids.shape[1] - 1))
+        logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
+        nll = F.cross_entropy(logits, targets, reduction="none").view(weights.shape)
+        ((nll * weights).sum() / weights.sum()).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer, _ in self.optimizers:
+            optimizer.step()
+        self.model.zero_grad(set_to_none=True)
+        self.done += 1
+        with torch.no_grad():
+            right = (logits.argmax(-1) == targets).view(weights.shape)
+            first, answers = weights == FIRST_WEIGHT, weights > 1
+            return [nll[kinds == 0].mean().item()] + [
+                right[of & (kinds == k)[:, None]].float().mean().item()
+                for of in (answers, first) for k in range(1, len(KINDS))]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", type=pathlib.Path, required=True, dest="first",
+                        help="folder of the first stage's weights and tokenizer")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--weight-decay", type=float, default=0.1)
-    parser.add_argument("--steps1", type=int, default=1300, help="steps of 48 x 64 tokens")
-    parser.add_argument("--steps2", type=int, default=3000, help="steps of 24 x 256 tokens")
-    parser.add_argument("--decay", type=float, default=0.33, help="share of stage 2 that decays")
-    parser.add_argument("--minutes", type=float, help="end stage 2 by then, whatever its steps")
+    parser.add_argument("--lr", type=float, default=0.012, help="of matrices (Muon)")
+    parser.add_argument("--adam-lr", type=float, default=2e-3, help="of embeddings and norms")
+    parser.add_argument("--steps", type=int, help="stop after so many, as they are")
     parser.add_argument("--compile", action="store_true", help="torch.compile (needs a compiler)")
     parser.add_argument("--state", type=pathlib.Path,
-                        help="written every 100 steps of stage 2; continued when it exists")
+                        help="written every 50 steps; continued when it exists")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
-    torch.manual_seed(args.seed)
     texts = [read_text(verses) for verses in TRAIN_RANGES]
-    tokenizer = make_tokenizer(texts)
-    data = Data(tokenizer, texts, args.seed)
-    watch = Watch(data, tokenizer.encode(read_text(DEV_RANGE), add_special_tokens=False).ids)
-    model = Llama(args.seed)
-    run = torch.compile(model, dynamic=False) if args.compile else model
-    parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": args.weight_decay},
-         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
-        lr=args.lr, betas=(0.9, 0.95), fused=True)
-    print(f"{sum(p.numel() for p in parameters)} parameters, "
-          f"{sum(len(p) for p in data.parts)} training tokens", flush=True)
-
-    log, losses, before, first = [], [], 0.0, 0
+    tokenizer = Tokenizer.from_file(str(args.first / "tokenizer.json"))
+    rows = Rows(tokenizer, texts, args.seed)
+    watch = Watch(rows, tokenizer.encode(read_text(DEV_RANGE), add_special_tokens=False).ids)
+    training = Training(first_stage(args.first), args.lr, args.adam_lr)
     if args.state and args.state.exists():
-        state = torch.load(args.state)
-        log, before, first = state["log"], state["minutes"], state["step"]
-        model.load_state_dict(state["model"])
-        if state["optimizer"]:
-            optimizer.load_state_dict(state["optimizer"])
-    begin = time.monotonic()
-    elapsed = lambda: before + (time.monotonic() - begin) / 60
-    for stage, rows, tokens in ((1, 48, 64), (2, 24, 256)):
-        if stage == 1 and first > 0:
-            continue
-        angles = cos_sin(plain_frequencies(), tokens)
-        step, stage_begin, done = first, (elapsed() if first == 0 else state["begin"]), False
-        while not done:
-            if stage == 1 or args.minutes is None:
-                progress = step / (args.steps1 if stage == 1 else args.steps2)
-            else:
-                progress = (elapsed() - stage_begin) / (args.minutes - stage_begin)
-            warm = min(1.0, (step + 1) / 100) if stage == 1 else min(1.0, (step - first + 1) / 20)
-            tail = 1.0 if stage == 1 else min(1.0, max(0.0, 1 - progress) / args.decay)
-            lr = args.lr * warm * tail
-            for group in optimizer.param_groups:
-                group["lr"] = lr
+        training.load(args.state)
+    run = torch.compile(training.model, dynamic=False) if args.compile else training.model
+    print(f"{sum(p.numel() for p in training.model.parameters())} parameters, "
+          f"{sum(len(p) for p in rows.parts)} training tokens", flush=True)
 
-            ids, weights = data.batch(stage, step, rows, tokens)
-            logits = run(ids[:, :-1], *angles)
-            nll = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-            weights = weights.flatten()
-            loss = (nll * weights).sum() / weights.sum()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            losses.append(loss.item())
-            step += 1
-
-            by_steps = stage == 1 or args.minutes is None
-            limit = args.steps1 if stage == 1 else args.steps2
-            done = step >= limit if by_steps else elapsed() >= args.minutes
-            if step % 100 == 0 or done:
-                watched, hits = watch(model)
-                log.append([stage, step, round(elapsed(), 2), f"{lr:.2e}",
-                            round(float(np.mean(losses)), 4), round(watched, 4), round(hits, 4)])
-                losses = []
-                print(*log[-1], flush=True)
-                if stage == 2 and args.state:
-                    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
-                                "step": step, "minutes": elapsed(), "begin": stage_begin,
-                                "log": log}, args.state)
-    export(model, tokenizer, args.out, log)
+    total, seen = sum(phase[0] for phase in PHASES), []
+    last = min(total, args.steps or total)
+    while training.done < last:
+        step = training.done
+        share, shape = rows_of(step)
+        rate = share * min(1.0, (step + 1) / WARM_UP, (total - step) / DECAY)
+        batch = rows.batch(step, *shape)
+        seen.append(training.step(run, batch, rate))
+        if training.done % 25 == 0 or training.done == last:
+            full = training.done % 100 == 0 or training.done == last
+            watched = watch(training.model) if full else [float("nan")] * 4
+            line = [training.done, round(training.cpu_seconds(), 1), f"{rate * args.lr:.2e}"]
+            line += [round(float(x), 4) for x in [*np.nanmean(seen, axis=0), *watched]]
+            print(*line, flush=True)
+            training.log += [line] if full else []
+            seen = []
+        if args.state and (training.done % 50 == 0 or training.done == last):
+            training.save(args.state)
+    export(training.model, args.first, args.out, training.log)
 
 
 if __name__ == "__main__":

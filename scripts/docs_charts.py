@@ -77,7 +77,7 @@ def measured(method):
         if f"{method}:factor=1" in METHODS:
             lines.append((f"{method}, s = 1", by_length(f"{method}:factor=1", key), "c2"))
         lines.append(("the other methods", [by_length("none", key)[0]], "rest"))
-        panels.append(Panel(title, "length, tokens (trained: 256)", lines, x_log=True, y_log=log,
+        panels.append(Panel(title, f"length, tokens (trained: {HEADER['trained_length']})", lines, x_log=True, y_log=log,
                             y_range=(8, 128) if log else (0, 1)))
     return panels
 

@@ -200,7 +200,7 @@ def model(check):
 
     ids, path = embedded(), str(ROOT / "models")
     native, engine = rw.engine.native_engine(path), rw.engine.TorchEngine(path, device=check.device)
-    for length in (128, 512) if check.dry else (128, 512, 1024):
+    for length in (128, 2048) if check.dry else (128, 2048, 4096):
         for method in ("none", "dynamic", "yarn", "rerope", "self-extend", "dual-chunk", "log-n"):
             plan = rw.plan(path).with_method(method, None if method == "none" else 4.0, length=length)
             exact = any(layer.map is not None or layer.temperature is not None for layer in plan.layers)
@@ -342,7 +342,7 @@ def sweep(check):
     text = pathlib.Path(check.args.text) if check.args.text else reading()
     settings = {"lengths": "4k,8k,16k,32k,64k"}  # and the usual methods, which are 8
     if check.dry:
-        settings = {"methods": "none,yarn,rerope", "lengths": "128,512", "anchors": 2, "passkey_trials": 1}
+        settings = {"methods": "none,yarn,rerope", "lengths": "512,2k", "anchors": 2, "passkey_trials": 1}
     with tempfile.TemporaryDirectory() as folder:
         path = check.args.model or (str(ROOT / "models") if check.dry else random_model(folder))
         begin = time.perf_counter()

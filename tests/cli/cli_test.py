@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import support
-from support import MODEL, PROGRAM, SOURCE, make_text, run
+from support import MODEL, PROGRAM, SOURCE, WHOLE_MODEL, make_text, run
 
 HAVE_CUDA = os.environ.get("ROPEWALK_HAVE_CUDA") == "1"
 TRAINED = 256
@@ -135,7 +135,7 @@ class Cli(support.CliCase):
         self.assertIn(model["plan_hash"], self.works("inspect", MODEL).decode())
         # A configuration alone, and a folder without weights or tokenizer.
         config = self.folder / "config.json"
-        shutil.copy(SOURCE / "models/config.json", config)
+        shutil.copy(pathlib.Path(MODEL) / "config.json", config)
         for path in (config, self.folder):
             alone = self.json("inspect", path, "--json")
             self.assertEqual(alone["plan_hash"], model["plan_hash"])
@@ -298,12 +298,12 @@ class Cli(support.CliCase):
         self.assertTrue(task["protocol"].startswith("ropewalk-passkey-2: 5 digits"))
         self.assertIn(len(task["answers"]), (2, 3))  # contexts with one or two of them
         self.assertEqual(task["exact"], sum(a["exact"] for a in task["answers"]) / len(task["answers"]))
-        far = self.json("passkey", MODEL, "--length", "2k", "--json")
-        self.assertEqual(far["length"], 2048)
+        far = self.json("passkey", WHOLE_MODEL, "--length", "4k", "--json")
+        self.assertEqual(far["length"], 4096)
         task, = far["tasks"]
         self.assertEqual((len(task["answers"]), task["prompts"]), (27, 3))
-        self.assertLess(task["fed_tokens"], 3.5 * 2048)
-        self.assertEqual(task["exact"], 0)  # 8 times the trained length
+        self.assertLess(task["fed_tokens"], 3.5 * 4096)
+        self.assertEqual(task["exact"], 0)  # 4 times the length that it was trained at
         self.assertIn("passkey", self.works("passkey", MODEL, "--length", TRAINED).decode())
 
     def test_compute(self):
@@ -344,7 +344,7 @@ class Cli(support.CliCase):
         more = ["--lengths", "128", "--methods", "none"]
         memory = [self.json(*self.sweep("a", *more), "--dry-run", "--json", *which)["memory_bytes"]
                   for which in ([], ["--compute", "bf16"])]
-        parameters = 1.77e6
+        parameters = (pathlib.Path(MODEL) / "model.safetensors").stat().st_size / 2
         self.assertGreater(memory[0] - memory[1], 1.9 * parameters)
         self.works(*self.sweep("a", *more))
         before = (self.folder / "a/results.jsonl").read_bytes()
@@ -533,7 +533,7 @@ class Cli(support.CliCase):
         name = "model.layers.0.self_attn.k_proj.weight"
         row = len(before[name][2]) // before[name][1][0]
         rows = [before[name][2][i:i + row] for i in range(0, len(before[name][2]), row)]
-        order = [h * 32 + r % 2 * 16 + r // 2 for h in range(2) for r in range(32)]
+        order = [h * 32 + r % 2 * 16 + r // 2 for h in range(len(rows) // 32) for r in range(32)]
         self.assertEqual(moved[name][2], b"".join(rows[i] for i in order))
         # Nobody reads the rotated weights as if they were not.
         self.fails(1, "inspect", there, says="rope_interleaved")
@@ -607,27 +607,28 @@ class Cli(support.CliCase):
         self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
 
     def test_maps_and_temperatures(self):
-        common = ["perplexity", MODEL, "--text", self.text, "--length", 512, "--anchors", 2,
-                  "--protocol", "aligned:64", "--json"]
-        none = self.json(*common, "--method", "none")
+        far = ["perplexity", WHOLE_MODEL, "--text", self.text, "--length", 2048, "--anchors", 2,
+               "--protocol", "aligned:64", "--json"]
+        none = self.json(*far, "--method", "none")
         self.assertGreater(none["entropy"], 0)
         self.assertLess(none["entropy_share"], 1)
         seen = {none["mean_nll"]}
         for method, scaling in {
-                "rerope:64": "rerope(window 64)",
-                "self-extend:window=64,group=8": "self-extend(window 64, group 8)",
-                "self-extend:64,group=8+log-n": "self-extend(window 64, group 8) + log-n(length 256)",
-                "dual-chunk": "dual-chunk(chunk 192, limit 255)",
-                "sinks": "sinks(sinks 4, window 252)",
-                "ntk+log-n": "ntk(factor 2) + log-n(length 256)"}.items():
-            cell = self.json(*common, "--method", method)
+                "rerope:256": "rerope(window 256)",
+                "self-extend:window=256,group=8": "self-extend(window 256, group 8)",
+                "self-extend:256,group=8+log-n": "self-extend(window 256, group 8) + log-n(length 1024)",
+                "dual-chunk": "dual-chunk(chunk 768, limit 1023)",
+                "sinks": "sinks(sinks 4, window 1020)",
+                "ntk+log-n": "ntk(factor 2) + log-n(length 1024)"}.items():
+            cell = self.json(*far, "--method", method)
             self.assertEqual((cell["method"], cell["scaling"]), (method, scaling))
             # All of them read twice the trained length better than nothing does, and differ.
             self.assertLess(cell["mean_nll"], none["mean_nll"])
             self.assertNotIn(cell["mean_nll"], seen)
             seen.add(cell["mean_nll"])
         # Within the trained length a temperature is none, and a window that holds all no map.
-        short = [256 if x == 512 else x for x in common]
+        short = ["perplexity", MODEL, "--text", self.text, "--length", 256, "--anchors", 2,
+                 "--protocol", "aligned:64", "--json"]
         none = self.json(*short, "--method", "none")
         self.assertEqual(self.json(*short, "--method", "log-n")["mean_nll"], none["mean_nll"])
         self.assertAlmostEqual(self.json(*short, "--method", "rerope:255")["mean_nll"],
@@ -648,7 +649,7 @@ class Cli(support.CliCase):
         self.works("generate", MODEL, "--prompt", "And the king", "--max-tokens", 3, "--method",
                    "self-extend")
 
-        bad = common[:-1]
+        bad = [512 if x == 256 else x for x in short[:-1]]
         self.fails(2, *bad, "--method", "rerope+sinks", says="one distance map")
         self.fails(2, *bad, "--method", "rerope:size=3", says="window=NUMBER")
         self.fails(2, *bad, "--method", "window=3", says="expected one of none")

@@ -5,15 +5,15 @@ import io
 import json
 
 import support
-from support import MODEL, make_text, run
+from support import MODEL, WHOLE_MODEL, make_text, run
 
 TRAINED = 256
 YARN = json.dumps({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED})
 
 
 class Report(support.CliCase):
-    def sweep(self, name, *more):
-        return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, "--anchors", 2,
+    def sweep(self, name, *more, model=MODEL):
+        return ["sweep", model, "--text", self.text, "-o", self.folder / name, "--anchors", 2,
                 "--protocol", "aligned:32", "--passkey-trials", 1, *more]
 
     def rows(self, name):
@@ -132,27 +132,29 @@ class Report(support.CliCase):
 
     def test_flags_of_dictionaries_are_those_of_extend(self):
         for i, (dictionary, flags) in enumerate((
-                (YARN, f"--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx {TRAINED}"),
-                ('{"rope_type": "default", "rope_theta": 200000.0}',
-                 "--rope-scaling none --rope-freq-base 200000 --override-kv ARCH.context_length=int:1024"),
-                ('{"rope_type": "yarn", "factor": 4, "rope_theta": 20000.0}',
-                 f"--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx {TRAINED} --rope-freq-base 20000"))):
-            extended = self.json("extend", MODEL, "--rope-scaling", dictionary, "--length", "1024",
+                ('{"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 1024}',
+                 "--rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 1024"),
+                ('{"rope_type": "default", "rope_theta": 40000.0}',
+                 "--rope-scaling none --rope-freq-base 40000 --override-kv ARCH.context_length=int:2048"),
+                ('{"rope_type": "yarn", "factor": 2, "rope_theta": 12000.0}',
+                 "--rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 1024 --rope-freq-base 12000"))):
+            extended = self.json("extend", WHOLE_MODEL, "--rope-scaling", dictionary, "--length", "2048",
                                  "-o", self.folder / f"model{i}", "--json")
-            self.works(*self.sweep(f"sweep{i}", "--lengths", "256,1024", "--methods", "none", "--rope-scaling",
-                                   dictionary, "--tasks", "perplexity"))
+            self.works(*self.sweep(f"sweep{i}", "--lengths", "1024,2048", "--methods", "none", "--rope-scaling",
+                                   dictionary, "--tasks", "perplexity", model=WHOLE_MODEL))
             advice = self.json("report", self.folder / f"sweep{i}", "--json")["sweeps"][0]["recommendations"][0]
-            self.assertRegex(advice["method"], r"^(yarn|default)\(")  # all of them beat none at 1024
+            self.assertRegex(advice["method"], r"^(yarn|default)\(")  # all of them beat none at 2048
             ours, theirs = (next(s for s in settings if s["engine"] == "llama.cpp")  # the newest
                             for settings in (advice["settings"], extended["settings"]))
-            self.assertEqual(ours["setting"], f"-c 1024 {flags}")
+            self.assertEqual(ours["setting"], f"-c 2048 {flags}")
             self.assertEqual(ours, theirs)
             # Its own base is in the files that extend wrote.
             config = json.loads((self.folder / f"model{i}/config.json").read_text())
             self.assertEqual(config["rope_theta"], json.loads(dictionary).get("rope_theta", 10000.0))
 
     def test_engine_narrows_settings_to_the_version_one_has(self):
-        self.works(*self.sweep("a", "--lengths", "256,1024", "--methods", "none,yarn", "--tasks", "perplexity"))
+        self.works(*self.sweep("a", "--lengths", "1024,2048", "--methods", "none,yarn", "--tasks", "perplexity",
+                               model=WHOLE_MODEL))
 
         def of(*engines):
             options = [word for engine in engines for word in ("--engine", engine)]

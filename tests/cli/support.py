@@ -12,7 +12,11 @@ import tempfile
 import unittest
 
 PROGRAM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
-MODEL = str(SOURCE / "models")
+sys.path.append(str(SOURCE / "tests/support"))
+from short_model import short_model  # noqa: E402
+
+# The embedded model as one of 256 tokens, and as it was trained: 1024.
+MODEL, WHOLE_MODEL = str(short_model()), str(SOURCE / "models")
 
 
 def run(*arguments, **more):

@@ -6,14 +6,14 @@ import shutil
 import time
 
 import support
-from support import MODEL, SOURCE, make_text, run
+from support import MODEL, SOURCE, WHOLE_MODEL, make_text, run
 
 TINY = ["--anchors", 2, "--protocol", "aligned:32", "--tasks", "perplexity"]
 
 
 class SweepCase(support.CliCase):
-    def sweep(self, name, *more):
-        return ["sweep", MODEL, "--text", self.text, "-o", self.folder / name, *more]
+    def sweep(self, name, *more, model=MODEL):
+        return ["sweep", model, "--text", self.text, "-o", self.folder / name, *more]
 
     def rows(self, name):
         lines = (self.folder / name / "results.jsonl").read_text().splitlines()[1:]
@@ -73,9 +73,9 @@ class Planning(SweepCase):
 
 class Recommending(SweepCase):
     def test_one_method_is_judged_as_beside_none(self):
-        more = ["--lengths", 1024, "--tasks", "perplexity"]
-        alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more)))
-        beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more)))
+        more = ["--lengths", 2048, "--factors", 4, "--anchors", 4, "--protocol", "aligned:64", "--tasks", "perplexity"]
+        alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more, model=WHOLE_MODEL)))
+        beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more, model=WHOLE_MODEL)))
         for text in (alone, beside):
             self.assertIn("no method is usable", text)
             for wrong in ("costs nothing", "use linear"):

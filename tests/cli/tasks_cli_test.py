@@ -150,8 +150,9 @@ class Sweeps(support.CliCase):
         left = {(c["method"], c["length"]): c for c in sweep["cells"] if c["race_exit"]}
         self.assertIn(("linear", 256), left)  # twice the factor it would need there
         self.assertNotIn(("none", 256), left)
-        for cell in left.values():
-            self.assertEqual(cell["tasks"] == [], cell["race_exit"]["round"] == 1)
+        for (_, length), cell in left.items():
+            # At 512 tokens the passkeys stand behind the windows of the first round.
+            self.assertEqual(cell["tasks"] == [], cell["race_exit"]["round"] == 1 and length == 256)
             self.assertEqual(len(cell["window_nll"]), cell["windows"])
             self.assertGreater(cell["race_exit"]["at_least"], 0.05)
         text = self.works("report", self.folder / "out", "--markdown").decode()

@@ -129,7 +129,7 @@ TEST_P(Lanes, EndWithTheFirstException) {
   EXPECT_EQ(ticked, INT64_MIN / 2 + 6 * 4999);
 }
 
-// The embedded model, a cell of passkey and one of perplexity, at lengths beyond its trained one.
+// The embedded model, a cell of passkey and one of perplexity, extended.
 TEST_P(Lanes, CellsOfTheEmbeddedModelHaveTheBitsOfOneThread) {
   const ModelFiles files = OpenModel(ROPEWALK_SOURCE_DIR "/models");
   const auto decoder = Decoder::Load(files);

@@ -15,7 +15,7 @@ namespace decoder_bf16_test {
 using test::Difference;
 using test::LogitsOf;
 
-// The model that the project trained itself, at 256 tokens, and ids that it did not see.
+// The model that the project trained itself, and ids that it did not see.
 class Bf16Decoder : public testing::Test {
  protected:
   void SetUp() override {

@@ -12,7 +12,9 @@ import gguf
 import numpy as np
 import safetensors.numpy
 
-import llamacpp_cases as cases
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import llamacpp_cases as cases  # noqa: E402
+from short_model import short_model  # noqa: E402
 from llamacpp_engine import Engine, LoadError
 from llamacpp_ours import Ours, relative
 
@@ -21,7 +23,6 @@ FLOOR = 2e-5
 # it holds is compared by FLOOR, after the gguf package has decoded its weights to float32.
 ROUNDED = {"f32": FLOOR, "f16": 5e-3, "bf16": 4e-2, "q8_0": 1e-1}
 FAR = 131071 - 150
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TEXT = "In the beginning God created the heaven and the earth. 1 2 34 -- it's we'll \n\n  (so)\u00e9\u4e2d"
 
 
@@ -168,8 +169,8 @@ def extensions(ours, model, root):
 
 
 def check_embedded(report, build, root):
-    """The model in models/: with its tokenizer, in every type; then extended by every method."""
-    ours, model, files = Ours(build, root), SOURCE / "models", []
+    """The embedded model at 256 tokens: with its tokenizer, in every type; then extended by every method."""
+    ours, model, files = Ours(build, root), short_model(cases.ORIGINAL), []
     text = root / "text.txt"
     text.write_text(TEXT)
     code, out, error = ours.program("tokenize", model, "--text", text, "--json")

@@ -13,7 +13,10 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = str(ROOT / "models")
+sys.path.append(str(ROOT / "tests" / "support"))
+from short_model import short_model  # noqa: E402
+
+MODEL = str(short_model())  # 256 tokens
 YARN = ["--rope-scaling", "yarn", "--rope-scale", "4", "--yarn-orig-ctx", "256"]
 # Without flags of YaRN the server takes no more than the file's context_length.
 LONGER = ["--override-kv", "llama.context_length=int:1024"]

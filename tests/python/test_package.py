@@ -13,9 +13,10 @@ import pytest
 
 import ropewalk
 from ropewalk import _core
+from short_model import short_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models"
+MODEL = short_model()  # 256 tokens
 NATIVE = os.environ.get("ROPEWALK_PROGRAM")
 needs_native = pytest.mark.skipif(NATIVE is None, reason="ROPEWALK_PROGRAM names no native program")
 

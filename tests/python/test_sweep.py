@@ -17,9 +17,9 @@ import pytest
 import ropewalk as rw
 from ropewalk import _core
 from ropewalk.engine import EngineFacts, GenerateRequest, ScoreRequest, Scores, ScoringEngine, native_engine
+from short_model import short_model
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models"
+MODEL = short_model()  # 256 tokens
 NATIVE = os.environ.get("ROPEWALK_PROGRAM")
 
 NOUNS = "king man house people land city son day word hand priest field river stone".split()

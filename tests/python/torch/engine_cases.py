@@ -1,6 +1,4 @@
-"""What the tests of the torch engine share: the embedded model, a text, requests, and how far scores are apart."""
-
-import pathlib
+"""What the tests of the torch engine share: the embedded model at 256 tokens, a text, requests, and how far scores are apart."""
 
 import numpy as np
 import torch
@@ -8,10 +6,10 @@ import transformers
 
 import ropewalk as rw
 from ropewalk.engine import ScoreRequest
+from short_model import short_model
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-MODEL = ROOT / "models"
 TRAINED = 256
+MODEL = short_model(TRAINED)
 
 NOUNS = "king man house people land city son day word hand priest field river stone".split()
 VERBS = "went spake came saw took gave made said built heard sent found kept brought".split()

@@ -44,7 +44,7 @@ class Prompts:
 
     def __init__(self, tokenizer):
         self.encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-        self.form = json.loads((HERE.parent / "passkey.json").read_text())
+        self.form = json.loads((HERE / "passkey.json").read_text())
         self.grass = self.encode(self.form["default_filler"])
         self.noise = self.encode("\n" + NOISE)
 
