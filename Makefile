@@ -20,10 +20,13 @@ build:
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF
 	cmake --build $(BUILD)
 
+# Half a minute on two cores: fewer windows and prompts than a sweep has by itself, and chains of assignments beside it.
+SWEEP = --lengths 512,1024,2048,4096 --tasks perplexity,passkey,kv,ruler:vt --anchors 4 --samples 2 --questions 8
+
 sweep: build
 	scripts/deps.sh sweep
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
-	$(BUILD)/ropewalk sweep models --text $(BUILD)/heldout.txt -o $(BUILD)/sweep
+	$(BUILD)/ropewalk sweep models --text $(BUILD)/heldout.txt $(SWEEP) -o $(BUILD)/sweep
 
 test: build
 	scripts/deps.sh test sweep python

@@ -56,24 +56,25 @@ def cells():
     return lines[0], [line for line in lines if "method" in line]
 
 
-def passkey_share(cell):
-    """The share of passkeys found; rows of schema 1 have it as a field."""
-    return next((t["exact"] for t in cell.get("tasks", []) if t["task"] == "passkey"), cell.get("passkey_accuracy"))
+def share(cell, task):
+    """The share of exact answers; None at lengths that hold no prompt."""
+    return next((t["exact"] for t in cell["tasks"] if t["task"] == task), None)
 
 
 def by_length(method, key):
-    return [(c["length"], passkey_share(c) if key == "passkey" else c[key]) for c in sorted(CELLS, key=lambda c: c["length"]) if c["method"] == method]
+    return [(c["length"], c[key] if key == "perplexity" else share(c, key))
+            for c in sorted(CELLS, key=lambda c: c["length"]) if c["method"] == method]
 
 
 def measured(method):
     """Perplexity and passkey of the embedded model by length, the method in colour among all."""
-    panels = []
+    panels, factor = [], max(c["factor"] for c in CELLS)
     for key, title, log in (("perplexity", "Perplexity, embedded model", True),
                             ("passkey", "Passkey found, embedded model", False)):
         lines = [("", by_length(m, key), "rest") for m in METHODS if m not in (method, "none") and ":" not in m]
         lines.append(("no scaling", by_length("none", key), "c1"))
         if method != "none":
-            lines.append((f"{method}, s = 8", by_length(method, key), "c0"))
+            lines.append((f"{method}, s = {factor:g}", by_length(method, key), "c0"))
         if f"{method}:factor=1" in METHODS:
             lines.append((f"{method}, s = 1", by_length(f"{method}:factor=1", key), "c2"))
         lines.append(("the other methods", [by_length("none", key)[0]], "rest"))
@@ -241,20 +242,26 @@ def rebased(base):
     return [(i, a / b) for i, (a, b) in enumerate(zip(frequencies("none"), new))]
 
 
+def counted(task):
+    """Questions of a cell at the longest length."""
+    return next(len(t["answers"]) for t in CELLS[-1]["tasks"] if t["task"] == task)
+
+
 def table():
     """docs/results/embedded/README.md: the cells, for people."""
     lengths = sorted({c["length"] for c in CELLS})
-    rows = ["# The embedded model, every method at factor 8", "",
-            "Perplexity and the share of passkeys found among one sentence that is repeated, by length in tokens; trained at 256",
-            "([models/README.md](../../../models/README.md)), the text is what `scripts/heldout_text.sh` prints. Made by",
+    rows = [f"# The embedded model, every rotary method at factor {max(c['factor'] for c in CELLS):g}", "",
+            "Perplexity, and the shares of passkeys ([passkey](../../tasks/passkey.md)) and of values of JSON keys ([kv](../../tasks/kv.md))",
+            f"found, by length in tokens; trained at {HEADER['trained_length']} ([models/README.md](../../../models/README.md)), the text is",
+            f"what `scripts/heldout_text.sh` prints. At the longest length a cell has {counted('passkey')} passkeys and {counted('kv')} keys. Made by",
             "", f"    {HEADER['command']}", "",
             "`results.jsonl` here is what it wrote ([the format](../../results-format.md)), this page and the charts of",
             "[the methods](../../rotary/README.md) are what `scripts/docs_charts.py` makes of it. `none` has no factor;",
             "`dynamic:factor=1` has its own, whatever `--factors` says.", "",
             "| method | " + " | ".join(str(n) for n in lengths) + " |", "|---" * (len(lengths) + 1) + "|"]
     for method in METHODS:
-        perplexity, passkey = dict(by_length(method, "perplexity")), dict(by_length(method, "passkey"))
-        values = " | ".join(f"{perplexity[n]:.1f}, {passkey[n]:.2f}" for n in lengths)
+        found = [dict(by_length(method, key)) for key in ("perplexity", "passkey", "kv")]
+        values = " | ".join(f"{found[0][n]:.1f}, {found[1][n]:.2f}, {found[2][n]:.2f}" for n in lengths)
         rows.append(f"| [{method}](../../rotary/methods/{method.partition(':')[0]}.md) | {values} |")
     return "\n".join(rows) + "\n"
 

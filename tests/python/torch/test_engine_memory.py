@@ -81,7 +81,7 @@ def test_as_many_run_together_as_a_quarter_of_the_free_memory_holds(ids, monkeyp
         lambda m, a, settings: fed.append(len(settings["input_ids"])), with_kwargs=True
     )
     requests = [ScoreRequest(ids=ids[i : i + 64], positions=[63]) for i in range(16)]
-    a_token = 2 * 4 * 2 * 32 * 4  # bytes of keys and values, 4 layers, 2 heads of 32, float32
+    a_token = 2 * 4 * 6 * 32 * 4  # bytes of keys and values, 4 layers, 6 heads of 32, float32
     for fits in (1, 3, 16):
         fed.clear()
         monkeypatch.setattr(engine, "_free_bytes", lambda fits=fits: 4 * fits * 64 * a_token)

@@ -62,7 +62,7 @@ def test_the_notebook_shows_what_it_prints(executed):
 
 def test_the_notebook_recommends_and_the_model_then_finds_the_passkey(executed):
     text = "\n".join(printed(executed[0]))
-    assert "use yarn with factor 8" in text
+    assert "use yarn with factor 2" in text
     assert re.search(r"^yarn: +71432$", text, re.MULTILINE)
     assert not re.search(r"^none: +71432$", text, re.MULTILINE)
 
