@@ -607,7 +607,7 @@ class Cli(support.CliCase):
         self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
 
     def test_maps_and_temperatures(self):
-        far = ["perplexity", WHOLE_MODEL, "--text", self.text, "--length", 2048, "--anchors", 2,
+        far = ["perplexity", WHOLE_MODEL, "--text", self.text, "--length", 2048, "--anchors", 1,
                "--protocol", "aligned:64", "--json"]
         none = self.json(*far, "--method", "none")
         self.assertGreater(none["entropy"], 0)
