@@ -1,5 +1,7 @@
 """Training rows: text, and the prompts of prompts.py at growing lengths."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -10,14 +12,19 @@ ANSWER_WEIGHT = 4.0  # answers are few of a row's tokens
 FIRST_WEIGHT = 16.0  # of an answer's first one, which has to be looked up; the rest is copied
 CONTEXT_WEIGHT = 0.3  # of a prompt's other tokens: most are random or always the same
 KINDS = ("text", "passkey", "kv", "vt")
-MIX = (0.24, 0.2, 0.26, 0.3)  # their shares among the rows
-LOOKUP_MIX = (0.2, 0.1, 0.6, 0.1)
-LONG_MIX = (0.24, 0.2, 0.18, 0.38)
-LAST_MIX = (0.22, 0.18, 0.36, 0.24)
-KV_MIX = (0.2, 0.15, 0.48, 0.17)
-
 # How often the first 32, 8, 3 digits of UUIDs: few make more pairs and questions in a row.
-SHORT_UUIDS, LONG_UUIDS = (0.0, 0.2, 0.8), (0.6, 0.2, 0.2)
+SHORT_UUIDS = (0.0, 0.2, 0.8)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Shares of KINDS; of UUIDs, as above, from 400 tokens on; most questions with whole ones."""
+
+    kinds: tuple
+    uuids: tuple = (0.6, 0.2, 0.2)
+    asked: int = 3
+
+
 # Looking up is learned from questions in which the value follows its key as it does in the context.
 KV_BETWEENS = (":", ":", " value:", "\nvalue:", KV_BETWEEN)
 
@@ -48,14 +55,15 @@ class Rows:
     def text_row(self, rng, tokens, bos):
         return [BOS] * bos + self.text(rng, tokens + 1 - bos), np.ones(tokens, dtype=np.float32)
 
-    def prompt(self, rng, kind, tokens, bos):
+    def prompt(self, rng, kind, tokens, bos, mix):
         if kind == "passkey":
             asked = int(rng.integers(1, 2 + tokens // 160))
             needles = asked + int(rng.integers(0, 1 + tokens // 128))
             return self.prompts.passkey(rng, tokens, bos, needles, asked, self.filler(rng))
         if kind == "kv":
-            digits = int(rng.choice([32, 8, 3], p=SHORT_UUIDS if tokens < 400 else LONG_UUIDS))
-            asked = int(rng.integers(1, 4 if digits == 32 else 9 if tokens >= 400 else 6))
+            digits = int(rng.choice([32, 8, 3], p=SHORT_UUIDS if tokens < 400 else mix.uuids))
+            most = mix.asked if digits == 32 else 8 if tokens >= 400 else 5
+            asked = int(rng.integers(1, 1 + most))
             between = str(rng.choice(KV_BETWEENS)) if digits < 32 else KV_BETWEEN
             return self.prompts.kv(rng, tokens, bos, asked, digits, between,
                                    digits == 3 and rng.random() < 0.6)
@@ -65,9 +73,9 @@ class Rows:
         chains = int(rng.integers(1, 3)) if tokens >= 400 else 1
         return self.prompts.vt(rng, tokens, bos, [(int(rng.choice([3, 5])), chains, hops)])
 
-    def prompt_row(self, rng, kind, tokens, bos):
+    def prompt_row(self, rng, kind, tokens, bos, mix):
         """What is left behind the prompt is text, all of it where none fits."""
-        prompt = self.prompt(rng, kind, tokens, bos)
+        prompt = self.prompt(rng, kind, tokens, bos, mix)
         if prompt is None:
             return self.text_row(rng, tokens, bos)
         ids, spans = prompt.row()
@@ -82,10 +90,10 @@ class Rows:
         rng = np.random.default_rng([self.seed, step])
         ids = np.empty((rows, tokens + 1), dtype=np.int64)
         weights = np.empty((rows, tokens), dtype=np.float32)
-        offset, ends = rng.random(), np.cumsum(mix)
+        offset, ends = rng.random(), np.cumsum(mix.kinds)
         kinds = np.searchsorted(ends, (np.arange(rows) + offset) / rows * ends[-1])
         for row, kind in enumerate(kinds):
             bos = int(rng.random() < 0.5)
             ids[row], weights[row] = (self.text_row(rng, tokens, bos) if kind == 0 else
-                                      self.prompt_row(rng, KINDS[kind], tokens, bos))
+                                      self.prompt_row(rng, KINDS[kind], tokens, bos, mix))
         return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(kinds)

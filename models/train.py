@@ -2,12 +2,13 @@
 
   git worktree add ../stage1 44398a4    # the first stage: 256 tokens, with a train.py of its own
   python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy tokenizers safetensors
-  venv/bin/python models/train.py --from ../stage1/models --out models
+  venv/bin/python models/train.py --from ../stage1/models --out ../stage2
+  venv/bin/python models/train.py --stage 3 --seed 7 --from ../stage2 --out models
 
 Every batch depends on the seed and the step alone. Rows grow from 192 to 1024 tokens (PHASES). The
-learning rate is constant and falls linearly to zero at the end. The length of a run is its steps;
-the CPU time that they took is printed and stands in loss.csv. With --state the run can be stopped
-and continued.
+learning rate is constant and falls linearly to zero at the end (DECAYS). The length of a run is its
+steps; the CPU time that they took is printed and stands in loss.csv. With --state the run can be
+stopped and continued.
 """
 
 import argparse
@@ -26,22 +27,28 @@ from tokenizers import Tokenizer
 from common import (BOS, CONFIG, DEV_RANGE, TRAIN_RANGES, Llama, cos_sin, plain_frequencies,
                     read_text)
 from muon import Muon
-from rows import FIRST_WEIGHT, KINDS, KV_MIX, LAST_MIX, LONG_MIX, LOOKUP_MIX, MIX, Rows
+from rows import FIRST_WEIGHT, KINDS, Mix, Rows
 
-# (steps, share of the learning rate, tokens of a step, lengths of rows one after the other, mix)
-PHASES = [(300, 1.0, 8192, (192, 256), MIX), (50, 1.0, 8192, (256, 512), MIX),
-          (150, 0.5, 4096, (256,), LOOKUP_MIX), (100, 0.5, 8192, (512, 1024), MIX),
-          (190, 0.4, 8192, (512, 1024, 1024), LONG_MIX),
-          (430, 0.4, 8192, (512, 1024, 1024), LAST_MIX),
-          (100, 0.2, 8192, (512, 1024, 1024), KV_MIX)]
-WARM_UP, DECAY = 20, 110  # steps at the beginning and the end
+ALL = Mix((0.24, 0.2, 0.26, 0.3))
+# By stage: (steps, share of the learning rate, tokens of a step, lengths of rows in turn, mix)
+PHASES = {
+    2: [(300, 1.0, 8192, (192, 256), ALL), (50, 1.0, 8192, (256, 512), ALL),
+        (150, 0.5, 4096, (256,), Mix((0.2, 0.1, 0.6, 0.1))), (100, 0.5, 8192, (512, 1024), ALL),
+        (190, 0.4, 8192, (512, 1024, 1024), Mix((0.24, 0.2, 0.18, 0.38))),
+        (430, 0.4, 8192, (512, 1024, 1024), Mix((0.22, 0.18, 0.36, 0.24))),
+        (100, 0.2, 8192, (512, 1024, 1024), Mix((0.2, 0.15, 0.48, 0.17)))],
+    3: [(360, 0.4, 8192, (512, 1024, 1024), Mix((0.2, 0.12, 0.53, 0.15), (0.75, 0.15, 0.1), 4)),
+        (280, 0.4, 8192, (1024,), Mix((0.16, 0.09, 0.63, 0.12), (0.9, 0.06, 0.04), 4))]}
+WARM_UP = 20  # steps at the beginning
+# By stage: (step at which the rate is zero, steps in which it falls to that). Stage 3 did so twice.
+DECAYS = {2: [(1320, 110)], 3: [(360, 160), (640, 240)]}
 
 
-def first_stage(folder):
-    """The weights of the first stage in the shapes of CONFIG.
+def stage_before(folder):
+    """The weights of the stage before in the shapes of CONFIG.
 
-    Key and value heads are repeated, so that every query head has one of its own; of the
-    feed-forward units those with the smallest norms are left out.
+    Of the first stage key and value heads are repeated, so that every query head has one of its
+    own; of the feed-forward units those with the smallest norms are left out.
     """
     config = json.loads((folder / "config.json").read_text())
     weights = {n: t.float() for n, t in load_file(str(folder / "model.safetensors")).items()}
@@ -60,9 +67,9 @@ def first_stage(folder):
     return weights
 
 
-def rows_of(step):
+def rows_of(stage, step):
     """Share of the learning rate and (rows, their tokens, mix) of a step."""
-    for steps, share, size, lengths, mix in PHASES:
+    for steps, share, size, lengths, mix in PHASES[stage]:
         if step < steps:
             tokens = lengths[step % len(lengths)]
             return share, (size // tokens, tokens, mix)
@@ -79,7 +86,7 @@ class Watch:
         self.text = torch.from_numpy(np.concatenate(
             (np.full((len(ids), 1), BOS), ids), axis=1)[:, :tokens])
         rng = np.random.default_rng([rows.seed, 99, 99])
-        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1).row() for _ in range(12)]
+        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1, ALL).row() for _ in range(12)]
                       for kind in KINDS[1:]}
         self.angles = cos_sin(plain_frequencies(), tokens)
 
@@ -110,7 +117,7 @@ def export(model, first, out, log):
     save_file(tensors, str(out / "model.safetensors"), metadata={"format": "pt"})
     with open(out / "loss.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["step", "cpu_seconds", "learning_rate", "text_loss"]
+        writer.writerow(["stage", "step", "cpu_seconds", "learning_rate", "text_loss"]
                         + [f"{kind}_tokens" for kind in KINDS[1:]]
                         + [f"{kind}_first" for kind in KINDS[1:]] + ["watched_loss"]
                         + [f"watched_{kind}" for kind in KINDS[1:]])
@@ -173,8 +180,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", type=pathlib.Path, required=True, dest="first",
-                        help="folder of the first stage's weights and tokenizer")
+                        help="folder of the weights and the tokenizer of the stage before")
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--stage", type=int, choices=PHASES, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--lr", type=float, default=0.012, help="of matrices (Muon)")
@@ -190,25 +198,27 @@ def main():
     tokenizer = Tokenizer.from_file(str(args.first / "tokenizer.json"))
     rows = Rows(tokenizer, texts, args.seed)
     watch = Watch(rows, tokenizer.encode(read_text(DEV_RANGE), add_special_tokens=False).ids)
-    training = Training(first_stage(args.first), args.lr, args.adam_lr)
+    training = Training(stage_before(args.first), args.lr, args.adam_lr)
     if args.state and args.state.exists():
         training.load(args.state)
     run = torch.compile(training.model, dynamic=False) if args.compile else training.model
     print(f"{sum(p.numel() for p in training.model.parameters())} parameters, "
           f"{sum(len(p) for p in rows.parts)} training tokens", flush=True)
 
-    total, seen = sum(phase[0] for phase in PHASES), []
+    total, seen = sum(phase[0] for phase in PHASES[args.stage]), []
     last = min(total, args.steps or total)
     while training.done < last:
         step = training.done
-        share, shape = rows_of(step)
-        rate = share * min(1.0, (step + 1) / WARM_UP, (total - step) / DECAY)
+        share, shape = rows_of(args.stage, step)
+        end, span = next(decay for decay in DECAYS[args.stage] if step < decay[0])
+        rate = share * min(1.0, (step + 1) / WARM_UP, (end - step) / span)
         batch = rows.batch(step, *shape)
         seen.append(training.step(run, batch, rate))
         if training.done % 25 == 0 or training.done == last:
             full = training.done % 100 == 0 or training.done == last
             watched = watch(training.model) if full else [float("nan")] * 4
-            line = [training.done, round(training.cpu_seconds(), 1), f"{rate * args.lr:.2e}"]
+            line = [args.stage, training.done, round(training.cpu_seconds(), 1)]
+            line += [f"{rate * args.lr:.2e}"]
             line += [round(float(x), 4) for x in [*np.nanmean(seen, axis=0), *watched]]
             print(*line, flush=True)
             training.log += [line] if full else []
