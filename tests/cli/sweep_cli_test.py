@@ -73,7 +73,7 @@ class Planning(SweepCase):
 
 class Recommending(SweepCase):
     def test_one_method_is_judged_as_beside_none(self):
-        more = ["--lengths", 2048, "--factors", 4, "--anchors", 4, "--protocol", "aligned:64", "--tasks", "perplexity"]
+        more = ["--lengths", 4096, "--anchors", 2, "--protocol", "aligned:64", "--tasks", "perplexity"]
         alone = self.flat(self.works(*self.sweep("a", "--methods", "linear", *more, model=WHOLE_MODEL)))
         beside = self.flat(self.works(*self.sweep("b", "--methods", "none,linear", *more, model=WHOLE_MODEL)))
         for text in (alone, beside):
