@@ -221,9 +221,9 @@ TEST(Blocks, GroupsOfOneTensor) {
     // of q and k, typed here again.
     std::vector<float> q, k;
     Sequence sequence(*decoder, files.config.plan, 1, AnglePrecision::kExact);
-    sequence.Observe([&](int64_t, const TensorView& qs, const TensorView& ks) {
+    sequence.Observe([&, count = kv_heads](int64_t, const TensorView& qs, const TensorView& ks) {
       q.assign(static_cast<float*>(qs.data), static_cast<float*>(qs.data) + 6 * kDim);
-      k.assign(static_cast<float*>(ks.data), static_cast<float*>(ks.data) + kv_heads * kDim);
+      k.assign(static_cast<float*>(ks.data), static_cast<float*>(ks.data) + count * kDim);
     });
     const int32_t id = 17;
     decoder->Forward(sequence, {&id, 1}, nullptr, 0);
