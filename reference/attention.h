@@ -70,7 +70,8 @@ inline double Dot(const float* a, const float* b, int64_t n, const float* added 
 struct Pair {
   const AttentionCase& c;
   int64_t i, j, h;
-  const double* sums = nullptr;  // of a RunningForm: RunningSums
+  const double* sums = nullptr;   // of a RunningForm: RunningSums
+  const double* turns = nullptr;  // with rotation on load: Turns
   const float* q() const { return c.q.data() + (i * c.heads + h) * c.head_dim; }
   const float* k(int64_t l) const {
     return c.k.data() + (l * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
@@ -85,19 +86,15 @@ struct Pair {
   }
 
   double Product() const {
-    if (!c.relative) return Dot(q(), k(j), c.head_dim);
-    const double distance = c.relative(c.keys - c.queries + i, j);
     double sum = Dot(q(), k(j), c.head_dim);
+    if (!c.relative) return sum;
+    const double a2 = c.amplitude * c.amplitude;  // queries and keys have the amplitude once each
     for (size_t p = 0; p < c.frequencies.size(); ++p) {
-      const double own = c.relative_of_pair ? c.relative_of_pair(c.keys - c.queries + i, j,
-                                                                 static_cast<int64_t>(p))
-                                            : distance;
-      const double angle = -own * c.frequencies[p], a2 = c.amplitude * c.amplitude;
+      const double* turn = turns + 2 * (static_cast<size_t>(j) * c.frequencies.size() + p);
       const int64_t first = c.pairs[2 * p], second = c.pairs[2 * p + 1];
       const double x = k(j)[first], y = k(j)[second];
-      // Queries and keys have the amplitude once each.
-      sum += q()[first] * (a2 * (x * std::cos(angle) - y * std::sin(angle)) - x);
-      sum += q()[second] * (a2 * (y * std::cos(angle) + x * std::sin(angle)) - y);
+      sum += q()[first] * (a2 * (x * turn[0] - y * turn[1]) - x);
+      sum += q()[second] * (a2 * (y * turn[0] + x * turn[1]) - y);
     }
     return sum;
   }
@@ -163,6 +160,26 @@ inline std::vector<double> RunningSums(const AttentionCase& c, const RunningForm
   return sums;
 }
 
+// For query i, whatever the head: cosine and sine of -relative(i, j) times each frequency, for each key
+// that it sees.
+inline std::vector<double> Turns(const AttentionCase& c, int64_t i, const std::vector<bool>& seen) {
+  std::vector<double> turns(c.relative ? 2 * seen.size() * c.frequencies.size() : 0);
+  if (!c.relative) return turns;
+  const int64_t at = c.keys - c.queries + i;
+  for (int64_t j = 0; j < c.keys; ++j) {
+    if (!seen[j]) continue;
+    const double distance = c.relative(at, j);
+    for (size_t p = 0; p < c.frequencies.size(); ++p) {
+      const double own =
+          c.relative_of_pair ? c.relative_of_pair(at, j, static_cast<int64_t>(p)) : distance;
+      double* turn = turns.data() + 2 * (static_cast<size_t>(j) * c.frequencies.size() + p);
+      turn[0] = std::cos(-own * c.frequencies[p]);
+      turn[1] = std::sin(-own * c.frequencies[p]);
+    }
+  }
+  return turns;
+}
+
 }  // namespace attention_detail
 
 inline AttentionResult Attention(const AttentionCase& c) {
@@ -171,7 +188,10 @@ inline AttentionResult Attention(const AttentionCase& c) {
   AttentionResult result{std::vector<double>(c.q.size()), std::vector<double>(rows),
                          std::vector<double>(rows)};
   std::vector<double> scores(static_cast<size_t>(c.keys));
+  std::vector<bool> seen(scores.size());
   for (int64_t i = 0; i < c.queries; ++i) {
+    for (int64_t j = 0; j < c.keys; ++j) seen[j] = c.Sees(i, j);
+    const std::vector<double> turns = attention_detail::Turns(c, i, seen);
     for (int64_t h = 0; h < c.heads; ++h) {
       double* out = result.out.data() + (i * c.heads + h) * c.head_dim;
       const auto* running = c.form ? std::get_if<RunningForm>(&*c.form) : nullptr;
@@ -180,8 +200,8 @@ inline AttentionResult Attention(const AttentionCase& c) {
                                            : attention_detail::RunningSums(c, *running, i, h);
       double max = c.sinks.empty() ? -INFINITY : double{c.sinks[h]};
       for (int64_t j = 0; j < c.keys; ++j) {
-        if (!c.Sees(i, j)) continue;
-        const Pair pair{c, i, j, h, sums.data()};
+        if (!seen[j]) continue;
+        const Pair pair{c, i, j, h, sums.data(), turns.data()};
         double score = c.Scale(i) * pair.Product();
         if (c.form) score += std::visit(pair, *c.form);
         if (c.soft_cap != 0) score = c.soft_cap * std::tanh(score / c.soft_cap);
@@ -190,17 +210,22 @@ inline AttentionResult Attention(const AttentionCase& c) {
       }
       double sum = c.sinks.empty() ? 0 : std::exp(c.sinks[h] - max);
       for (int64_t j = 0; j < c.keys; ++j) {
-        if (c.Sees(i, j)) sum += std::exp(scores[j] - max);
+        if (seen[j]) sum += std::exp(scores[j] - max);
       }
       result.log_sum_exp[i * c.heads + h] = sum == 0 ? -INFINITY : max + std::log(sum);
       double& entropy = result.entropy[i * c.heads + h];
-      const auto add_entropy = [&](double w) { entropy -= w == 0 ? 0 : w * std::log(w); };
-      if (!c.sinks.empty()) add_entropy(std::exp(c.sinks[h] - max) / sum);
+      const double log_sum = std::log(sum);
+      const auto weigh = [&](double score) {
+        const double weight = std::exp(score - max) / sum;
+        // Minus the weight times its logarithm.
+        entropy -= weight == 0 ? 0 : weight * (score - max - log_sum);
+        return weight;
+      };
+      if (!c.sinks.empty()) weigh(c.sinks[h]);
       const auto* content = c.form ? std::get_if<ContentForm>(&*c.form) : nullptr;
       for (int64_t j = 0; j < c.keys; ++j) {
-        if (!c.Sees(i, j)) continue;
-        const double weight = std::exp(scores[j] - max) / sum;
-        add_entropy(weight);
+        if (!seen[j]) continue;
+        const double weight = weigh(scores[j]);
         const float* v = c.v.data() + (j * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
         for (int64_t x = 0; x < c.head_dim; ++x) out[x] += weight * v[x];
         if (content == nullptr || content->value_rows.empty()) continue;
