@@ -167,6 +167,27 @@ std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
   return out;
 }
 
+namespace {
+
+// The one that reaches farthest; of several, the one that is recommended there.
+std::optional<MethodReach> Farthest(const std::vector<MethodReach>& reaches,
+                                    const std::vector<Recommendation>& shorter) {
+  std::optional<MethodReach> best;
+  for (const MethodReach& reach : reaches) {
+    const auto recommended = [&](const Recommendation& r) {
+      return r.length == reach.longest_usable && r.method == reach.method;
+    };
+    if (!best || reach.longest_usable > best->longest_usable ||
+        (reach.longest_usable == best->longest_usable &&
+         std::any_of(shorter.begin(), shorter.end(), recommended))) {
+      best = reach;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
 std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
   std::set<int64_t> targets;
   for (const Cell& c : cells) {
@@ -195,7 +216,8 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
         r.task_costs = facts.task_costs = internal::TaskCosts(*cost, yardstick);
       }
     }
-    r.text = internal::VerdictText(facts, reaches);
+    facts.farthest = Farthest(reaches, out);
+    r.text = internal::VerdictText(facts);
     out.push_back(r);
   }
   return out;

@@ -92,9 +92,10 @@ struct Facts {
   Yardstick yardstick;
   std::optional<PairedDifference> cost = {};  // of the chosen one at the trained length
   std::vector<TaskCost> task_costs = {};
-  int64_t longest_usable = 0;
+  int64_t longest_usable = 0;                // of the chosen one
+  std::optional<MethodReach> farthest = {};  // of all methods
 };
-std::string VerdictText(const Facts& facts, const std::vector<MethodReach>& reaches);
+std::string VerdictText(const Facts& facts);
 std::string Label(const Cell& cell);
 std::string ListOf(const std::vector<std::string>& words);  // "a, b and c"
 

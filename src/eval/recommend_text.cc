@@ -244,20 +244,17 @@ std::string ChosenText(const Facts& f) {
   return out;
 }
 
-std::string NoneText(const Facts& f, const std::vector<MethodReach>& reaches) {
+std::string NoneText(const Facts& f) {
   const Verdict& v = f.verdict;
   const Contender& c = v.Nearest();
   std::string out =
       TargetText(v) + fmt::format("no method is usable. The {} is {}: {}.",
                                   v.contenders.size() > 1 ? "nearest" : "only one measured",
                                   Name(c), c.verdict.reason);
-  const auto best = std::max_element(reaches.begin(), reaches.end(),
-                                     [](const MethodReach& a, const MethodReach& b) {
-                                       return a.longest_usable < b.longest_usable;
-                                     });
-  if (best != reaches.end() && best->longest_usable > v.trained) {
-    out += fmt::format(" The longest usable length is {} tokens, with {}.", best->longest_usable,
-                       MethodLabel(best->method, best->factor));
+  if (f.farthest && f.farthest->longest_usable > v.trained) {
+    out +=
+        fmt::format(" The longest usable length is {} tokens, with {}.", f.farthest->longest_usable,
+                    MethodLabel(f.farthest->method, f.farthest->factor));
   }
   return out + " Use shorter text, or train the model further at this length.";
 }
@@ -286,9 +283,9 @@ std::string ListOf(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string VerdictText(const Facts& facts, const std::vector<MethodReach>& reaches) {
+std::string VerdictText(const Facts& facts) {
   if (facts.yardstick.baseline == nullptr) return UnjudgedText(facts.verdict);
-  return facts.verdict.chosen < 0 ? NoneText(facts, reaches) : ChosenText(facts);
+  return facts.verdict.chosen < 0 ? NoneText(facts) : ChosenText(facts);
 }
 
 }  // namespace internal

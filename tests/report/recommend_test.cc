@@ -112,6 +112,17 @@ TEST(Recommend, NoneGoodEnough) {
   EXPECT_THAT(r[1].text, HasSubstr("longest usable length is 512 tokens, with yarn"));
 }
 
+TEST(Recommend, OfTheMethodsThatReachFarthestTheRecommendedOneIsNamed) {
+  const auto r = Recommend(
+      WithBaseline({MakeCell({"ntk", 2, 512, 21.2, 19}), MakeCell({"yarn", 2, 512, 21, 19}),
+                    MakeCell({"dynamic", 2, 512, 21.1, 19}), MakeCell({"ntk", 4, 1024, 60, 18}),
+                    MakeCell({"yarn", 4, 1024, 70, 18})}));
+  ASSERT_EQ(r.size(), 2u);
+  EXPECT_EQ(r[0].method, "yarn");
+  EXPECT_EQ(r[1].method, "");
+  EXPECT_THAT(r[1].text, HasSubstr("longest usable length is 512 tokens, with yarn with factor 2"));
+}
+
 // Without no scaling at the trained length there is nothing to judge by, and no cost.
 TEST(Recommend, NothingIsJudgedWithoutTheBaseline) {
   const std::vector<Cell> cells = {MakeCell({"linear", 4, 256, 332.6}),
