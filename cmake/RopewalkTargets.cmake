@@ -41,10 +41,10 @@ function(ropewalk_flags target)
   ropewalk_cuda_flags(${target} "${flags}")
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
   if(ROPEWALK_SANITIZE)
-    # -O1 and no null or vptr checks halve the time that the instrumented code takes to build; the
-    # address sanitizer stops at a null pointer as well.
-    set(flags -O1 -fsanitize=${ROPEWALK_SANITIZE} -fno-sanitize=null,vptr -fno-sanitize-recover=all
-              -fno-omit-frame-pointer)
+    # -O1 and without these checks the instrumented code builds in a third of the time; the address
+    # sanitizer stops at what null, object-size and pointer-overflow would report as well.
+    set(flags -O1 -fsanitize=${ROPEWALK_SANITIZE} -fno-sanitize=null,vptr,object-size,pointer-overflow
+              -fno-sanitize-recover=all -fno-omit-frame-pointer)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       # What the sanitizers put between the lines makes GCC warn falsely of std::variant.
       list(APPEND flags -Wno-maybe-uninitialized)
@@ -57,7 +57,10 @@ endfunction()
 # For programs that spend their time in the libraries: -O1 builds in two thirds of the time of -O3.
 function(ropewalk_program_flags target)
   ropewalk_flags(${target})
-  if(NOT ROPEWALK_SANITIZE)
+  if(ROPEWALK_SANITIZE)
+    # Alignment is checked in the libraries: programs take a quarter less time to build without.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=alignment>)
+  else()
     target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   endif()
 endfunction()
