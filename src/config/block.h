@@ -21,7 +21,7 @@ struct Flag {
 };
 
 // A number that a configuration may state, by the same key in config.json and, behind the
-// architecture's name, in GGUF; null there means 0.
+// architecture's name, in GGUF; null there means 0, of which a multiplier makes an error.
 struct Number {
   const char* key = nullptr;  // null: no key, always `otherwise`
   double otherwise = 0;       // where the key is absent
@@ -47,6 +47,10 @@ struct Block {
   Flag qkv_bias = {}, out_bias = {}, mlp_bias = {};
   Flag tied_head = {"tie_word_embeddings", false};
   Number score_cap = {}, logit_cap = {};
+  Number clip_qkv = {};
+  Number embedding_scale = {nullptr, 1}, score_scale = {}, residual_scale = {nullptr, 1};
+  Number logit_scale = {nullptr, 1}, logit_divisor = {nullptr, 1};
+  Flag qk_norm = {nullptr, true};  // whether the norms of q and k that `layer` has exist
   // Scores are divided by its root. llama.cpp divides them by that of hidden / heads where the
   // model has `wide_layers` layers (it has no key), else by that of head_dim.
   Number score_divisor = {};
@@ -67,6 +71,8 @@ struct Block {
 
 extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,
     kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
-    kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock;
+    kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
+    kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,
+    kPhi3Block, kStarCoder2Block;
 
 }  // namespace ropewalk::internal

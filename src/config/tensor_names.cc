@@ -150,6 +150,59 @@ constexpr TensorName kMpt[] = {
     {Id::kPreMlpNorm, "norm_2"},       {Id::kUp, "ffn.up_proj"},   {Id::kDown, "ffn.down_proj"},
 };
 
+constexpr TensorName kGlm[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQ, "self_attn.q_proj"},
+    {Id::kK, "self_attn.k_proj"},
+    {Id::kV, "self_attn.v_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
+    {Id::kGateUp, "mlp.gate_up_proj"},
+    {Id::kDown, "mlp.down_proj"},
+};
+constexpr TensorName kGlm4[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQ, "self_attn.q_proj"},
+    {Id::kK, "self_attn.k_proj"},
+    {Id::kV, "self_attn.v_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kPostAttentionNorm, "post_self_attn_layernorm"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
+    {Id::kGateUp, "mlp.gate_up_proj"},
+    {Id::kDown, "mlp.down_proj"},
+    {Id::kPostMlpNorm, "post_mlp_layernorm"},
+};
+constexpr TensorName kPhi3[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQkv, "self_attn.qkv_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
+    {Id::kGateUp, "mlp.gate_up_proj"},
+    {Id::kDown, "mlp.down_proj"},
+};
+constexpr TensorName kStarCoder2[] = {
+    {Id::kEmbedding, "model.embed_tokens"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQ, "self_attn.q_proj"},
+    {Id::kK, "self_attn.k_proj"},
+    {Id::kV, "self_attn.v_proj"},
+    {Id::kO, "self_attn.o_proj"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
+    {Id::kUp, "mlp.c_fc"},
+    {Id::kDown, "mlp.c_proj"},
+};
+
 // BERT's, RoBERTa's; DeBERTa's words for q, k and v and what its distances have.
 constexpr TensorName kBert[] = {
     {Id::kEmbedding, "embeddings.word_embeddings"},
@@ -280,6 +333,18 @@ constexpr TensorNames kBloomNames = {
     .root = "transformer.", .layers = "h.", .names = kBloom, .qkv = Qkv::kGrouped};
 constexpr TensorNames kMptNames = {
     .root = "transformer.", .layers = "blocks.", .names = kMpt, .qkv = Qkv::kStacked};
+
+// Gemma 2's words, of which the norms before are absent; weights of norms are what they are.
+constexpr TensorNames kOlmo2Names = {
+    .layers = "model.layers.", .names = kGemma2, .harmless = kFrequencies};
+constexpr TensorNames kGlmNames = {
+    .layers = "model.layers.", .names = kGlm, .harmless = kFrequencies};
+constexpr TensorNames kGlm4Names = {
+    .layers = "model.layers.", .names = kGlm4, .harmless = kFrequencies};
+constexpr TensorNames kPhi3Names = {
+    .layers = "model.layers.", .names = kPhi3, .harmless = kFrequencies, .qkv = Qkv::kStacked};
+constexpr TensorNames kStarCoder2Names = {
+    .layers = "model.layers.", .names = kStarCoder2, .harmless = kFrequencies};
 
 constexpr TensorNames kBertNames = {
     .root = "bert.", .layers = "encoder.layer.", .names = kBert, .beside = kBertHeads};

@@ -38,6 +38,7 @@ enum class TensorId : uint8_t {
   kGate,
   kUp,
   kGatedUp,  // where it has a name of its own
+  kGateUp,   // the two in one tensor: all of the gate, then all of up
   kDown,
   kPostMlpNorm,
 };
@@ -72,6 +73,7 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
     kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+    kMptNames, kOlmo2Names, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names, kBertNames,
+    kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

@@ -19,9 +19,9 @@ bool NormsBefore(const LayerSpec& spec) {
   return spec.pre_attention.exists() || spec.pre_mlp.exists();
 }
 
-// Whether what a part of the layer adds is normalised before it is added.
-bool NormsAdded(const LayerSpec& spec, const NormSpec& post) {
-  return post.exists() && spec.residual != Residual::kNormedSum;
+// Whether what a part of the layer adds is normalised or scaled before it is added.
+bool ChangesAdded(const LayerSpec& spec, const NormSpec& post) {
+  return (post.exists() && spec.residual != Residual::kNormedSum) || spec.residual_scale != 1;
 }
 
 // [tokens, heads, head_dim] inside rows of `stride` elements.
@@ -33,10 +33,19 @@ TensorView Heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim, i
 
 void NormalizeHeads(const ModelConfig& c, const NormWeights& norm, const TensorView& heads) {
   float* data = static_cast<float*>(heads.data);
-  const int64_t stride = heads.strides[0];
-  Normalize(c.layer.attention.qk_norm,
-            {data, stride, data, stride, heads.shape[0], heads.shape[1], heads.shape[2],
-             norm.weight.data(), static_cast<float>(c.norm_eps), norm.bias.data()});
+  const int64_t stride = heads.strides[0], n = heads.shape[2];
+  const QkNormOver over = c.layer.attention.qk_norm_over;
+  const auto normalize = [&](int64_t first, int64_t groups, int64_t size) {
+    float* from = data + first * n;
+    const int64_t weights = groups > 1 ? 0 : first * n;
+    Normalize(c.layer.attention.qk_norm,
+              {from, stride, from, stride, heads.shape[0], groups, size,
+               norm.weight.data() + weights, static_cast<float>(c.norm_eps),
+               norm.bias.size() > 0 ? norm.bias.data() + weights : nullptr});
+  };
+  if (over == QkNormOver::kHead) return normalize(0, heads.shape[1], n);
+  if (over == QkNormOver::kAllHeads) return normalize(0, 1, heads.shape[1] * n);
+  for (int64_t h = 0; h < heads.shape[1]; ++h) normalize(h, 1, n);
 }
 
 void Clip(double limit, int64_t n, float* x) {
@@ -44,18 +53,19 @@ void Clip(double limit, int64_t n, float* x) {
   for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -most, most);
 }
 
-// x [rows, hidden] plus linear(in), and the norm behind.
+// x [rows, hidden] plus linear(in), and the norm or the scale behind.
 void Add(const ModelConfig& c, const Linear& linear, const float* in, int64_t rows,
          const NormSpec& post, const NormWeights& norm, float* x, LayerScratch& s) {
-  if (!NormsAdded(c.layer, post)) {
+  if (!ChangesAdded(c.layer, post)) {
     linear.Apply(in, rows, linear.in_features(), x, c.hidden, /*accumulate=*/true);
     if (post.exists()) ApplyNorm(post, norm, c, x, rows, x);
     return;
   }
   float* added = s.added.data();
   linear.Apply(in, rows, linear.in_features(), added, c.hidden);
-  ApplyNorm(post, norm, c, added, rows, added);
-  for (int64_t i = 0; i < rows * c.hidden; ++i) x[i] += added[i];
+  if (post.exists()) ApplyNorm(post, norm, c, added, rows, added);
+  const float scale = static_cast<float>(c.layer.residual_scale);
+  for (int64_t i = 0; i < rows * c.hidden; ++i) x[i] += scale * added[i];
 }
 
 // input [rows, hidden] -> s.activated, which layer.down reads.
@@ -73,7 +83,7 @@ LayerScratch::LayerScratch(const ModelConfig& c, int64_t tokens)
     : normed(NormsBefore(c.layer) ? tokens * c.hidden : 0),
       qkv(tokens * QkvDim(c)),
       attended(tokens * QDim(c)),
-      added(NormsAdded(c.layer, c.layer.post_attention) || NormsAdded(c.layer, c.layer.post_mlp)
+      added(ChangesAdded(c.layer, c.layer.post_attention) || ChangesAdded(c.layer, c.layer.post_mlp)
                 ? tokens * c.hidden
                 : 0),
       up(std::min(tokens, kMlpRows) * c.feed_forward * (c.layer.mlp.gated ? 2 : 1)),

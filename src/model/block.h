@@ -12,7 +12,7 @@
 namespace ropewalk::internal {
 
 struct NormWeights {
-  AlignedBuffer<float> weight;  // [hidden] or [head_dim]; empty: there is no such norm
+  AlignedBuffer<float> weight;  // as NormSpec and QkNormOver say; empty: there is no such norm
   AlignedBuffer<float> bias;    // as long; empty: RMSNorm
 };
 
@@ -33,7 +33,7 @@ struct LayerScratch {
   AlignedBuffer<float> normed;     // [tokens, hidden], where there is a norm before anything
   AlignedBuffer<float> qkv;        // [tokens, (heads + 2 * kv_heads) * head_dim]
   AlignedBuffer<float> attended;   // [tokens, heads * head_dim]
-  AlignedBuffer<float> added;      // [tokens, hidden], where what is added is normalised first
+  AlignedBuffer<float> added;      // [tokens, hidden], where what is added is changed first
   AlignedBuffer<float> up;         // [kMlpRows, feed_forward], gated: [kMlpRows, 2 * feed_forward]
   AlignedBuffer<float> activated;  // [kMlpRows, feed_forward]
 };

@@ -199,6 +199,9 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
 void Decoder::Logits(const float* hidden, int64_t rows, float* logits) const {
   if (rows < 1) return;
   impl_->head.Apply(hidden, rows, config().hidden, logits, config().vocab);
+  if (const auto scale = static_cast<float>(config().logit_scale); scale != 1) {
+    for (int64_t i = 0; i < rows * config().vocab; ++i) logits[i] *= scale;
+  }
   if (config().logit_cap > 0) {
     internal::SoftCap(static_cast<float>(config().logit_cap), rows, config().vocab, logits);
   }

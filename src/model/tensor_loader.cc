@@ -115,6 +115,7 @@ NormWeights TensorLoader::MakeNorm(TensorId id, const NormSpec& spec, int64_t la
     }
   }
   for (std::size_t i = 0; i < norm.weight.size(); ++i) norm.weight[i] += names_->norm_offset;
+  if (spec.exists() && !spec.weight) norm.weight = AlignedBuffer<float>(c_.hidden, 1.0f);
   if (spec.kind == NormSpec::Kind::kLayer && !spec.bias) {
     norm.bias = AlignedBuffer<float>(norm.weight.size(), 0.0f);
   }
@@ -144,7 +145,7 @@ LayerWeights TensorLoader::MakeLayer(int64_t l) const {
   layer.k_norm = MakeNorm(Id::kKNorm, spec.attention.qk_norm, l, order);
   layer.qkv = MakeLinear(Qkv(l, false), Qkv(l, true));
   layer.out = linear({{Id::kO, c_.hidden}});
-  layer.up = linear({{Id::kGate, ff}, {Id::kUp, ff}});
+  layer.up = linear({{Id::kGate, ff}, {Id::kUp, ff}, {Id::kGateUp, 2 * ff}});
   layer.down = linear({{Id::kDown, c_.hidden}});
   return layer;
 }

@@ -21,7 +21,10 @@ enum class Dim : uint8_t {
   kQkv,
   kHeads,
   kHeadDim,
+  kQNorm,
+  kKNorm,
   kFeedForward,
+  kGateUp,
   kVocab,
   kPositions,
   kTokenTypes,
@@ -42,7 +45,9 @@ bool Split(Config c) { return !Fused(c); }
 bool QkvBias(Config c) { return c.layer.attention.qkv_bias; }
 bool OutBias(Config c) { return c.layer.attention.out_bias; }
 bool MlpBias(Config c) { return c.layer.mlp.bias; }
-bool Gated(Config c) { return c.layer.mlp.gated; }
+bool GateUp(Config c) { return HfNamesOf(c).Find(TensorId::kGateUp) != nullptr; }
+bool Gate(Config c) { return c.layer.mlp.gated && !GateUp(c); }
+bool Up(Config c) { return !GateUp(c); }
 bool QkNorm(Config c) { return c.layer.attention.qk_norm.exists(); }
 bool Untied(Config c) { return c.encoder == nullptr && !c.tied_head; }
 bool HeadBias(Config c) { return c.head_bias; }
@@ -70,10 +75,10 @@ bool DistanceQuery(Config c) {
 }
 bool TransformerXl(Config c) { return BiasOf<TransformerXlBias>(c) != nullptr; }
 
-// Whether a norm exists and has a bias.
+// Whether a norm has weights, and a bias.
 template <NormSpec ModelConfig::*norm>
 bool Has(Config c) {
-  return (c.*norm).exists();
+  return (c.*norm).has_weight();
 }
 template <NormSpec ModelConfig::*norm>
 bool HasBias(Config c) {
@@ -81,7 +86,7 @@ bool HasBias(Config c) {
 }
 template <NormSpec LayerSpec::*norm>
 bool Has(Config c) {
-  return (c.layer.*norm).exists();
+  return (c.layer.*norm).has_weight();
 }
 template <NormSpec LayerSpec::*norm>
 bool HasBias(Config c) {
@@ -122,14 +127,15 @@ constexpr Row kTable[] = {
     {Id::kContentBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
     {Id::kPositionBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
     {Id::kO, true, Dim::kHidden, Dim::kQ, Always, OutBias},
-    {Id::kQNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
-    {Id::kKNorm, true, Dim::kHeadDim, Dim::kNone, QkNorm},
+    {Id::kQNorm, true, Dim::kQNorm, Dim::kNone, QkNorm},
+    {Id::kKNorm, true, Dim::kKNorm, Dim::kNone, QkNorm},
     {Id::kPostAttentionNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_attention>,
      HasBias<&LayerSpec::post_attention>},
     {Id::kPreMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_mlp>,
      HasBias<&LayerSpec::pre_mlp>},
-    {Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gated, MlpBias},
-    {Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Always, MlpBias},
+    {Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gate, MlpBias},
+    {Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Up, MlpBias},
+    {Id::kGateUp, true, Dim::kGateUp, Dim::kHidden, GateUp, MlpBias},
     {Id::kDown, true, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
     {Id::kPostMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_mlp>,
      HasBias<&LayerSpec::post_mlp>},
@@ -151,8 +157,14 @@ int64_t Size(Config c, Dim dim) {
       return c.heads;
     case Dim::kHeadDim:
       return c.head_dim;
+    case Dim::kQNorm:
+    case Dim::kKNorm:
+      if (c.layer.attention.qk_norm_over == QkNormOver::kHead) return c.head_dim;
+      return (dim == Dim::kQNorm ? c.heads : c.kv_heads) * c.head_dim;
     case Dim::kFeedForward:
       return c.feed_forward;
+    case Dim::kGateUp:
+      return 2 * c.feed_forward;
     case Dim::kVocab:
       return c.vocab;
     case Dim::kPositions:
@@ -169,7 +181,13 @@ int64_t Size(Config c, Dim dim) {
 }
 
 std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names) {
-  if (row.cols == Dim::kNone) return {Size(c, row.rows)};
+  if (row.cols == Dim::kNone) {
+    const int64_t size = Size(c, row.rows);
+    const bool by_head = c.layer.attention.qk_norm_over == QkNormOver::kEachHead &&
+                         (row.rows == Dim::kQNorm || row.rows == Dim::kKNorm);
+    return by_head ? std::vector<int64_t>{size / c.head_dim, c.head_dim}
+                   : std::vector<int64_t>{size};
+  }
   const bool transposed = names.IsTransposed(row.id);
   std::vector<int64_t> shape = {Size(c, transposed ? row.cols : row.rows)};
   const Dim last = transposed ? row.rows : row.cols;

@@ -132,6 +132,14 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "falcon rw",
                                      "mpt with a larger bias",
                                      "bloom 560m, as published",
+                                     "glm-4, transformers",
+                                     "olmo",
+                                     "olmo2",
+                                     "olmo3: the window's layers are not scaled",
+                                     "command-r",
+                                     "command-r7b: full layers do not rotate",
+                                     "starcoder2 3b",
+                                     "phi-4 mini",
                                      "drope of llama",
                                      "gpt2",
                                      "opt",
@@ -146,7 +154,7 @@ TEST(Families, OnlyTheDecodersOwnRun) {
   const test::TempFolder folder;
   test::Tiny tiny;
   nlohmann::json config = tiny.Config();
-  config["model_type"] = "olmo2";
+  config["model_type"] = "exaone";
   test::Tiny::WriteFolder(folder.path(), config, tiny.Weights());
   const ModelFiles files = OpenModel(folder.path());
   EXPECT_EQ(files.tensors.size(), tiny.Weights().size());
@@ -155,7 +163,7 @@ TEST(Families, OnlyTheDecodersOwnRun) {
     ADD_FAILURE() << "loaded";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(e.what(), AllOf(HasSubstr(folder.path()), HasSubstr("olmo2"),
+    EXPECT_THAT(e.what(), AllOf(HasSubstr(folder.path()), HasSubstr("exaone"),
                                 HasSubstr("llama, mistral, qwen2, qwen3, smollm3")));
   }
 }
@@ -192,6 +200,44 @@ TEST(Families, WhatTheDecoderDoesNotCompute) {
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("activation_function"), HasSubstr("quick_gelu")));
+  }
+}
+
+// Multipliers where the file is silent, and ones that would make nothing of a model.
+TEST(Families, Multipliers) {
+  const char* kSizes = R"(SIZES "max_position_embeddings": 64)";
+  const ModelConfig plain = Parse(std::string(R"({"model_type": "granite", )") + kSizes + "}");
+  EXPECT_EQ(plain.embedding_scale, 1);
+  EXPECT_EQ(plain.layer.residual_scale, 1);
+  EXPECT_EQ(plain.layer.attention.score_scale,
+            1);  // as transformers has it, not 1 / sqrt(head_dim)
+  EXPECT_EQ(plain.logit_scale, 1);
+  const ModelConfig granite = Parse(std::string(R"({"model_type": "granite", "logits_scaling": 8,
+      "embedding_multiplier": 12, "attention_multiplier": 0.015625, "residual_multiplier": 0.22, )") +
+                                    kSizes + "}");
+  EXPECT_EQ(granite.not_runnable, "");
+  EXPECT_EQ(granite.embedding_scale, 12);
+  EXPECT_EQ(granite.layer.residual_scale, 0.22);
+  EXPECT_EQ(granite.layer.attention.score_scale, 0.015625);
+  EXPECT_EQ(granite.logit_scale, 0.125);
+  EXPECT_EQ(Parse(std::string(R"({"model_type": "cohere2", "rope_theta": 10000, )") + kSizes + "}")
+                .logit_scale,
+            0.0625);
+  for (const auto& [type, key] : {std::pair{"granite", "embedding_multiplier"},
+                                  {"granite", "attention_multiplier"},
+                                  {"granite", "residual_multiplier"},
+                                  {"granite", "logits_scaling"},
+                                  {"cohere", "logit_scale"}}) {
+    for (const char* value : {"0", "-1", "null", "\"2\"", "1e300"}) {
+      SCOPED_TRACE(std::string(key) + ": " + value);
+      try {
+        Parse(std::string(R"({"model_type": ")") + type + R"(", ")" + key + "\": " + value +
+              R"(, "rope_theta": 10000, )" + kSizes + "}");
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr(key));
+      }
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 """Writes hf_models/: tiny models of every family and rope type with the logits that transformers gives.
 
-    python3 tests/golden/make_hf_goldens.py      (torch 2.13.0, transformers 4.57.6, numpy)
+    python3 tests/golden/make_hf_goldens.py [FAMILY ...]     (torch 2.13.0, transformers 4.57.6, numpy)
 
     hf_models/FAMILY/model*.safetensors   weights, shared by the rope types of a family
     hf_models/FAMILY/ROPE.json            the config.json
@@ -28,10 +28,14 @@ OFFSETS = [0, 225, 131040, 1048544]  # with the rows: 255 .. 257, 131071, 104857
 
 def main():
     out = HERE / "hf_models"
-    shutil.rmtree(out, ignore_errors=True)
+    wanted = sys.argv[1:] or list(cases.FAMILIES)
+    for family in wanted:
+        shutil.rmtree(out / family, ignore_errors=True)
     rng = np.random.default_rng(1)
     ids = [int(i) for i in rng.integers(0, cases.SIZES["vocab_size"], TOKENS)]
     for family, rope in cases.CASES:
+        if family not in wanted:
+            continue
         folder = out / family
         if not folder.exists():
             folder.mkdir(parents=True)

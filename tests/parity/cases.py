@@ -47,6 +47,9 @@ FALCON = dict(SMALL, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
 GEMMA = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4,
              num_hidden_layers=2, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5,
              rope_theta=1000.0, max_position_embeddings=128)
+DENSE = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4,
+             num_hidden_layers=2, num_key_value_heads=2, rope_theta=1000.0,
+             max_position_embeddings=128, pad_token_id=2)
 MPT = dict(SMALL, d_model=24, n_layers=2, max_seq_len=32)
 
 FAMILIES = {
@@ -74,6 +77,43 @@ FAMILIES = {
                           sliding_window_pattern=2, rope_local_base_freq=100.0,
                           query_pre_attn_scalar=24),
                      llama=False, ropes=("linear", "yarn", "llama3")),
+    # Four multipliers; a norm without weights; norms behind alone, of all heads as one vector, and
+    # sliding layers that no scaling reaches; norms with weights for each head; full layers that do
+    # not rotate.
+    "granite": Family(transformers.GraniteConfig, transformers.GraniteForCausalLM,
+                      dict(DENSE, attention_bias=True, mlp_bias=True, embedding_multiplier=3.0,
+                           attention_multiplier=0.2, residual_multiplier=0.6, logits_scaling=4.0),
+                      llama=False, ropes=("yarn",)),
+    "olmo": Family(transformers.OlmoConfig, transformers.OlmoForCausalLM,
+                   dict(DENSE, attention_bias=True, clip_qkv=1.5), torch.float16, llama=False),
+    "olmo2": Family(transformers.Olmo2Config, transformers.Olmo2ForCausalLM,
+                    dict(DENSE, attention_bias=True, tie_word_embeddings=True), llama=False),
+    "olmo3": Family(transformers.Olmo3Config, transformers.Olmo3ForCausalLM,
+                    dict(DENSE, num_hidden_layers=4, sliding_window=20), llama=False,
+                    ropes=("yarn",)),
+    "cohere": Family(transformers.CohereConfig, transformers.CohereForCausalLM,
+                     dict(DENSE, use_qk_norm=True, logit_scale=0.25), llama=False,
+                     ropes=("dynamic",)),
+    "cohere_plain": Family(transformers.CohereConfig, transformers.CohereForCausalLM,
+                           dict(DENSE, attention_bias=True, tie_word_embeddings=False),
+                           torch.float16, llama=False),
+    "cohere2": Family(transformers.Cohere2Config, transformers.Cohere2ForCausalLM,
+                      dict(DENSE, num_hidden_layers=4, sliding_window=20), llama=False,
+                      ropes=("linear",)),
+    # Part of a head in pairs; gate and up in one tensor; norms behind too; q, k and v in one tensor.
+    "glm": Family(transformers.GlmConfig, transformers.GlmForCausalLM,
+                  dict(DENSE, head_dim=16, attention_bias=True), llama=False, ropes=("linear",)),
+    "glm4": Family(transformers.Glm4Config, transformers.Glm4ForCausalLM,
+                   dict(DENSE, head_dim=16, partial_rotary_factor=0.75), torch.float16, llama=False,
+                   ropes=("yarn",)),
+    "phi3": Family(transformers.Phi3Config, transformers.Phi3ForCausalLM,
+                   dict(DENSE, hidden_size=64, sliding_window=24), llama=False,
+                   ropes=("longrope_by_type",)),
+    "phi3_partial": Family(transformers.Phi3Config, transformers.Phi3ForCausalLM,
+                           dict(DENSE, partial_rotary_factor=0.5, tie_word_embeddings=True),
+                           torch.float16, llama=False),
+    "starcoder2": Family(transformers.Starcoder2Config, transformers.Starcoder2ForCausalLM,
+                         dict(DENSE, sliding_window=20), llama=False, ropes=("linear",)),
     # Learned positions: none beyond the table.
     "gpt2": Family(transformers.GPT2Config, transformers.GPT2LMHeadModel,
                    dict(GPT, n_positions=320), llama=False, last_position=319),
@@ -159,10 +199,14 @@ ROPE_TYPES = {
                            short_factor=[1.0 + 0.03 * i for i in range(PAIRS)],
                            long_factor=[1.0 + 0.9 * i * i for i in range(PAIRS)]),
                  dict(original_max_position_embeddings=ORIGINAL)),
+    "longrope_by_type": (128, dict(type="longrope",
+                                   short_factor=[1.0 + 0.03 * i for i in range(PAIRS)],
+                                   long_factor=[1.0 + 0.9 * i * i for i in range(PAIRS)]),
+                         dict(original_max_position_embeddings=ORIGINAL)),
 }
 # smollm3 is here for its layers without rotation.
 CASES = [(f, r) for f, family in FAMILIES.items() if family.llama for r in ROPE_TYPES
-         if f != "smollm3" or r in ("default", "yarn")]
+         if r != "longrope_by_type" and (f != "smollm3" or r in ("default", "yarn"))]
 CASES += [(f, r) for f, family in FAMILIES.items() if not family.llama
           for r in ("default", *family.ropes)]
 
@@ -189,10 +233,10 @@ def random_model(name):
             noise = torch.randn(p.shape, generator=generator)
             if parameter.endswith("bias"):
                 value = 0.3 * noise
-            elif p.dim() == 1:  # of a norm; Gemma's are less 1
+            elif p.dim() == 1 or "_norm." in parameter:  # of a norm; Gemma's are less 1
                 value = (0.2 if name.startswith("gemma") else 1.2) + 0.3 * noise
             elif any(n in parameter for n in ("q_proj", "k_proj", "c_attn", "query_key_value",
-                                               "Wqkv")):
+                                               "qkv_proj", "Wqkv")):
                 value = 0.3 * noise
             elif any(n in parameter for n in ("wpe", "embed_positions")):
                 value = 0.5 * noise

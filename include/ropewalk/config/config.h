@@ -24,13 +24,23 @@ struct NormSpec {
     kLayer  // (x - mean) / deviation * weight + bias
   };
   Kind kind = Kind::kNone;
-  bool bias = true;  // of kLayer
+  bool bias = true;    // of kLayer
+  bool weight = true;  // without: 1 (OLMo, Groeneveld et al. 2024, arXiv 2402.00838)
   bool exists() const { return kind != Kind::kNone; }
+  bool has_weight() const { return exists() && weight; }
   bool has_bias() const { return kind == Kind::kLayer && bias; }
 };
 
+// What a norm of q and k is taken over, and which weights it has.
+enum class QkNormOver : uint8_t {
+  kHead,      // each head, the same weights for all of them
+  kEachHead,  // each head with weights of its own (Cohere)
+  kAllHeads   // all heads as one vector (OLMo 2)
+};
+
 struct AttentionSpec {
-  NormSpec qk_norm;  // of each head of q and of k, before the rotation
+  NormSpec qk_norm;  // of q and of k, before the rotation
+  QkNormOver qk_norm_over = QkNormOver::kHead;
   bool qkv_bias = false, out_bias = false;
   double clip_qkv = 0;     // q, k and v are clamped to +- this; 0: not
   double score_scale = 0;  // multiplies q . k; 0: 1 / sqrt(head_dim)
@@ -62,6 +72,7 @@ struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   Residual residual = Residual::kSum;
+  double residual_scale = 1;  // multiplies what attention and the MLP add (Granite)
 };
 
 // What an encoder has beyond ModelConfig.
@@ -96,6 +107,7 @@ struct ModelConfig {
   LayerSpec layer;          // of every layer
   NormSpec final_norm = {NormSpec::Kind::kRms};
   double embedding_scale = 1;  // of the token embeddings
+  double logit_scale = 1;      // multiplies the logits (Cohere, Granite)
   double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: not
   bool tied_head = false, head_bias = false;
   // Names of the tensors; null: LLaMA's. Static storage.

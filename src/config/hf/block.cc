@@ -56,9 +56,20 @@ double Read(const JsonObject& top, const Number& number) {
   return null ? 0 : top.Number(number.key, 0, 1e9).value_or(number.otherwise);
 }
 
-// What happens to embeddings, scores and logits.
+double ReadMultiplier(const JsonObject& top, const Number& number) {
+  const double value = Read(top, number);
+  if (number.key != nullptr && value <= 0) top.Fail(number.key, "a number above 0");
+  return value;
+}
+
+// What happens to embeddings, scores, what layers add, and logits.
 void ReadScales(const JsonObject& top, const Block& block, ModelConfig& c) {
+  c.embedding_scale = ReadMultiplier(top, block.embedding_scale);
   if (block.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+  c.layer.residual_scale = ReadMultiplier(top, block.residual_scale);
+  c.logit_scale = ReadMultiplier(top, block.logit_scale) / ReadMultiplier(top, block.logit_divisor);
+  c.layer.attention.score_scale = ReadMultiplier(top, block.score_scale);
+  c.layer.attention.clip_qkv = Read(top, block.clip_qkv);
   c.layer.attention.soft_cap = Read(top, block.score_cap);
   c.logit_cap = Read(top, block.logit_cap);
   if (block.score_divisor.key == nullptr) return;
@@ -289,12 +300,112 @@ constexpr Block kMptBlock = {.names = &kMptNames,
                              .only = kMptOnly,
                              .rest = ReadMpt};
 
+// Granite 3 (Granite Team 2024): LLaMA with four multipliers.
+constexpr Block kGraniteBlock = [] {
+  Block block = kLlamaBlock;
+  block.embedding_scale = {"embedding_multiplier", 1};
+  block.score_scale = {"attention_multiplier", 1};
+  block.residual_scale = {"residual_multiplier", 1};
+  block.logit_divisor = {"logits_scaling", 1};
+  block.gguf = false;
+  return block;
+}();
+
+// OLMo (arXiv 2402.00838): LayerNorm without weights.
+constexpr Block kOlmoBlock = [] {
+  constexpr NormSpec norm = {NormSpec::Kind::kLayer, /*bias=*/false, /*weight=*/false};
+  Block block = LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias");
+  block.layer.pre_attention = block.layer.pre_mlp = norm;
+  block.norm_eps_key = nullptr;
+  block.norm_eps = 1e-5;
+  block.clip_qkv = {"clip_qkv", 0};
+  block.gguf = false;
+  return block;
+}();
+
+// OLMo 2 and 3 (arXiv 2501.00656): norms behind attention and MLP alone; q and k each as one vector.
+constexpr Block kOlmo2Block = [] {
+  Block block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));
+  block.names = &kOlmo2Names;
+  block.layer.pre_attention = block.layer.pre_mlp = {};
+  block.layer.post_attention = block.layer.post_mlp = kRmsNorm;
+  block.layer.attention.qk_norm_over = QkNormOver::kAllHeads;
+  block.norm_eps = 1e-5;
+  block.gguf = false;
+  return block;
+}();
+
+// Command R, R+ and R7B (Cohere 2024): one LayerNorm before attention and MLP side by side.
+constexpr Block kCohereBlock = [] {
+  Block block = LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias");
+  block.layer = PreNorm(kUnbiasedLayerNorm, true);
+  block.layer.attention.qk_norm = kUnbiasedLayerNorm;
+  block.layer.attention.qk_norm_over = QkNormOver::kEachHead;
+  block.qk_norm = {"use_qk_norm", false};
+  block.norm_eps_key = "layer_norm_eps";
+  block.norm_eps = 1e-5;
+  block.parallel = kAlways;
+  block.one_norm_if_parallel = true;
+  block.logit_scale = {"logit_scale", 0.0625};
+  block.tied_head = {"tie_word_embeddings", true};
+  block.gguf = false;
+  return block;
+}();
+// R7B's file says 1; transformers does not read it.
+void CheckWholeHeads(const HfSource& source, ModelConfig&) {
+  const auto share = source.top.Number("rotary_pct", 0, 1);
+  if (share && *share != 1) source.top.Fail("rotary_pct", "1: its layers rotate whole heads");
+}
+constexpr Block kCohere2Block = [] {
+  Block block = kCohereBlock;
+  block.rest = CheckWholeHeads;
+  block.layer.attention.qk_norm = {};
+  block.qk_norm = {nullptr, true};
+  return block;
+}();
+
+// GLM-4 as transformers has it (arXiv 2406.12793): gate and up in one tensor.
+constexpr Block kGlmBlock = [] {
+  Block block = LlamaLike(kAttentionBias, {}, {}, "mlp_bias");
+  block.names = &kGlmNames;
+  block.norm_eps = 1.5625e-7;
+  block.gguf = false;
+  return block;
+}();
+// GLM-4-0414: the same with norms behind.
+constexpr Block kGlm4Block = [] {
+  Block block = kGlmBlock;
+  block.names = &kGlm4Names;
+  block.layer.post_attention = block.layer.post_mlp = kRmsNorm;
+  return block;
+}();
+
+// Phi-3, 3.5 and 4-mini (arXiv 2404.14219): q, k and v, and gate and up, in one tensor each.
+constexpr Block kPhi3Block = [] {
+  Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+  block.names = &kPhi3Names;
+  block.norm_eps = 1e-5;
+  block.gguf = false;
+  return block;
+}();
+
+// StarCoder 2 (arXiv 2402.19173).
+constexpr Block kStarCoder2Block = {.names = &kStarCoder2Names,
+                                    .layer = PreNorm(kLayerNorm, false),
+                                    .activation = "gelu_pytorch_tanh",
+                                    .norm_eps_key = "norm_epsilon",
+                                    .qkv_bias = {"use_bias", true},
+                                    .out_bias = {"use_bias", true},
+                                    .mlp_bias = {"use_bias", true},
+                                    .tied_head = {"tie_word_embeddings", true}};
+
 void ReadHfBlock(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
   const Block& block = *source.family.block;
   c.tensor_names = block.names;
   c.layer = block.layer;
-  c.final_norm = block.layer.pre_attention;
+  c.final_norm =
+      block.layer.pre_attention.exists() ? block.layer.pre_attention : block.layer.post_attention;
   if (block.embedding_norm) c.embedding_norm = block.layer.pre_attention;
   c.head_bias = block.head_bias;
   c.layer.mlp.activation = ReadActivation(source, block);
@@ -303,6 +414,7 @@ void ReadHfBlock(const HfSource& source, ModelConfig& c) {
     if (block.one_norm_if_parallel) c.layer.pre_mlp = {};
   }
   CheckNoBias(top, source.family);
+  if (!Read(top, block.qk_norm)) c.layer.attention.qk_norm = {};
   c.layer.attention.qkv_bias = Read(top, block.qkv_bias);
   c.layer.attention.out_bias = Read(top, block.out_bias);
   c.layer.mlp.bias = Read(top, block.mlp_bias);
