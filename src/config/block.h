@@ -27,6 +27,10 @@ struct Number {
   double otherwise = 0;       // where the key is absent
 };
 
+class JsonObject;
+// Throws Error for what is not above 0.
+double ReadMultiplier(const JsonObject& top, const Number& number);
+
 // Layers with a norm before attention and another before the MLP.
 constexpr LayerSpec PreNorm(NormSpec norm, bool gated) {
   LayerSpec layer;
@@ -73,6 +77,6 @@ extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Bloc
     kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
     kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
     kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,
-    kPhi3Block, kStarCoder2Block;
+    kPhi3Block, kStarCoder2Block, kInternLm2Block, kMiniCpmBlock, kOrionBlock, kChatGlmBlock;
 
 }  // namespace ropewalk::internal

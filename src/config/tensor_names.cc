@@ -203,6 +203,30 @@ constexpr TensorName kStarCoder2[] = {
     {Id::kDown, "mlp.c_proj"},
 };
 
+constexpr TensorName kInternLm2[] = {
+    {Id::kEmbedding, "model.tok_embeddings"},
+    {Id::kFinalNorm, "model.norm"},
+    {Id::kHead, "output"},
+    {Id::kPreAttentionNorm, "attention_norm"},
+    {Id::kQkv, "attention.wqkv"},
+    {Id::kO, "attention.wo"},
+    {Id::kPreMlpNorm, "ffn_norm"},
+    {Id::kGate, "feed_forward.w1"},
+    {Id::kUp, "feed_forward.w3"},
+    {Id::kDown, "feed_forward.w2"},
+};
+constexpr TensorName kChatGlm[] = {
+    {Id::kEmbedding, "transformer.embedding.word_embeddings"},
+    {Id::kFinalNorm, "transformer.encoder.final_layernorm"},
+    {Id::kHead, "transformer.output_layer"},
+    {Id::kPreAttentionNorm, "input_layernorm"},
+    {Id::kQkv, "self_attention.query_key_value"},
+    {Id::kO, "self_attention.dense"},
+    {Id::kPreMlpNorm, "post_attention_layernorm"},
+    {Id::kGateUp, "mlp.dense_h_to_4h"},
+    {Id::kDown, "mlp.dense_4h_to_h"},
+};
+
 // BERT's, RoBERTa's; DeBERTa's words for q, k and v and what its distances have.
 constexpr TensorName kBert[] = {
     {Id::kEmbedding, "embeddings.word_embeddings"},
@@ -345,6 +369,13 @@ constexpr TensorNames kPhi3Names = {
     .layers = "model.layers.", .names = kPhi3, .harmless = kFrequencies, .qkv = Qkv::kStacked};
 constexpr TensorNames kStarCoder2Names = {
     .layers = "model.layers.", .names = kStarCoder2, .harmless = kFrequencies};
+
+constexpr TensorNames kInternLm2Names = {
+    .layers = "model.layers.", .names = kInternLm2, .harmless = kFrequencies, .qkv = Qkv::kGrouped};
+constexpr TensorNames kChatGlmNames = {.layers = "transformer.encoder.layers.",
+                                       .names = kChatGlm,
+                                       .harmless = "rotary_pos_emb.inv_freq",
+                                       .qkv = Qkv::kStacked};
 
 constexpr TensorNames kBertNames = {
     .root = "bert.", .layers = "encoder.layer.", .names = kBert, .beside = kBertHeads};

@@ -73,7 +73,7 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
     kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kOlmo2Names, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names, kBertNames,
-    kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+    kMptNames, kOlmo2Names, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names, kInternLm2Names,
+    kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

@@ -60,7 +60,7 @@ inline constexpr FamilyRow kFamilyRows[] = {
     {"chatglm2 32k",
      R"({"model_type": "chatglm", "_name_or_path": "THUDM/chatglm2-6b-32k", "num_layers": 2,
          "hidden_size": 4096, "num_attention_heads": 32, "kv_channels": 128, "seq_length": 32768,
-         "rope_ratio": 4})",
+         "ffn_hidden_size": 13696, "padded_vocab_size": 65024, "rope_ratio": 4})",
      "2 x interleaved 64/128 base 10000 linear(factor 4)"},
     {"glm-4, transformers",
      R"({"model_type": "glm4", SIZES "head_dim": 128, "max_position_embeddings": 32768,

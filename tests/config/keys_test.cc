@@ -216,9 +216,9 @@ TEST(ConfigKeys, NumbersThatAreNotComputed) {
   // Several are named together; families that do not run have such keys by right.
   const ModelConfig two = With("llama", {{"logit_scale", 2}, {"final_logit_softcapping", 30.0}});
   EXPECT_THAT(two.not_runnable, HasSubstr("final_logit_softcapping = 30.0, logit_scale = 2: "));
-  const ModelConfig minicpm = With("minicpm", {{"scale_emb", 12.0}});
-  EXPECT_THAT(minicpm.unknown_keys, Contains("scale_emb"));
-  EXPECT_THAT(minicpm.not_runnable, HasSubstr("its decoder is not built in"));
+  const ModelConfig hunyuan = With("hunyuan_v1_dense", {{"scale_emb", 12.0}});
+  EXPECT_THAT(hunyuan.unknown_keys, Contains("scale_emb"));
+  EXPECT_THAT(hunyuan.not_runnable, HasSubstr("its decoder is not built in"));
 }
 
 class GgufKeysTest : public testing::Test {

@@ -37,16 +37,15 @@ def main():
         if family not in wanted:
             continue
         folder = out / family
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            cases.write_weights(family, folder)
-            (folder / "generation_config.json").unlink(missing_ok=True)
-            (folder / "config.json").unlink()
-        cases.write_config(family, rope, folder / f"{rope}.json")
-        with tempfile.TemporaryDirectory() as work:
-            for file in folder.glob("model*"):
-                shutil.copy(file, work)
-            shutil.copy(folder / f"{rope}.json", pathlib.Path(work) / "config.json")
+        with tempfile.TemporaryDirectory() as scratch:
+            work = pathlib.Path(scratch) / "model"
+            work.mkdir()
+            cases.write_weights(family, work)
+            cases.write_config(family, rope, work / "config.json")
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in work.glob("model*"):
+                shutil.copy(file, folder)
+            shutil.copy(work / "config.json", folder / f"{rope}.json")
             runs = [cases.transformers_logits(work, ids, offset)[ROWS] for offset in OFFSETS
                     if offset + TOKENS - 1 <= cases.FAMILIES[family].last_position]
         np.concatenate(runs).astype("<f4").tofile(folder / f"{rope}.f32")

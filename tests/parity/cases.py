@@ -10,6 +10,7 @@ import inspect
 import json
 import pathlib
 
+import safetensors.torch
 import torch
 import transformers
 from transformers.models.mpt import modeling_mpt
@@ -35,6 +36,91 @@ class Family:
     ropes: tuple = ()  # of a family that is not LLaMA's kind; "default" adds nothing
     last_position: int = 1 << 30  # that it has numbers for
     bare: bool = False  # saved without its head, so that names lack their first word
+    vendor: "Vendor | None" = None  # whose files these become
+
+
+@dataclasses.dataclass
+class Vendor:
+    """A family that transformers 4.57 does not have, and how its files say what one of transformers' has:
+    typed from its own modelling file."""
+    config: object  # function of transformers' dictionary
+    names: dict  # vendor's word -> words of the tensors below each other in it
+    grouped: bool = False  # q, k and v: for each key head its queries, itself, its values
+    layers: str = "model.layers."
+
+
+def vendor_files(vendor, config, source, folder):
+    """Tensors of transformers' folder `source` under the vendor's names, into `folder`."""
+    tensors, out = safetensors.torch.load_file(source / "model.safetensors"), {}
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    for name in sorted(tensors):
+        word = next((w for w, parts in vendor.names.items() if parts[0] in name), None)
+        if word is None:
+            if not any(part in name for parts in vendor.names.values() for part in parts):
+                out[name] = tensors[name]
+            continue
+        parts = [tensors[name.replace(vendor.names[word][0], part)] for part in vendor.names[word]]
+        if vendor.grouped and len(parts) == 3:
+            q, k, v = (p.unflatten(0, (groups, -1)) for p in parts)
+            q = q.unflatten(1, (heads // groups, -1))
+            stacked = torch.cat([q, k[:, None], v[:, None]], 1).flatten(0, 2)
+        else:
+            stacked = torch.cat(parts)
+        out[name.replace(vendor.names[word][0], word)] = stacked.contiguous()
+    out = {name.replace("model.layers.", vendor.layers): tensor for name, tensor in out.items()}
+    safetensors.torch.save_file(out, folder / "model.safetensors")
+
+
+def as_transformers(folder):
+    """Where transformers' files of a vendor's model are."""
+    folder = pathlib.Path(folder)
+    return folder.with_name(folder.name + "-as-transformers")
+
+
+def internlm2_config(c):
+    return dict({k: c[k] for k in LLAMA_KEYS}, model_type="internlm2", bias=c["attention_bias"],
+                rope_scaling=c["rope_scaling"])
+
+
+def minicpm_config(c):
+    return dict({k: c[k] for k in LLAMA_KEYS}, model_type="minicpm", rope_scaling=c["rope_scaling"],
+                scale_emb=c["embedding_multiplier"],
+                scale_depth=c["residual_multiplier"] * c["num_hidden_layers"] ** 0.5,
+                dim_model_base=c["hidden_size"] / c["logits_scaling"])
+
+
+def orion_config(c):
+    return dict({k: c[k] for k in LLAMA_KEYS if k != "rms_norm_eps"}, model_type="orion",
+                rms_norm_eps=c["layer_norm_eps"], rope_scaling=c["rope_scaling"])
+
+
+def chatglm_config(c):
+    return dict(model_type="chatglm", num_layers=c["num_hidden_layers"], hidden_size=c["hidden_size"],
+                num_attention_heads=c["num_attention_heads"], multi_query_attention=True,
+                multi_query_group_num=c["num_key_value_heads"], kv_channels=c["head_dim"],
+                ffn_hidden_size=c["intermediate_size"], padded_vocab_size=c["vocab_size"],
+                seq_length=c["max_position_embeddings"], layernorm_epsilon=c["rms_norm_eps"],
+                add_qkv_bias=c["attention_bias"], add_bias_linear=False, rmsnorm=True,
+                post_layer_norm=True, apply_residual_connection_post_layernorm=False,
+                apply_query_key_layer_scaling=True, original_rope=True,
+                rope_ratio=c["rope_theta"] / 10000, tie_word_embeddings=False)
+
+
+LLAMA_KEYS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+              "num_hidden_layers", "vocab_size", "rms_norm_eps", "rope_theta", "hidden_act",
+              "max_position_embeddings", "tie_word_embeddings")
+QKV = [f"self_attn.{x}_proj" for x in "qkv"]
+INTERNLM2 = Vendor(internlm2_config, {
+    "tok_embeddings": ["embed_tokens"], "attention.wqkv": QKV, "attention.wo": ["self_attn.o_proj"],
+    "feed_forward.w1": ["mlp.gate_proj"], "feed_forward.w3": ["mlp.up_proj"],
+    "feed_forward.w2": ["mlp.down_proj"], "attention_norm": ["input_layernorm"],
+    "ffn_norm": ["post_attention_layernorm"], "output": ["lm_head"]}, grouped=True)
+CHATGLM = Vendor(chatglm_config, {
+    "transformer.embedding.word_embeddings": ["model.embed_tokens"],
+    "transformer.encoder.final_layernorm": ["model.norm"], "transformer.output_layer": ["lm_head"],
+    "self_attention.query_key_value": QKV, "self_attention.dense": ["self_attn.o_proj"],
+    "mlp.dense_h_to_4h": ["mlp.gate_up_proj"], "mlp.dense_4h_to_h": ["mlp.down_proj"]},
+    layers="transformer.encoder.layers.")
 
 
 # Names of the sizes in the three dialects.
@@ -114,6 +200,21 @@ FAMILIES = {
                            torch.float16, llama=False),
     "starcoder2": Family(transformers.Starcoder2Config, transformers.Starcoder2ForCausalLM,
                          dict(DENSE, sliding_window=20), llama=False, ropes=("linear",)),
+    # Those with modelling files of their own.
+    "internlm2": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
+                        dict(DENSE, attention_bias=True, tie_word_embeddings=False), llama=False,
+                        ropes=("dynamic",), vendor=INTERNLM2),
+    "minicpm": Family(transformers.GraniteConfig, transformers.GraniteForCausalLM,
+                      dict(DENSE, embedding_multiplier=3.0, residual_multiplier=0.7,
+                           attention_multiplier=8**-0.5, logits_scaling=4.0,
+                           tie_word_embeddings=True), torch.float16, llama=False,
+                      vendor=Vendor(minicpm_config, {})),
+    "orion": Family(transformers.StableLmConfig, transformers.StableLmForCausalLM,
+                    dict(DENSE, partial_rotary_factor=1.0, tie_word_embeddings=False), llama=False,
+                    ropes=("linear",), vendor=Vendor(orion_config, {})),
+    "chatglm": Family(transformers.GlmConfig, transformers.GlmForCausalLM,
+                      dict(DENSE, head_dim=16, attention_bias=True, rope_theta=30000.0), llama=False,
+                      vendor=CHATGLM),
     # Learned positions: none beyond the table.
     "gpt2": Family(transformers.GPT2Config, transformers.GPT2LMHeadModel,
                    dict(GPT, n_positions=320), llama=False, last_position=319),
@@ -251,12 +352,21 @@ def write_weights(name, folder):
     model = random_model(name).to(family.dtype)
     if family.bare:
         model = model.base_model
-    model.save_pretrained(folder, max_shard_size="40KB" if family.sharded else "5GB")
+    target = folder if family.vendor is None else as_transformers(folder)
+    model.save_pretrained(target, max_shard_size="40KB" if family.sharded else "5GB")
+    if family.vendor is not None:
+        vendor_files(family.vendor, model.config.to_dict(), target, pathlib.Path(folder))
 
 
 def write_config(name, rope, path):
     family = FAMILIES[name]
     config = json.loads(config_of(name, rope).to_json_string(use_diff=not family.llama))
+    if family.vendor is not None:
+        whole = json.loads(config_of(name, rope).to_json_string(use_diff=False))
+        path = pathlib.Path(path)
+        path.write_text(json.dumps(family.vendor.config(whole), indent=1, sort_keys=True) + "\n")
+        (as_transformers(path.parent) / "config.json").write_text(json.dumps(config))
+        return
     # The keys that a published config.json of the family has; to_json_string without a diff also
     # writes generation defaults.
     names = set(SIZES) | {
@@ -273,7 +383,9 @@ def write_config(name, rope, path):
 def transformers_logits(folder, ids, offset):
     """[ids, vocab] float32 of eager attention; a fresh model, since dynamic rope keeps state."""
     # Falcon's eager attention adds ALiBi twice in 4.57: by itself, and with the mask that has it.
-    alibi = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("alibi")
+    folder = pathlib.Path(folder)
+    folder = as_transformers(folder) if as_transformers(folder).exists() else folder
+    alibi = json.loads((folder / "config.json").read_text()).get("alibi")
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="sdpa" if alibi else "eager").eval()
     with torch.no_grad():
