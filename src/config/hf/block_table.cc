@@ -1,9 +1,8 @@
 // The rows of block.h. Facts are those of transformers 4.57, and of the vendors' own modelling files
 // where transformers has none.
-#include "src/config/block.h"
-
 #include <cmath>
 
+#include "src/config/block.h"
 #include "src/config/hf/alibi.h"
 #include "src/config/hf/config.h"
 #include "src/config/hf/drope.h"
