@@ -79,20 +79,22 @@ parity-llamacpp: build
 	cmake --build $(BUILD) --target logits_dump rotary_dump
 	scripts/parity_llamacpp.sh $(BUILD)
 
-# Every test program under address and undefined-behaviour sanitizers; some of them with
-# make sanitize SANITIZED="model eval", those of the library alone with CMAKE_ARGS=-DROPEWALK_BUILD_CLI=OFF.
-SANITIZED ?= .*
+# Every test under address and undefined-behaviour sanitizers; some of the test programs, and no more built than they
+# need, with make sanitize SANITIZED="model eval".
+SANITIZED ?=
 sanitize:
 	scripts/deps.sh build test sweep ci
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DROPEWALK_SANITIZE=address,undefined $(CMAKE_ARGS)
-	cmake --build $(BUILD)/sanitize
+	cmake --build $(BUILD)/sanitize $(if $(SANITIZED),--target $(SANITIZED:%=%_test))
 	ctest --test-dir $(BUILD)/sanitize -j2 --output-on-failure --no-tests=error \
-	  -R "^($$(echo '$(SANITIZED)' | tr ' ' '|'))$$"
+	  $(if $(SANITIZED),-R "^($$(echo $(SANITIZED) | tr ' ' '|'))$$")
 
+# FUZZED="gguf writers": those targets alone.
+FUZZED ?=
 fuzz:
 	scripts/deps.sh build test ci
-	scripts/fuzz.sh
+	scripts/fuzz.sh 12 $(FUZZED)
 
 # The linter over what changed since the branch left origin/main, or since LINT_BASE; ALL=1: over everything.
 lint:
