@@ -42,7 +42,7 @@ function(ropewalk_flags target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
   if(ROPEWALK_SANITIZE)
     # -O1 and without these checks the instrumented code builds in a third of the time; the address
-    # sanitizer stops at what null, object-size and pointer-overflow would report as well.
+    # sanitizer stops at such pointers as well, when something is read or written through them.
     set(flags -O1 -fsanitize=${ROPEWALK_SANITIZE} -fno-sanitize=null,vptr,object-size,pointer-overflow
               -fno-sanitize-recover=all -fno-omit-frame-pointer)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

@@ -21,7 +21,7 @@ struct Flag {
 };
 
 // A number that a configuration may state, by the same key in config.json and, behind the
-// architecture's name, in GGUF; null there means 0, of which a multiplier makes an error.
+// architecture's name, in GGUF; null there means 0, which is an error for a multiplier.
 struct Number {
   const char* key = nullptr;  // null: no key, always `otherwise`
   double otherwise = 0;       // where the key is absent
