@@ -109,6 +109,8 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
                {"kv_heads", c.kv_heads},
                {"head_dim", c.head_dim},
                {"feed_forward", c.feed_forward},
+               {"experts", c.experts.count},
+               {"experts_per_token", c.experts.chosen},
                {"vocab", c.vocab},
                {"tied_head", c.not_runnable.empty() ? Json(c.tied_head) : Json()},
                {"parameters", Parameters(files)},
@@ -139,6 +141,8 @@ std::string ModelText(const ModelFiles& files, const std::string& hash) {
   add(c.hidden, fmt::format("width {}", c.hidden));
   add(c.heads, fmt::format("{} query and {} key heads of {}", c.heads, c.kv_heads, c.head_dim));
   add(c.feed_forward, fmt::format("feed-forward {}", c.feed_forward));
+  add(c.experts.count, fmt::format("{} experts of {}, {} per token", c.experts.count,
+                                   c.experts.feed_forward, c.experts.chosen));
   add(c.vocab, fmt::format("vocabulary {}", c.vocab));
   // The default depends on the family; it is read for models that run.
   if (c.not_runnable.empty()) {

@@ -77,6 +77,8 @@ extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Bloc
     kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
     kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
     kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,
-    kPhi3Block, kStarCoder2Block, kInternLm2Block, kMiniCpmBlock, kOrionBlock, kChatGlmBlock;
+    kPhi3Block, kStarCoder2Block, kMixtralBlock, kOlmoeBlock, kQwen2MoeBlock, kQwen3MoeBlock,
+    kDeepseekV2Block, kDeepseekV3Block, kGptOssBlock, kInternLm2Block, kMiniCpmBlock, kOrionBlock,
+    kChatGlmBlock;
 
 }  // namespace ropewalk::internal

@@ -203,6 +203,46 @@ constexpr TensorName kStarCoder2[] = {
     {Id::kDown, "mlp.c_proj"},
 };
 
+// Mixtures of experts; what is not here is as in LLaMA.
+constexpr TensorName kMixtral[] = {
+    {Id::kRouter, "block_sparse_moe.gate"},
+    {Id::kExpertGate, "block_sparse_moe.experts.*.w1"},
+    {Id::kExpertUp, "block_sparse_moe.experts.*.w3"},
+    {Id::kExpertDown, "block_sparse_moe.experts.*.w2"},
+};
+constexpr TensorName kQwenMoe[] = {
+    {Id::kRouter, "mlp.gate"},
+    {Id::kExpertGate, "mlp.experts.*.gate_proj"},
+    {Id::kExpertUp, "mlp.experts.*.up_proj"},
+    {Id::kExpertDown, "mlp.experts.*.down_proj"},
+    {Id::kSharedGate, "mlp.shared_expert.gate_proj"},
+    {Id::kSharedUp, "mlp.shared_expert.up_proj"},
+    {Id::kSharedDown, "mlp.shared_expert.down_proj"},
+    {Id::kSharedRouter, "mlp.shared_expert_gate"},
+};
+constexpr TensorName kDeepseek[] = {
+    {Id::kQA, "self_attn.q_a_proj"},
+    {Id::kQANorm, "self_attn.q_a_layernorm"},
+    {Id::kQB, "self_attn.q_b_proj"},
+    {Id::kKvA, "self_attn.kv_a_proj_with_mqa"},
+    {Id::kKvANorm, "self_attn.kv_a_layernorm"},
+    {Id::kKvB, "self_attn.kv_b_proj"},
+    {Id::kRouter, "mlp.gate"},
+    {Id::kChoiceBias, "mlp.gate.e_score_correction_bias", ""},
+    {Id::kExpertGate, "mlp.experts.*.gate_proj"},
+    {Id::kExpertUp, "mlp.experts.*.up_proj"},
+    {Id::kExpertDown, "mlp.experts.*.down_proj"},
+    {Id::kSharedGate, "mlp.shared_experts.gate_proj"},
+    {Id::kSharedUp, "mlp.shared_experts.up_proj"},
+    {Id::kSharedDown, "mlp.shared_experts.down_proj"},
+};
+constexpr TensorName kGptOss[] = {
+    {Id::kSinks, "self_attn.sinks", ""},
+    {Id::kRouter, "mlp.router"},
+    {Id::kExpertGateUp, "mlp.experts.gate_up_proj", ""},
+    {Id::kExpertDown, "mlp.experts.down_proj", ""},
+};
+
 constexpr TensorName kInternLm2[] = {
     {Id::kEmbedding, "model.tok_embeddings"},
     {Id::kFinalNorm, "model.norm"},
@@ -293,6 +333,7 @@ constexpr TensorName kXlnet[] = {
 
 // Conv1D stores its matrices [in, out]; so does XLNet, for what it multiplies by itself.
 constexpr TensorId kConv1d[] = {Id::kQkv, Id::kO, Id::kUp, Id::kDown};
+constexpr TensorId kGptOssTransposed[] = {Id::kExpertGateUp, Id::kExpertDown};
 constexpr TensorId kXlnetTransposed[] = {Id::kQ, Id::kK, Id::kV, Id::kDistanceProjection};
 
 // The causal mask and, in old files, what a mask adds; the frequencies.
@@ -370,6 +411,20 @@ constexpr TensorNames kPhi3Names = {
 constexpr TensorNames kStarCoder2Names = {
     .layers = "model.layers.", .names = kStarCoder2, .harmless = kFrequencies};
 
+constexpr TensorNames kMixtralNames = {
+    .layers = "model.layers.", .names = kMixtral, .otherwise = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kQwenMoeNames = {
+    .layers = "model.layers.", .names = kQwenMoe, .otherwise = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kDeepseekNames = {
+    .layers = "model.layers.", .names = kDeepseek, .otherwise = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kGptOssNames = {.layers = "model.layers.",
+                                      .names = kGptOss,
+                                      .otherwise = kLlama,
+                                      .harmless = kFrequencies,
+                                      .transposed = kGptOssTransposed,
+                                      .experts_stacked = true,
+                                      .gate_up_in_turn = true};
+
 constexpr TensorNames kInternLm2Names = {
     .layers = "model.layers.", .names = kInternLm2, .harmless = kFrequencies, .qkv = Qkv::kGrouped};
 constexpr TensorNames kChatGlmNames = {.layers = "transformer.encoder.layers.",
@@ -394,8 +449,10 @@ constexpr TensorNames kXlnetNames = {.root = "transformer.",
                                      .heads_apart = true};
 
 const TensorName* TensorNames::Find(TensorId id) const {
-  for (const TensorName& n : names) {
-    if (n.id == id) return &n;
+  for (const std::span<const TensorName> list : {names, otherwise}) {
+    for (const TensorName& n : list) {
+      if (n.id == id) return &n;
+    }
   }
   return nullptr;
 }

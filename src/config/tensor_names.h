@@ -41,12 +41,30 @@ enum class TensorId : uint8_t {
   kGateUp,   // the two in one tensor: all of the gate, then all of up
   kDown,
   kPostMlpNorm,
+  kSinks,  // gpt-oss
+  kQA,     // latent attention: hidden to the queries' vector, its norm, the vector to heads
+  kQANorm,
+  kQB,
+  kKvA,  // hidden to the vector of keys and values, and to the rotated dimensions of the keys
+  kKvANorm,
+  kKvB,  // for each head: the dimensions of its key that do not rotate, its value
+  kRouter,
+  kChoiceBias,  // DeepSeek V3's e_score_correction_bias
+  kExpertGate,
+  kExpertUp,
+  kExpertGateUp,
+  kExpertDown,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  kSharedRouter,  // one score
 };
 
 struct TensorName {
   TensorId id;
-  const char* name;                // behind the root, and behind the number of a layer
-  const char* weight = ".weight";  // what the file adds to a weight's name
+  // Behind the root, and behind the number of a layer; * is the number of an expert.
+  const char* name;
+  const char* weight = ".weight";  // what the file adds to a weight's name; "": "_bias" to a bias's
 };
 
 // What the tensors of a family are called and how they lie in the file.
@@ -60,12 +78,16 @@ struct TensorNames {
   const char* root = "";  // before every name but the head's; a file may leave it out
   const char* layers;     // before the number of a layer
   std::span<const TensorName> names;
+  std::span<const TensorName> otherwise = {};  // where `names` lacks one
   std::string_view harmless = "";  // ends of names of tensors that a model computes by itself
   std::string_view beside = "";    // beginnings, behind the root, of what is no part of the model
   Qkv qkv = Qkv::kSplit;
   std::span<const TensorId> transposed = {};  // matrices that are stored [in, out]
-  bool heads_apart = false;  // the width of q, k and v is two dimensions: [heads, head_dim]
-  float norm_offset = 0;     // the file has the weights of norms less this (Gemma: 1)
+  bool heads_apart = false;      // the width of q, k and v is two dimensions: [heads, head_dim]
+  bool experts_stacked = false;  // one tensor for all experts: [count, ...]
+  // Gate and up in one tensor lie in turn: a row of the gate, a row of up (gpt-oss).
+  bool gate_up_in_turn = false;
+  float norm_offset = 0;  // the file has the weights of norms less this (Gemma: 1)
 
   const TensorName* Find(TensorId id) const;  // null: the family has no such tensor
   bool IsTransposed(TensorId id) const;
@@ -73,7 +95,8 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
     kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kOlmo2Names, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names, kInternLm2Names,
-    kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGlmNames,
+    kGlm4Names, kPhi3Names, kStarCoder2Names, kInternLm2Names, kChatGlmNames, kBertNames,
+    kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

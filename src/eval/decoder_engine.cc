@@ -22,10 +22,18 @@ namespace {
 // 32 MiB of logits: 170 rows of a 49152-token vocabulary, enough for the GEMM to run at full rate.
 constexpr int64_t kLogitsChunk = int64_t{8} << 20;
 
-// Of the linear parts of one layer.
+// Of the feed-forward part of a layer, what a token passes.
+int64_t Width(const ModelConfig& c) {
+  const ExpertsSpec& e = c.experts;
+  const int64_t with = std::count(e.layers.begin(), e.layers.end(), true);
+  const int64_t width = e.chosen * e.feed_forward + e.shared_feed_forward;
+  return (with * width + (c.layers - with) * c.feed_forward) / std::max<int64_t>(1, c.layers);
+}
+
+// Of the linear parts of one layer, those that a token passes.
 int64_t LayerWeights(const ModelConfig& c) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  return c.hidden * (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * c.feed_forward);
+  return c.hidden * (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * Width(c));
 }
 
 constexpr int64_t kProducts = 4;  // of a layer: q, k and v; out; up; down
@@ -49,8 +57,8 @@ int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t lengt
 
 // What a chunk needs: logits, states, activations; as much again for attention and oneDNN.
 int64_t ScratchBytes(const ModelConfig& c) {
-  const int64_t row =
-      5 * c.hidden + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.feed_forward;
+  const int64_t width = std::max({c.feed_forward, c.experts.feed_forward, Width(c)});
+  const int64_t row = 5 * c.hidden + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * width;
   return 4 * (std::max(kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "src/model/elementwise.h"
+#include "src/model/experts.h"
+#include "src/model/latent.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -53,6 +55,15 @@ void Clip(double limit, int64_t n, float* x) {
   for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -most, most);
 }
 
+// x [rows, hidden] plus s.added, which the norm behind and the scale change first.
+void AddChanged(const ModelConfig& c, int64_t rows, const NormSpec& post, const NormWeights& norm,
+                float* x, LayerScratch& s) {
+  float* added = s.added.data();
+  if (post.exists()) ApplyNorm(post, norm, c, added, rows, added);
+  const float scale = static_cast<float>(c.layer.residual_scale);
+  for (int64_t i = 0; i < rows * c.hidden; ++i) x[i] += scale * added[i];
+}
+
 // x [rows, hidden] plus linear(in), and the norm or the scale behind.
 void Add(const ModelConfig& c, const Linear& linear, const float* in, int64_t rows,
          const NormSpec& post, const NormWeights& norm, float* x, LayerScratch& s) {
@@ -61,20 +72,28 @@ void Add(const ModelConfig& c, const Linear& linear, const float* in, int64_t ro
     if (post.exists()) ApplyNorm(post, norm, c, x, rows, x);
     return;
   }
-  float* added = s.added.data();
-  linear.Apply(in, rows, linear.in_features(), added, c.hidden);
-  if (post.exists()) ApplyNorm(post, norm, c, added, rows, added);
-  const float scale = static_cast<float>(c.layer.residual_scale);
-  for (int64_t i = 0; i < rows * c.hidden; ++i) x[i] += scale * added[i];
+  linear.Apply(in, rows, linear.in_features(), s.added.data(), c.hidden);
+  AddChanged(c, rows, post, norm, x, s);
 }
 
-// input [rows, hidden] -> s.activated, which layer.down reads.
-void RunMlp(const ModelConfig& c, const LayerWeights& layer, const float* input, int64_t rows,
-            LayerScratch& s) {
-  const MlpSpec& mlp = c.layer.mlp;
-  layer.up.Apply(input, rows, c.hidden, s.up.data(), layer.up.out_features());
-  const auto activate = mlp.gated ? ActivateGate : Activate;
-  activate(mlp.activation, s.up.data(), rows, c.feed_forward, s.activated.data());
+// The widest MLP of a layer, or expert.
+int64_t Width(const ModelConfig& c) {
+  const int64_t experts = std::max(c.experts.feed_forward, c.experts.shared_feed_forward);
+  return c.experts.InAll() ? experts : std::max(c.feed_forward, experts);
+}
+
+// Values of latent attention are narrower than their keys: closes the gaps behind them.
+void CloseGaps(const ModelConfig& c, int64_t rows, float* attended) {
+  const int64_t values = c.layer.attention.latent.value_dim;
+  if (!c.layer.attention.latent.exists() || values == c.head_dim) return;
+  for (int64_t i = 1; i < rows * c.heads; ++i) {
+    std::copy_n(attended + i * c.head_dim, values, attended + i * values);
+  }
+}
+
+bool CollectsAdded(const ModelConfig& c) {
+  return c.experts.count > 0 || ChangesAdded(c.layer, c.layer.post_attention) ||
+         ChangesAdded(c.layer, c.layer.post_mlp);
 }
 
 }  // namespace
@@ -83,23 +102,42 @@ LayerScratch::LayerScratch(const ModelConfig& c, int64_t tokens)
     : normed(NormsBefore(c.layer) ? tokens * c.hidden : 0),
       qkv(tokens * QkvDim(c)),
       attended(tokens * QDim(c)),
-      added(ChangesAdded(c.layer, c.layer.post_attention) || ChangesAdded(c.layer, c.layer.post_mlp)
-                ? tokens * c.hidden
-                : 0),
-      up(std::min(tokens, kMlpRows) * c.feed_forward * (c.layer.mlp.gated ? 2 : 1)),
-      activated(std::min(tokens, kMlpRows) * c.feed_forward) {}
+      added(CollectsAdded(c) ? tokens * c.hidden : 0) {
+  const int64_t rows = PaddedRows(std::min(tokens, kMlpRows)), width = Width(c);
+  up = AlignedBuffer<float>(rows * width * (c.layer.mlp.gated ? 2 : 1));
+  activated = AlignedBuffer<float>(rows * width);
+  if (c.experts.count > 0) {
+    gathered = AlignedBuffer<float>(rows * c.hidden);
+    expert_added = AlignedBuffer<float>(rows * c.hidden);
+  }
+  if (const LatentSpec& spec = c.layer.attention.latent; spec.exists()) {
+    latent = AlignedBuffer<float>(tokens * std::max(spec.q_rank, spec.kv_rank + spec.rotary_dim));
+    key_values = AlignedBuffer<float>(tokens * KeyValueDim(c));
+  }
+}
 
 int64_t Bytes(const NormWeights& norm) {
   return static_cast<int64_t>((norm.weight.size() + norm.bias.size()) * sizeof(float));
 }
 
+int64_t Bytes(const MlpWeights& mlp) { return mlp.up.bytes() + mlp.down.bytes(); }
+
 int64_t Bytes(const LayerWeights& layer) {
-  int64_t bytes = layer.qkv.bytes() + layer.out.bytes() + layer.up.bytes() + layer.down.bytes();
-  for (const NormWeights* norm : {&layer.pre_attention, &layer.post_attention, &layer.pre_mlp,
-                                  &layer.post_mlp, &layer.q_norm, &layer.k_norm}) {
+  int64_t bytes = layer.qkv.bytes() + layer.out.bytes() + Bytes(layer.mlp) +
+                  Bytes(layer.experts.shared) + layer.experts.router.bytes() +
+                  layer.experts.shared_router.bytes();
+  for (const MlpWeights& expert : layer.experts.experts) bytes += Bytes(expert);
+  const LatentWeights& latent = layer.latent;
+  for (const Linear* linear : {&latent.q_down, &latent.q, &latent.kv_down, &latent.kv}) {
+    bytes += linear->bytes();
+  }
+  for (const NormWeights* norm :
+       {&layer.pre_attention, &layer.post_attention, &layer.pre_mlp, &layer.post_mlp, &layer.q_norm,
+        &layer.k_norm, &latent.q_norm, &latent.kv_norm}) {
     bytes += Bytes(*norm);
   }
-  return bytes;
+  const std::size_t numbers = layer.sinks.size() + layer.experts.choice_bias.size();
+  return bytes + static_cast<int64_t>(numbers * sizeof(float));
 }
 
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig& c, const float* x,
@@ -121,8 +159,11 @@ QkvViews ProjectQkv(const ModelConfig& c, const LayerWeights& layer, int64_t tok
   }
   const int64_t stride = QkvDim(c), q_dim = QDim(c), kv_dim = c.kv_heads * c.head_dim;
   float* qkv = s.qkv.data();
-  layer.qkv.Apply(input, tokens, c.hidden, qkv, stride);
-  if (spec.clip_qkv > 0) Clip(spec.clip_qkv, tokens * stride, qkv);
+  if (spec.latent.exists()) {
+    ProjectLatent(c, layer.latent, tokens, input, s);
+  } else {
+    layer.qkv.Apply(input, tokens, c.hidden, qkv, stride);
+  }
   const QkvViews views = {Heads(qkv, tokens, c.heads, c.head_dim, stride),
                           Heads(qkv + q_dim, tokens, c.kv_heads, c.head_dim, stride),
                           Heads(qkv + q_dim + kv_dim, tokens, c.kv_heads, c.head_dim, stride)};
@@ -130,6 +171,7 @@ QkvViews ProjectQkv(const ModelConfig& c, const LayerWeights& layer, int64_t tok
     NormalizeHeads(c, layer.q_norm, views.q);
     NormalizeHeads(c, layer.k_norm, views.k);
   }
+  if (spec.clip_qkv > 0) Clip(spec.clip_qkv, tokens * stride, qkv);  // behind the norms (OLMoE)
   return views;
 }
 
@@ -143,18 +185,28 @@ TensorView AttendedView(const ModelConfig& c, int64_t rows, LayerScratch& s) {
   return Heads(s.attended.data(), rows, c.heads, c.head_dim, QDim(c));
 }
 
+void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, int64_t rows,
+            LayerScratch& s) {
+  const auto activate = spec.gated ? ActivateGate : Activate;
+  weights.up.Apply(input, rows, weights.up.in_features(), s.up.data(), weights.up.out_features());
+  activate(spec.activation, s.up.data(), rows, weights.down.in_features(), s.activated.data());
+}
+
 void FinishLayer(const ModelConfig& c, const LayerWeights& layer, int64_t tokens, int64_t rows,
                  float* x, LayerScratch& s) {
   const LayerSpec& spec = c.layer;
   const bool parallel = spec.residual == Residual::kParallel;
+  const bool experts = !layer.experts.experts.empty();
   const int64_t first_row = tokens - rows;
+  CloseGaps(c, rows, s.attended.data());
   const auto add_attended = [&](int64_t first, int64_t n) {
-    Add(c, layer.out, s.attended.data() + first * QDim(c), n, spec.post_attention,
+    Add(c, layer.out, s.attended.data() + first * layer.out.in_features(), n, spec.post_attention,
         layer.post_attention, x + (first_row + first) * c.hidden, s);
   };
   if (!parallel) add_attended(0, rows);
-  for (int64_t first = 0; first < rows; first += kMlpRows) {
-    const int64_t n = std::min(kMlpRows, rows - first);
+  const int64_t step = experts ? rows : kMlpRows;  // of all tokens, an expert sees few
+  for (int64_t first = 0; first < rows; first += step) {
+    const int64_t n = std::min(step, rows - first);
     float* chunk = x + (first_row + first) * c.hidden;
     const float* input = chunk;
     if (spec.pre_mlp.exists() || parallel) {
@@ -163,9 +215,15 @@ void FinishLayer(const ModelConfig& c, const LayerWeights& layer, int64_t tokens
       if (spec.residual == Residual::kNormedInput) std::copy_n(normed, n * c.hidden, chunk);
       input = normed;
     }
-    RunMlp(c, layer, input, n, s);
+    if (experts) {
+      if (parallel) add_attended(first, n);
+      RunExperts(c, layer.experts, input, n, s);
+      AddChanged(c, n, spec.post_mlp, layer.post_mlp, chunk, s);
+      continue;
+    }
+    RunMlp(spec.mlp, layer.mlp, input, n, s);
     if (parallel) add_attended(first, n);
-    Add(c, layer.down, s.activated.data(), n, spec.post_mlp, layer.post_mlp, chunk, s);
+    Add(c, layer.mlp.down, s.activated.data(), n, spec.post_mlp, layer.post_mlp, chunk, s);
   }
 }
 

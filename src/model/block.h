@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/tensor_view.h"
@@ -16,13 +17,38 @@ struct NormWeights {
   AlignedBuffer<float> bias;    // as long; empty: RMSNorm
 };
 
+struct MlpWeights {
+  Linear up;    // [width, hidden], or, gated, [2 * width, hidden]: gate, then up
+  Linear down;  // [hidden, width]
+};
+
+struct ExpertWeights {
+  Linear router;                     // [count, hidden], in float32 always
+  AlignedBuffer<float> choice_bias;  // [count], or empty
+  std::vector<MlpWeights> experts;   // empty: the layer has its MLP
+  MlpWeights shared;                 // as ExpertsSpec says
+  Linear shared_router;              // [1, hidden], in float32 always
+};
+
+// Of latent attention; q is made from the hidden state where there is no q_down.
+struct LatentWeights {
+  Linear q_down;  // [q_rank, hidden]
+  NormWeights q_norm;
+  Linear q;        // [heads * head_dim, q_rank or hidden]
+  Linear kv_down;  // [kv_rank + rotary_dim, hidden]
+  NormWeights kv_norm;
+  Linear kv;  // [heads * (head_dim - rotary_dim + value_dim), kv_rank]
+};
+
 struct LayerWeights {
   NormWeights pre_attention, post_attention, pre_mlp, post_mlp;
   NormWeights q_norm, k_norm;
-  Linear qkv;   // [(heads + 2 * kv_heads) * head_dim, hidden]: q, k and v in one product
-  Linear out;   // [hidden, heads * head_dim]
-  Linear up;    // [feed_forward, hidden], or, gated, [2 * feed_forward, hidden]: gate, then up
-  Linear down;  // [hidden, feed_forward]
+  Linear qkv;            // [(heads + 2 * kv_heads) * head_dim, hidden]: q, k and v in one product
+  LatentWeights latent;  // in its place
+  AlignedBuffer<float> sinks;  // [heads], or empty
+  Linear out;                  // [hidden, heads * head_dim, or of value_dim]
+  MlpWeights mlp;
+  ExpertWeights experts;
 };
 int64_t Bytes(const NormWeights& norm);
 int64_t Bytes(const LayerWeights& layer);
@@ -34,8 +60,12 @@ struct LayerScratch {
   AlignedBuffer<float> qkv;        // [tokens, (heads + 2 * kv_heads) * head_dim]
   AlignedBuffer<float> attended;   // [tokens, heads * head_dim]
   AlignedBuffer<float> added;      // [tokens, hidden], where what is added is changed first
-  AlignedBuffer<float> up;         // [kMlpRows, feed_forward], gated: [kMlpRows, 2 * feed_forward]
-  AlignedBuffer<float> activated;  // [kMlpRows, feed_forward]
+  AlignedBuffer<float> up;         // [kMlpRows, width], gated: [kMlpRows, 2 * width], of the widest
+  AlignedBuffer<float> activated;  // [kMlpRows, width]
+  AlignedBuffer<float> latent;     // [tokens, the larger of the two vectors], of latent attention
+  AlignedBuffer<float> key_values;    // [tokens, heads * (head_dim - rotary_dim + value_dim)]
+  AlignedBuffer<float> gathered;      // [kMlpRows, hidden]: rows of one expert
+  AlignedBuffer<float> expert_added;  // [kMlpRows, hidden]: what it adds to them
 };
 inline constexpr int64_t kMlpRows = 512;  // at a time, since these rows are the widest
 
@@ -50,6 +80,10 @@ struct QkvViews {
 // The first half of a layer: q, k and v of x [tokens, hidden], normalised and clipped.
 QkvViews ProjectQkv(const ModelConfig& config, const LayerWeights& layer, int64_t tokens, float* x,
                     LayerScratch& s);
+
+// input [rows, hidden] -> s.activated [rows, width], which weights.down reads.
+void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, int64_t rows,
+            LayerScratch& s);
 
 // What scores are multiplied by; `multiplier` is the position method's.
 float ScoreScale(const ModelConfig& config, double multiplier = 1);

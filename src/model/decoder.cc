@@ -122,6 +122,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
                                 .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
+                                .sinks = {layers[l].sinks.data(), layers[l].sinks.size()},
                                 .entropy = entropy};
     Attention(args);
     if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);

@@ -106,6 +106,14 @@ HWY_INLINE V GeluTanh(D d, V x) {
   return Logistic(d, x, hn::Mul(hn::Mul(hn::Set(d, 1.595769122f), x), inner));
 }
 
+// g / (1 + exp(-1.702 g)) (u + 1), g at most 7, u within +- 7.
+template <class D, class V>
+HWY_INLINE V ClampedSwiglu(D d, V gate, V up) {
+  const auto limit = hn::Set(d, 7.0f);
+  const auto g = hn::Min(gate, limit), u = hn::Clamp(up, hn::Neg(limit), limit);
+  return Logistic(d, hn::MulAdd(g, u, g), hn::Mul(hn::Set(d, 1.702f), g));
+}
+
 // out[i] = f(x[i], y[i]); the tail goes through a vector as well.
 template <class F>
 HWY_INLINE void Each(const float* x, const float* y, int64_t n, float* out, F f) {
@@ -134,6 +142,9 @@ void ActivateRow(MlpSpec::Activation activation, const float* x, int64_t n, floa
       return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return GeluTanh(d, v); });
     case Activation::kRelu:
       return Each(x, x, n, out, [&](auto v, auto) HWY_ATTR { return hn::Max(v, hn::Zero(d)); });
+    case Activation::kClampedSwiglu:  // without a second input: u = 0
+      return Each(x, x, n, out,
+                  [&](auto v, auto) HWY_ATTR { return ClampedSwiglu(d, v, hn::Zero(d)); });
   }
 }
 
@@ -154,6 +165,9 @@ void ActivateGateRow(MlpSpec::Activation activation, const float* gate, const fl
     case Activation::kRelu:
       return Each(gate, up, n, out,
                   [&](auto g, auto u) HWY_ATTR { return hn::Mul(hn::Max(g, hn::Zero(d)), u); });
+    case Activation::kClampedSwiglu:
+      return Each(gate, up, n, out,
+                  [&](auto g, auto u) HWY_ATTR { return ClampedSwiglu(d, g, u); });
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/model/decoder_impl.h"
+#include "src/model/latent.h"
 #include "src/model/rows.h"
 
 namespace ropewalk {
@@ -21,6 +22,11 @@ AlignedBuffer<float> ReadWeight(const Weight& weight) {
   return out;
 }
 
+bool IsOfExperts(TensorId id) {
+  return id == Id::kExpertGate || id == Id::kExpertUp || id == Id::kExpertGateUp ||
+         id == Id::kExpertDown;
+}
+
 // Of one tensor that has, for each key head, its query heads, itself, its values: where the rows
 // are of all query heads, then of all key heads, then of all values.
 RowMap GroupedRow(const ModelConfig& c) {
@@ -33,6 +39,16 @@ RowMap GroupedRow(const ModelConfig& c) {
     const int64_t within = is_q ? head % queries : queries + other / kv;
     return (group * group_heads + within) * dim + row % dim;
   };
+}
+
+// One of the matrices, or vectors, that a tensor holds one behind the other.
+Weight Slice(const Weight& all, int64_t index) {
+  Weight slice = all;
+  slice.name = fmt::format("{}[{}]", all.name, index);
+  slice.bytes = all.bytes / all.shape[0];
+  slice.data = all.data + index * slice.bytes;
+  slice.shape.erase(slice.shape.begin());
+  return slice;
 }
 
 }  // namespace
@@ -64,8 +80,10 @@ struct TensorLoader::Part {
     const int64_t width = stored_cols();
     if (!stored) stored = std::make_shared<AlignedBuffer<float>>(ReadWeight(*weight));
     for (int64_t c = 0; c < cols(); ++c) {
-      const float* row = stored->data() + c * width + first;
-      for (int64_t i = 0; i < count; ++i) out[i * cols() + c] = row[i];
+      const float* row = stored->data() + c * width;
+      for (int64_t i = 0; i < count; ++i) {
+        out[i * cols() + c] = row[source ? source(first + i) : first + i];
+      }
     }
   }
 };
@@ -78,12 +96,17 @@ TensorLoader::TensorLoader(ModelConfig& config, const ModelFiles& files, Naming 
   config.harmless_keys = harmless;  // said when the files were opened
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const Weight* weight = FindTensor(files.tensors, t.name);
-    if (weight != nullptr) found_[{t.layer, t.id, t.bias}] = weight;
+    if (weight == nullptr) continue;
+    found_[{t.layer, t.id, t.bias, t.expert}] = weight;
+    const bool of_experts = names_->experts_stacked && t.layer >= 0 && IsOfExperts(t.id);
+    for (int64_t e = 0; of_experts && e < c_.experts.count; ++e) {
+      found_[{t.layer, t.id, t.bias, e}] = &slices_.emplace_back(Slice(*weight, e));
+    }
   }
 }
 
-const Weight* TensorLoader::Find(TensorId id, int64_t layer, bool bias) const {
-  const auto it = found_.find({layer, id, bias});
+const Weight* TensorLoader::Find(TensorId id, int64_t layer, bool bias, int64_t expert) const {
+  const auto it = found_.find({layer, id, bias, expert});
   return it == found_.end() ? nullptr : it->second;
 }
 
@@ -126,16 +149,13 @@ Linear TensorLoader::MakeHead() const {
   const Weight* weight = Find(c_.tied_head ? Id::kEmbedding : Id::kHead);
   std::vector<Part> bias;
   if (const Weight* b = Find(Id::kHead, -1, true)) bias = {{b, c_.vocab}};
-  return MakeLinear({{weight, c_.vocab}}, bias);
+  return MakeLinear({{weight, c_.vocab}}, bias, compute_);
 }
 
 LayerWeights TensorLoader::MakeLayer(int64_t l) const {
   const LayerSpec& spec = c_.layer;
   const RowMap order = PairOrder(l);
   const int64_t ff = c_.feed_forward;
-  const auto linear = [&](std::initializer_list<std::pair<TensorId, int64_t>> parts) {
-    return MakeLinear(Parts(parts, l, false), Parts(parts, l, true));
-  };
   LayerWeights layer;
   layer.pre_attention = MakeNorm(Id::kPreAttentionNorm, spec.pre_attention, l);
   layer.post_attention = MakeNorm(Id::kPostAttentionNorm, spec.post_attention, l);
@@ -143,23 +163,83 @@ LayerWeights TensorLoader::MakeLayer(int64_t l) const {
   layer.post_mlp = MakeNorm(Id::kPostMlpNorm, spec.post_mlp, l);
   layer.q_norm = MakeNorm(Id::kQNorm, spec.attention.qk_norm, l, order);
   layer.k_norm = MakeNorm(Id::kKNorm, spec.attention.qk_norm, l, order);
-  layer.qkv = MakeLinear(Qkv(l, false), Qkv(l, true));
-  layer.out = linear({{Id::kO, c_.hidden}});
-  layer.up = linear({{Id::kGate, ff}, {Id::kUp, ff}, {Id::kGateUp, 2 * ff}});
-  layer.down = linear({{Id::kDown, c_.hidden}});
+  layer.sinks = ReadAll(Id::kSinks, l);
+  if (spec.attention.latent.exists()) {
+    layer.latent = MakeLatent(l);
+  } else {
+    layer.qkv = MakeLinear(Qkv(l, false), Qkv(l, true), compute_);
+  }
+  layer.out = MakeLinear({{Id::kO, c_.hidden}}, l);
+  if (c_.experts.In(l)) {
+    layer.experts = MakeExperts(l);
+    return layer;
+  }
+  layer.mlp.up = MakeLinear({{Id::kGate, ff}, {Id::kUp, ff}, {Id::kGateUp, 2 * ff}}, l);
+  layer.mlp.down = MakeLinear({{Id::kDown, c_.hidden}}, l);
   return layer;
 }
 
+LatentWeights TensorLoader::MakeLatent(int64_t l) const {
+  const LatentSpec& spec = c_.layer.attention.latent;
+  const NormSpec norm = {NormSpec::Kind::kRms};
+  const int64_t q_dim = c_.heads * c_.head_dim;
+  LatentWeights latent;
+  if (spec.q_rank > 0) {
+    latent.q_down = MakeLinear({{Id::kQA, spec.q_rank}}, l);
+    latent.q_norm = MakeNorm(Id::kQANorm, norm, l);
+  }
+  latent.q = MakeLinear({{Id::kQ, q_dim}, {Id::kQB, q_dim}}, l);
+  latent.kv_down = MakeLinear({{Id::kKvA, spec.kv_rank + spec.rotary_dim}}, l);
+  latent.kv_norm = MakeNorm(Id::kKvANorm, norm, l);
+  latent.kv = MakeLinear({{Id::kKvB, KeyValueDim(c_)}}, l);
+  return latent;
+}
+
+// Scores that choose experts are never rounded.
+Linear TensorLoader::MakeRouter(TensorId id, int64_t rows, int64_t l) const {
+  return MakeLinear(Parts({{id, rows}}, l, false), Parts({{id, rows}}, l, true),
+                    ComputeType::kFloat32);
+}
+
+ExpertWeights TensorLoader::MakeExperts(int64_t l) const {
+  const int64_t ff = c_.experts.feed_forward, shared = c_.experts.shared_feed_forward;
+  ExpertWeights weights;
+  weights.router = MakeRouter(Id::kRouter, c_.experts.count, l);
+  weights.choice_bias = ReadAll(Id::kChoiceBias, l);
+  for (int64_t e = 0; e < c_.experts.count; ++e) {
+    weights.experts.push_back(
+        {MakeLinear({{Id::kExpertGate, ff}, {Id::kExpertUp, ff}, {Id::kExpertGateUp, 2 * ff}}, l,
+                    e),
+         MakeLinear({{Id::kExpertDown, c_.hidden}}, l, e)});
+  }
+  if (shared == 0) return weights;
+  weights.shared.up = MakeLinear({{Id::kSharedGate, shared}, {Id::kSharedUp, shared}}, l);
+  weights.shared.down = MakeLinear({{Id::kSharedDown, c_.hidden}}, l);
+  if (c_.experts.shared_gate) weights.shared_router = MakeRouter(Id::kSharedRouter, 1, l);
+  return weights;
+}
+
 // Those of them that the model has.
-std::vector<TensorLoader::Part> TensorLoader::Parts(
-    std::initializer_list<std::pair<TensorId, int64_t>> wanted, int64_t layer, bool bias) const {
+std::vector<TensorLoader::Part> TensorLoader::Parts(Wanted wanted, int64_t layer, bool bias,
+                                                    int64_t expert) const {
   std::vector<Part> parts;
   for (const auto& [id, rows] : wanted) {
-    if (const Weight* w = Find(id, layer, bias)) {
+    if (const Weight* w = Find(id, layer, bias, expert)) {
       parts.push_back({w, rows, {}, !bias && names_->IsTransposed(id)});
+      if (id == Id::kExpertGateUp && names_->gate_up_in_turn) {
+        const int64_t half = rows / 2;
+        parts.back().source = [half](int64_t row) {
+          return row < half ? 2 * row : 2 * (row - half) + 1;
+        };
+      }
     }
   }
   return parts;
+}
+
+Linear TensorLoader::MakeLinear(Wanted wanted, int64_t layer, int64_t expert) const {
+  return MakeLinear(Parts(wanted, layer, false, expert), Parts(wanted, layer, true, expert),
+                    compute_);
 }
 
 std::vector<TensorLoader::Part> TensorLoader::Qkv(int64_t layer, bool bias) const {
@@ -175,8 +255,8 @@ std::vector<TensorLoader::Part> TensorLoader::Qkv(int64_t layer, bool bias) cons
 }
 
 // One product out of several weights that read the same input.
-Linear TensorLoader::MakeLinear(const std::vector<Part>& parts,
-                                const std::vector<Part>& bias_parts) const {
+Linear TensorLoader::MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts,
+                                ComputeType compute) const {
   int64_t rows = 0;
   for (const Part& p : parts) rows += p.rows;
   const int64_t cols = parts[0].cols();
@@ -202,7 +282,7 @@ Linear TensorLoader::MakeLinear(const std::vector<Part>& parts,
       for (int64_t i = 0; i < p.rows; ++i) *at++ = vector[p.source ? p.source(i) : i];
     }
   }
-  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute_);
+  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute);
 }
 
 // Rows of q and k back into the half layout where the file has them interleaved.

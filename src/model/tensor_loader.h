@@ -1,10 +1,12 @@
 // Weights from the files into the layers: which rows make which product.
 #pragma once
 
+#include <compare>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/model/model.h"
@@ -22,7 +24,7 @@ class TensorLoader {
   TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming, ComputeType compute);
 
   // Null where the model has no such tensor. layer -1: of no layer.
-  const Weight* Find(TensorId id, int64_t layer = -1, bool bias = false) const;
+  const Weight* Find(TensorId id, int64_t layer = -1, bool bias = false, int64_t expert = -1) const;
   // All of a tensor, row by row; empty where there is none.
   AlignedBuffer<float> ReadAll(TensorId id, int64_t layer = -1, bool bias = false) const;
   std::vector<float> ReadVector(TensorId id, int64_t layer = -1, bool bias = false) const;
@@ -36,16 +38,29 @@ class TensorLoader {
 
  private:
   struct Part;
-  std::vector<Part> Parts(std::initializer_list<std::pair<TensorId, int64_t>> wanted, int64_t layer,
-                          bool bias) const;
+  using Wanted = std::initializer_list<std::pair<TensorId, int64_t>>;  // with its rows
+  std::vector<Part> Parts(Wanted wanted, int64_t layer, bool bias, int64_t expert = -1) const;
   std::vector<Part> Qkv(int64_t layer, bool bias) const;
-  Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts) const;
+  Linear MakeLinear(const std::vector<Part>& parts, const std::vector<Part>& bias_parts,
+                    ComputeType compute) const;
+  Linear MakeLinear(Wanted wanted, int64_t layer, int64_t expert = -1) const;
+  Linear MakeRouter(TensorId id, int64_t rows, int64_t layer) const;
+  LatentWeights MakeLatent(int64_t layer) const;
+  ExpertWeights MakeExperts(int64_t layer) const;
   RowMap PairOrder(int64_t layer) const;
 
   const ModelConfig& c_;
   const TensorNames* names_;
   ComputeType compute_;
-  std::map<std::tuple<int64_t, TensorId, bool>, const Weight*> found_;
+  struct Key {
+    int64_t layer;
+    TensorId id;
+    bool bias;
+    int64_t expert;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, const Weight*> found_;
+  std::deque<Weight> slices_;  // of tensors that hold all experts
 };
 
 }  // namespace ropewalk::internal

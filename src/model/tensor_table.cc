@@ -29,7 +29,17 @@ enum class Dim : uint8_t {
   kPositions,
   kTokenTypes,
   kBuckets,
-  kDistances
+  kDistances,
+  kAttended,
+  kQRank,
+  kKvRank,
+  kKvA,
+  kKvB,
+  kExperts,
+  kExpertWidth,
+  kExpertGateUp,
+  kSharedWidth,
+  kOne
 };
 
 using Config = const ModelConfig&;
@@ -41,13 +51,24 @@ const TensorNames& HfNamesOf(Config c) {
 
 bool Always(Config) { return true; }
 bool Fused(Config c) { return HfNamesOf(c).qkv != TensorNames::Qkv::kSplit; }
-bool Split(Config c) { return !Fused(c); }
+bool Latent(Config c) { return c.layer.attention.latent.exists(); }
+bool LatentQ(Config c) { return Latent(c) && c.layer.attention.latent.q_rank > 0; }
+bool DownBias(Config c) { return c.layer.attention.latent.down_bias; }
+bool SplitQ(Config c) { return !Fused(c) && !LatentQ(c); }
+bool SplitKv(Config c) { return !Fused(c) && !Latent(c); }
 bool QkvBias(Config c) { return c.layer.attention.qkv_bias; }
 bool OutBias(Config c) { return c.layer.attention.out_bias; }
 bool MlpBias(Config c) { return c.layer.mlp.bias; }
 bool GateUp(Config c) { return HfNamesOf(c).Find(TensorId::kGateUp) != nullptr; }
 bool Gate(Config c) { return c.layer.mlp.gated && !GateUp(c); }
 bool Up(Config c) { return !GateUp(c); }
+bool Sinks(Config c) { return c.layer.attention.sinks; }
+bool ExpertGateUp(Config c) { return HfNamesOf(c).Find(TensorId::kExpertGateUp) != nullptr; }
+bool ExpertGate(Config c) { return !ExpertGateUp(c); }
+bool ChoiceBias(Config c) { return c.experts.choice_bias; }
+bool RouterBias(Config c) { return c.experts.router_bias; }
+bool SharedExpert(Config c) { return c.experts.shared_feed_forward > 0; }
+bool SharedRouter(Config c) { return SharedExpert(c) && c.experts.shared_gate; }
 bool QkNorm(Config c) { return c.layer.attention.qk_norm.exists(); }
 bool Untied(Config c) { return c.encoder == nullptr && !c.tied_head; }
 bool HeadBias(Config c) { return c.head_bias; }
@@ -93,9 +114,18 @@ bool HasBias(Config c) {
   return (c.layer.*norm).has_bias();
 }
 
+// What has a tensor of its own.
+enum class Of : uint8_t {
+  kModel,
+  kLayer,
+  kDenseLayer,   // a layer without experts
+  kExpertLayer,  // a layer with experts
+  kExpert        // an expert, or all of a layer as the first dimension
+};
+
 struct Row {
   TensorId id;
-  bool per_layer;
+  Of of;
   Dim rows, cols;  // cols kNone: a vector of `rows`
   bool (*exists)(Config);
   bool (*has_bias)(Config) = nullptr;
@@ -103,45 +133,63 @@ struct Row {
 
 using Id = TensorId;
 constexpr Row kTable[] = {
-    {Id::kEmbedding, false, Dim::kVocab, Dim::kHidden, Always},
-    {Id::kPositions, false, Dim::kPositions, Dim::kHidden, Positions},
-    {Id::kTokenTypes, false, Dim::kTokenTypes, Dim::kHidden, TokenTypes},
-    {Id::kEmbeddingNorm, false, Dim::kHidden, Dim::kNone, Has<&ModelConfig::embedding_norm>,
+    {Id::kEmbedding, Of::kModel, Dim::kVocab, Dim::kHidden, Always},
+    {Id::kPositions, Of::kModel, Dim::kPositions, Dim::kHidden, Positions},
+    {Id::kTokenTypes, Of::kModel, Dim::kTokenTypes, Dim::kHidden, TokenTypes},
+    {Id::kEmbeddingNorm, Of::kModel, Dim::kHidden, Dim::kNone, Has<&ModelConfig::embedding_norm>,
      HasBias<&ModelConfig::embedding_norm>},
-    {Id::kFinalNorm, false, Dim::kHidden, Dim::kNone, Has<&ModelConfig::final_norm>,
+    {Id::kFinalNorm, Of::kModel, Dim::kHidden, Dim::kNone, Has<&ModelConfig::final_norm>,
      HasBias<&ModelConfig::final_norm>},
-    {Id::kHead, false, Dim::kVocab, Dim::kHidden, Untied, HeadBias},
-    {Id::kSharedBuckets, false, Dim::kBuckets, Dim::kHeads, SharedBuckets},
-    {Id::kDistances, false, Dim::kDistances, Dim::kHidden, Distances},
-    {Id::kDistancesNorm, false, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
-    {Id::kPreAttentionNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_attention>,
+    {Id::kHead, Of::kModel, Dim::kVocab, Dim::kHidden, Untied, HeadBias},
+    {Id::kSharedBuckets, Of::kModel, Dim::kBuckets, Dim::kHeads, SharedBuckets},
+    {Id::kDistances, Of::kModel, Dim::kDistances, Dim::kHidden, Distances},
+    {Id::kDistancesNorm, Of::kModel, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
+    {Id::kPreAttentionNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_attention>,
      HasBias<&LayerSpec::pre_attention>},
-    {Id::kQ, true, Dim::kQ, Dim::kHidden, Split, QkvBias},
-    {Id::kK, true, Dim::kKv, Dim::kHidden, Split, QkvBias},
-    {Id::kV, true, Dim::kKv, Dim::kHidden, Split, QkvBias},
-    {Id::kQkv, true, Dim::kQkv, Dim::kHidden, Fused, QkvBias},
-    {Id::kBuckets, true, Dim::kBuckets, Dim::kHeads, Buckets},
-    {Id::kDistanceKey, true, Dim::kQ, Dim::kHidden, DistanceKey, Always},
-    {Id::kDistanceQuery, true, Dim::kQ, Dim::kHidden, DistanceQuery, Always},
-    {Id::kDistanceProjection, true, Dim::kQ, Dim::kHidden, TransformerXl},
-    {Id::kContentBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
-    {Id::kPositionBias, true, Dim::kHeads, Dim::kHeadDim, TransformerXl},
-    {Id::kO, true, Dim::kHidden, Dim::kQ, Always, OutBias},
-    {Id::kQNorm, true, Dim::kQNorm, Dim::kNone, QkNorm},
-    {Id::kKNorm, true, Dim::kKNorm, Dim::kNone, QkNorm},
-    {Id::kPostAttentionNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_attention>,
+    {Id::kQ, Of::kLayer, Dim::kQ, Dim::kHidden, SplitQ, QkvBias},
+    {Id::kK, Of::kLayer, Dim::kKv, Dim::kHidden, SplitKv, QkvBias},
+    {Id::kV, Of::kLayer, Dim::kKv, Dim::kHidden, SplitKv, QkvBias},
+    {Id::kQkv, Of::kLayer, Dim::kQkv, Dim::kHidden, Fused, QkvBias},
+    {Id::kQA, Of::kLayer, Dim::kQRank, Dim::kHidden, LatentQ, DownBias},
+    {Id::kQANorm, Of::kLayer, Dim::kQRank, Dim::kNone, LatentQ},
+    {Id::kQB, Of::kLayer, Dim::kQ, Dim::kQRank, LatentQ},
+    {Id::kKvA, Of::kLayer, Dim::kKvA, Dim::kHidden, Latent, DownBias},
+    {Id::kKvANorm, Of::kLayer, Dim::kKvRank, Dim::kNone, Latent},
+    {Id::kKvB, Of::kLayer, Dim::kKvB, Dim::kKvRank, Latent},
+    {Id::kSinks, Of::kLayer, Dim::kHeads, Dim::kNone, Sinks},
+    {Id::kBuckets, Of::kLayer, Dim::kBuckets, Dim::kHeads, Buckets},
+    {Id::kDistanceKey, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceKey, Always},
+    {Id::kDistanceQuery, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceQuery, Always},
+    {Id::kDistanceProjection, Of::kLayer, Dim::kQ, Dim::kHidden, TransformerXl},
+    {Id::kContentBias, Of::kLayer, Dim::kHeads, Dim::kHeadDim, TransformerXl},
+    {Id::kPositionBias, Of::kLayer, Dim::kHeads, Dim::kHeadDim, TransformerXl},
+    {Id::kO, Of::kLayer, Dim::kHidden, Dim::kAttended, Always, OutBias},
+    {Id::kQNorm, Of::kLayer, Dim::kQNorm, Dim::kNone, QkNorm},
+    {Id::kKNorm, Of::kLayer, Dim::kKNorm, Dim::kNone, QkNorm},
+    {Id::kPostAttentionNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_attention>,
      HasBias<&LayerSpec::post_attention>},
-    {Id::kPreMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_mlp>,
+    {Id::kPreMlpNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_mlp>,
      HasBias<&LayerSpec::pre_mlp>},
-    {Id::kGate, true, Dim::kFeedForward, Dim::kHidden, Gate, MlpBias},
-    {Id::kUp, true, Dim::kFeedForward, Dim::kHidden, Up, MlpBias},
-    {Id::kGateUp, true, Dim::kGateUp, Dim::kHidden, GateUp, MlpBias},
-    {Id::kDown, true, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
-    {Id::kPostMlpNorm, true, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_mlp>,
+    {Id::kGate, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Gate, MlpBias},
+    {Id::kUp, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Up, MlpBias},
+    {Id::kGateUp, Of::kDenseLayer, Dim::kGateUp, Dim::kHidden, GateUp, MlpBias},
+    {Id::kDown, Of::kDenseLayer, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
+    {Id::kRouter, Of::kExpertLayer, Dim::kExperts, Dim::kHidden, Always, RouterBias},
+    {Id::kChoiceBias, Of::kExpertLayer, Dim::kExperts, Dim::kNone, ChoiceBias},
+    {Id::kExpertGate, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, ExpertGate, MlpBias},
+    {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, ExpertGate, MlpBias},
+    {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, ExpertGateUp, MlpBias},
+    {Id::kExpertDown, Of::kExpert, Dim::kHidden, Dim::kExpertWidth, Always, MlpBias},
+    {Id::kSharedGate, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
+    {Id::kSharedUp, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
+    {Id::kSharedDown, Of::kExpertLayer, Dim::kHidden, Dim::kSharedWidth, SharedExpert, MlpBias},
+    {Id::kSharedRouter, Of::kExpertLayer, Dim::kOne, Dim::kHidden, SharedRouter},
+    {Id::kPostMlpNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_mlp>,
      HasBias<&LayerSpec::post_mlp>},
 };
 
 int64_t Size(Config c, Dim dim) {
+  const LatentSpec& latent = c.layer.attention.latent;
   switch (dim) {
     case Dim::kNone:
       return 1;
@@ -176,8 +224,39 @@ int64_t Size(Config c, Dim dim) {
       return BiasOf<T5LayerBias>(c)->bias.buckets;
     case Dim::kDistances:
       return 2 * BiasOf<DebertaLayerBias>(c)->bias.Span();
+    case Dim::kAttended:
+      return c.heads * (Latent(c) ? latent.value_dim : c.head_dim);
+    case Dim::kQRank:
+      return latent.q_rank;
+    case Dim::kKvRank:
+      return latent.kv_rank;
+    case Dim::kKvA:
+      return latent.kv_rank + latent.rotary_dim;
+    case Dim::kKvB:
+      return c.heads * (c.head_dim - latent.rotary_dim + latent.value_dim);
+    case Dim::kExperts:
+      return c.experts.count;
+    case Dim::kExpertWidth:
+      return c.experts.feed_forward;
+    case Dim::kExpertGateUp:
+      return 2 * c.experts.feed_forward;
+    case Dim::kSharedWidth:
+      return c.experts.shared_feed_forward;
+    case Dim::kOne:
+      return 1;
   }
   return 0;
+}
+
+bool IsStacked(const Row& row, const TensorNames& names) {
+  return row.of == Of::kExpert && names.experts_stacked;
+}
+
+// Whether the layer has the row's tensor; layer -1: the model.
+bool Exists(const Row& row, Config c, int64_t layer) {
+  if ((row.of == Of::kModel) != (layer < 0) || !row.exists(c)) return false;
+  if (row.of == Of::kModel || row.of == Of::kLayer) return true;
+  return c.experts.In(layer) == (row.of != Of::kDenseLayer);
 }
 
 std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names) {
@@ -189,17 +268,19 @@ std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names)
                    : std::vector<int64_t>{size};
   }
   const bool transposed = names.IsTransposed(row.id);
-  std::vector<int64_t> shape = {Size(c, transposed ? row.cols : row.rows)};
+  std::vector<int64_t> shape;
+  if (IsStacked(row, names)) shape.push_back(c.experts.count);
+  shape.push_back(Size(c, transposed ? row.cols : row.rows));
   const Dim last = transposed ? row.rows : row.cols;
-  if (names.heads_apart && (last == Dim::kQ || last == Dim::kKv)) {
-    shape.insert(shape.end(), {last == Dim::kQ ? c.heads : c.kv_heads, c.head_dim});
+  if (names.heads_apart && (last == Dim::kQ || last == Dim::kAttended || last == Dim::kKv)) {
+    shape.insert(shape.end(), {last == Dim::kKv ? c.kv_heads : c.heads, c.head_dim});
   } else {
     shape.push_back(Size(c, last));
   }
   return shape;
 }
 
-std::string FullName(const Row& row, Config config, Naming naming, int64_t layer, bool bias) {
+std::string FullName(const Row& row, Config config, Naming naming, const ExpectedTensor& t) {
   const TensorNames& names = NamesOf(config, naming);
   const TensorName* name = nullptr;
   if (row.id == Id::kUp && config.layer.mlp.gated) name = names.Find(Id::kGatedUp);
@@ -210,9 +291,14 @@ std::string FullName(const Row& row, Config config, Naming naming, int64_t layer
                             config.architecture));
   }
   const bool below_root = !config.bare_names && row.id != Id::kHead;
+  std::string full = name->name;
+  if (const std::size_t star = full.find('*'); star != std::string::npos) {
+    full.replace(star, 1, fmt::format("{}", t.expert));
+  }
+  const char* bias = name->weight[0] == '\0' ? "_bias" : ".bias";
   return fmt::format("{}{}{}{}", below_root ? names.root : "",
-                     row.per_layer ? fmt::format("{}{}.", names.layers, layer) : std::string(),
-                     name->name, bias ? ".bias" : name->weight);
+                     t.layer >= 0 ? fmt::format("{}{}.", names.layers, t.layer) : std::string(),
+                     full, t.bias ? bias : name->weight);
 }
 
 // TensorFlow's words for a norm, T5 saved without the shared table; else empty.
@@ -236,6 +322,9 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
   const TensorNames& names = NamesOf(config, naming);
   const std::string_view root = config.bare_names ? "" : names.root;
   const std::string bare = name.starts_with(root) ? name.substr(root.size()) : name;
+  for (int64_t l = config.layers; l < config.layers + config.further_layers; ++l) {
+    if (bare.starts_with(fmt::format("{}{}.", names.layers, l))) return true;
+  }
   const std::vector<std::string> ends = WordsOf(names.harmless), beside = WordsOf(names.beside);
   return std::any_of(ends.begin(), ends.end(),
                      [&](const std::string& end) { return name.ends_with(end); }) ||
@@ -252,19 +341,30 @@ const TensorNames& NamesOf(Config c, Naming naming) {
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming) {
   const TensorNames& names = NamesOf(config, naming);
   std::vector<ExpectedTensor> all;
+  const auto add = [&](const Row& row, int64_t layer, int64_t expert) {
+    ExpectedTensor t;
+    t.id = row.id;
+    t.layer = layer;
+    t.expert = expert;
+    t.optional = row.id == Id::kPositions && MaskDecoder(config);
+    t.name = FullName(row, config, naming, t);
+    t.shape = ShapeOf(row, config, names);
+    all.push_back(t);
+    if (row.has_bias == nullptr || !row.has_bias(config)) return;
+    t.bias = true;
+    t.optional = false;
+    t.name = FullName(row, config, naming, t);
+    t.shape = {Size(config, row.rows)};
+    if (IsStacked(row, names)) t.shape.insert(t.shape.begin(), config.experts.count);
+    all.push_back(t);
+  };
   for (int64_t layer = -1; layer < config.layers; ++layer) {
     for (const Row& row : kTable) {
-      if (row.per_layer != (layer >= 0) || !row.exists(config)) continue;
-      ExpectedTensor t = {row.id, false, layer, FullName(row, config, naming, layer, false),
-                          ShapeOf(row, config, names)};
-      t.optional = row.id == Id::kPositions && MaskDecoder(config);
-      all.push_back(t);
-      if (row.has_bias == nullptr || !row.has_bias(config)) continue;
-      all.push_back({row.id,
-                     true,
-                     layer,
-                     FullName(row, config, naming, layer, true),
-                     {Size(config, row.rows)}});
+      if (!Exists(row, config, layer)) continue;
+      const bool each = row.of == Of::kExpert && !names.experts_stacked;
+      for (int64_t e = 0; e < (each ? config.experts.count : 1); ++e) {
+        add(row, layer, each ? e : -1);
+      }
     }
   }
   return all;
@@ -283,6 +383,16 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
                 fmt::format("{}: the configuration says {} layers but there are only {} tensors; "
                             "is a weight file missing?",
                             file, config.layers, tensors.size()));
+  }
+  const int64_t experts = config.experts.count;
+  const auto with_experts =
+      std::count(config.experts.layers.begin(), config.experts.layers.end(), true);
+  if (!NamesOf(config, naming).experts_stacked && with_experts > 0 &&
+      experts > static_cast<int64_t>(tensors.size()) / with_experts) {
+    throw Error(ErrorCode::kInvalidFile,
+                fmt::format("{}: the configuration says {} experts in {} layers but there are only "
+                            "{} tensors; is a weight file missing?",
+                            file, experts, with_experts, tensors.size()));
   }
   const std::string root = NamesOf(config, naming).root;
   config.bare_names = !root.empty() && std::none_of(tensors.begin(), tensors.end(), [&](auto& t) {

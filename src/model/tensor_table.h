@@ -16,11 +16,12 @@ enum class Naming : uint8_t { kHuggingFace, kGguf };
 
 // A tensor that the configuration calls for.
 struct ExpectedTensor {
-  TensorId id;
+  TensorId id = TensorId::kEmbedding;
   bool bias = false;
-  int64_t layer = -1;  // -1: not part of a layer
-  std::string name;
-  std::vector<int64_t> shape;
+  int64_t layer = -1;   // -1: not part of a layer
+  int64_t expert = -1;  // -1: of no expert, or of all of them in one tensor
+  std::string name = {};
+  std::vector<int64_t> shape = {};
   bool optional = false;  // a file without it is whole
 };
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming);

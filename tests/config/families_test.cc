@@ -143,6 +143,7 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "glm-4 9b, its own code",
                                      "chatglm2 32k",
                                      "minicpm",
+                                     "deepseek v3",
                                      "internlm2",
                                      "drope of llama",
                                      "gpt2",
@@ -242,6 +243,99 @@ TEST(Families, Multipliers) {
         EXPECT_THAT(e.what(), HasSubstr(key));
       }
     }
+  }
+}
+
+// What experts are chosen by, as published configurations say it, and ones that cannot be.
+TEST(Families, Experts) {
+  using nlohmann::json;
+  const json sizes = {{"hidden_size", 512},      {"num_attention_heads", 8},
+                      {"num_hidden_layers", 4},  {"intermediate_size", 1024},
+                      {"vocab_size", 1000},      {"max_position_embeddings", 64},
+                      {"num_experts_per_tok", 2}};
+  const auto with = [&](json base, const json& more) {
+    for (const json& part : {sizes, more}) base.update(part);
+    return ParseHfConfig(base.dump(), "config.json");
+  };
+  const json qwen = {
+      {"model_type", "qwen3_moe"}, {"num_experts", 4}, {"moe_intermediate_size", 24}};
+  const ModelConfig c = with(qwen, {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+  EXPECT_EQ(c.not_runnable, "");
+  EXPECT_EQ(c.experts.layers, (std::vector<bool>{false, true, false, false}));
+  EXPECT_FALSE(c.experts.normalized || c.experts.InAll());
+  EXPECT_EQ(c.experts.feed_forward, 24);
+  EXPECT_EQ(c.feed_forward, 1024);
+  EXPECT_TRUE(with(qwen, {{"norm_topk_prob", true}}).experts.normalized);
+  EXPECT_EQ(with(qwen, {{"num_experts", 0}}).experts.count, 0);
+
+  const json v3 = {{"model_type", "deepseek_v3"},
+                   {"n_routed_experts", 8},
+                   {"moe_intermediate_size", 24},
+                   {"kv_lora_rank", 16},
+                   {"qk_nope_head_dim", 32},
+                   {"qk_rope_head_dim", 32},
+                   {"v_head_dim", 48},
+                   {"n_group", 4},
+                   {"topk_group", 2},
+                   {"num_key_value_heads", 8}};
+  const ModelConfig deepseek = with(v3, {{"first_k_dense_replace", 1},
+                                         {"n_shared_experts", 2},
+                                         {"num_nextn_predict_layers", 1},
+                                         {"routed_scaling_factor", 2.5}});
+  EXPECT_EQ(deepseek.not_runnable, "");
+  EXPECT_EQ(deepseek.experts.shared_feed_forward, 48);
+  EXPECT_EQ(deepseek.experts.scale, 2.5);
+  EXPECT_EQ(deepseek.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(deepseek.experts.group_by, ExpertsSpec::GroupBy::kTwoLargest);
+  EXPECT_EQ(deepseek.further_layers, 1);
+  EXPECT_EQ(deepseek.layer.attention.latent.value_dim, 48);
+  EXPECT_EQ(deepseek.layer.attention.latent.q_rank, 0);
+
+  json v2 = v3;
+  v2["model_type"] = "deepseek_v2";
+  const json oss = {{"model_type", "gpt_oss"},
+                    {"num_local_experts", 4},
+                    {"rope_scaling", {{"rope_type", "default"}}}};
+  struct Bad {
+    json base, more;
+    const char* says;
+  };
+  const Bad errors[] = {
+      {qwen, {{"num_experts", 1}}, "num_experts_per_tok is 2 but num_experts is 1"},
+      {qwen, {{"decoder_sparse_step", 0}}, "decoder_sparse_step"},
+      {qwen, {{"mlp_only_layers", {4}}}, "mlp_only_layers"},
+      {qwen, {{"mlp_only_layers", {0.5}}}, "mlp_only_layers"},
+      {qwen, {{"num_experts", 1e9}}, "num_experts"},
+      {v3, {{"n_group", 3}}, "n_group 3"},
+      {v3, {{"n_group", 8}}, "n_group 8"},  // no two in a group
+      {v3, {{"topk_group", 5}}, "topk_group 5"},
+      {v3, {{"num_experts_per_tok", 5}}, "5 of 8 experts"},
+      {v3, {{"scoring_func", "softmax"}}, "scoring_func"},
+      {v3, {{"topk_method", "greedy"}}, "topk_method"},
+      {v3, {{"moe_layer_freq", 2}}, "moe_layer_freq"},
+      {v2, {{"topk_method", "noaux_tc"}}, "topk_method"},
+      {oss, {{"swiglu_limit", 5}}, "swiglu_limit"},
+      {oss, {{"experts_per_token", 3}}, "experts_per_token is 3"},
+  };
+  for (const Bad& bad : errors) {
+    try {
+      with(bad.base, bad.more);
+      ADD_FAILURE() << "accepted: " << bad.more;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(bad.says)) << bad.more;
+    }
+  }
+  const Bad reasons[] = {
+      {{{"model_type", "mixtral"}}, json::object(), "num_local_experts is missing"},
+      {{{"model_type", "qwen2_moe"}, {"num_experts", 4}, {"moe_intermediate_size", 24}},
+       {{"shared_expert_intermediate_size", 8}, {"use_sliding_window", true}},
+       "use_sliding_window is true"},
+      {v3, {{"v_head_dim", 65}}, "v_head_dim is 65"},
+      {v3, {{"num_key_value_heads", 4}}, "num_key_value_heads is 4"},
+      {v2, {{"norm_topk_prob", true}}, "norm_topk_prob is true"},
+  };
+  for (const Bad& bad : reasons) {
+    EXPECT_THAT(with(bad.base, bad.more).not_runnable, HasSubstr(bad.says)) << bad.more;
   }
 }
 

@@ -241,7 +241,7 @@ TEST(GgufArchitectures, SameHashAsConfigJson) {
                      .plan));
   EXPECT_EQ(hash(find("deepseek2").plan),
             hash(ParseHfConfig("{" + sizes + R"("model_type": "deepseek_v2", "num_hidden_layers": 2,
-                "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_scaling": {"type": "yarn",
+                "intermediate_size": 96, "vocab_size": 100, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_scaling": {"type": "yarn",
                 "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707,
                 "mscale_all_dim": 0.707}})",
                                "config.json")

@@ -22,12 +22,33 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+// What layers with experts, or with latent attention, need to be known.
+json Experts(const std::string& type) {
+  if (type == "mixtral" || type == "gpt_oss") {
+    return {{"num_local_experts", 4}, {"num_experts_per_tok", 2}};
+  }
+  if (type == "olmoe" || type == "qwen2_moe" || type == "qwen3_moe") {
+    json experts = {{"num_experts", 4}, {"num_experts_per_tok", 2}};
+    if (type == "olmoe") return experts;
+    experts["moe_intermediate_size"] = 32;
+    if (type == "qwen2_moe") experts["shared_expert_intermediate_size"] = 48;
+    return experts;
+  }
+  if (type != "deepseek_v2" && type != "deepseek_v3") return json::object();
+  return {{"n_routed_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32},
+          {"n_group", 1},          {"topk_group", 1},          {"qk_nope_head_dim", 8},
+          {"qk_rope_head_dim", 8}, {"v_head_dim", 16},         {"kv_lora_rank", 24}};
+}
+
 json Base(const std::string& type) {
-  return {{"model_type", type},       {"hidden_size", 64},
-          {"intermediate_size", 96},  {"num_hidden_layers", 4},
-          {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-          {"vocab_size", 100},        {"max_position_embeddings", 4096},
-          {"rope_theta", 10000.0},    {"head_dim", 16}};
+  json base = {{"model_type", type},       {"hidden_size", 64},
+               {"intermediate_size", 96},  {"num_hidden_layers", 4},
+               {"num_attention_heads", 4}, {"num_key_value_heads", 4},
+               {"vocab_size", 100},        {"max_position_embeddings", 4096},
+               {"rope_theta", 10000.0},    {"head_dim", 16}};
+  base.update(Experts(type));
+  if (type == "gpt_oss") base["rope_scaling"] = {{"rope_type", "default"}};
+  return base;
 }
 
 ModelConfig Read(const json& config, bool allow_unknown = false) {

@@ -151,6 +151,7 @@ TEST(RopeDictionary, ReplacesScalingAndBase) {
 TEST(RopeDictionary, KeepsTheScoresMultiplierOfLatentAttention) {
   const PositionPlan plan =
       ParseHfConfig(R"({"model_type": "deepseek_v2", "hidden_size": 64, "num_attention_heads": 4,
+          "intermediate_size": 96, "vocab_size": 100,
           "num_hidden_layers": 2, "max_position_embeddings": 163840, "qk_nope_head_dim": 16,
           "qk_rope_head_dim": 16, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 0.707,
           "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096}})",

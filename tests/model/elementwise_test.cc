@@ -81,6 +81,8 @@ double Activated(MlpSpec::Activation activation, double x) {
       return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case MlpSpec::Activation::kRelu:
       return std::max(x, 0.0);
+    case MlpSpec::Activation::kClampedSwiglu:
+      return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
   }
   return NAN;
 }
@@ -89,6 +91,7 @@ double Activated(MlpSpec::Activation activation, double x) {
 double Exponent(MlpSpec::Activation activation, double x) {
   if (activation == MlpSpec::Activation::kGelu) return x * x / 2;
   if (activation == MlpSpec::Activation::kRelu) return 0;
+  if (activation == MlpSpec::Activation::kClampedSwiglu) return std::abs(1.702 * x);
   const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
   return std::abs(activation == MlpSpec::Activation::kSilu ? x : 2 * u);
 }
@@ -96,8 +99,8 @@ double Exponent(MlpSpec::Activation activation, double x) {
 // Relative to the value: GELU of -5 is -1.4e-6 and still right.
 TEST(Elementwise, Activations) {
   using Activation = MlpSpec::Activation;
-  for (const Activation activation :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                      Activation::kRelu, Activation::kClampedSwiglu}) {
     for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 40001}) {
       std::vector<float> x = Random(2 * n, 4, 3);
       const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-30f, -5,    -9,    -13,
@@ -119,8 +122,8 @@ TEST(Elementwise, Activations) {
 
 TEST(Elementwise, ActivateGate) {
   using Activation = MlpSpec::Activation;
-  for (const Activation activation :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                      Activation::kRelu, Activation::kClampedSwiglu}) {
     for (const int64_t n : {1, 3, 8, 15, 16, 17, 33, 1536}) {
       const int64_t rows = 4;
       std::vector<float> x = Random(rows * 2 * n, 20, 3);
@@ -131,7 +134,9 @@ TEST(Elementwise, ActivateGate) {
       ActivateGate(activation, x.data(), rows, n, out.data());
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t i = 0; i < n; ++i) {
-          const double g = x[r * 2 * n + i], u = x[r * 2 * n + n + i];
+          const bool clamped = activation == Activation::kClampedSwiglu;
+          const double g = x[r * 2 * n + i], up = x[r * 2 * n + n + i];
+          const double u = clamped ? std::clamp(up, -7.0, 7.0) + 1 : up;
           const double expected = Activated(activation, g) * u;
           const bool silu = activation == Activation::kSilu;
           const double relative = 1e-6 + (g < 0 && !silu ? 1.8e-7 * Exponent(activation, g) : 0);

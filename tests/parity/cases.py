@@ -136,6 +136,9 @@ GEMMA = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4,
 DENSE = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4,
              num_hidden_layers=2, num_key_value_heads=2, rope_theta=1000.0,
              max_position_embeddings=128, pad_token_id=2)
+LATENT = dict(DENSE, num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=16,
+              qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8,
+              n_shared_experts=2, moe_intermediate_size=16, first_k_dense_replace=1)
 MPT = dict(SMALL, d_model=24, n_layers=2, max_seq_len=32)
 
 FAMILIES = {
@@ -200,6 +203,39 @@ FAMILIES = {
                            torch.float16, llama=False),
     "starcoder2": Family(transformers.Starcoder2Config, transformers.Starcoder2ForCausalLM,
                          dict(DENSE, sliding_window=20), llama=False, ropes=("linear",)),
+    # Mixtures of experts: weights that sum to 1 or do not, layers without experts, a shared expert with
+    # a gate and without, experts in groups, latent attention, sinks.
+    "mixtral": Family(transformers.MixtralConfig, transformers.MixtralForCausalLM,
+                      dict(DENSE, head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+                           sliding_window=20),
+                      llama=False, ropes=("yarn",)),
+    "qwen2_moe": Family(transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM,
+                        dict(DENSE, num_hidden_layers=3, num_experts=6, num_experts_per_tok=2,
+                             moe_intermediate_size=24, shared_expert_intermediate_size=40,
+                             mlp_only_layers=[1]), torch.float16, llama=False),
+    "qwen3_moe": Family(transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
+                        dict(DENSE, head_dim=16, num_hidden_layers=4, num_experts=8,
+                             num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True,
+                             decoder_sparse_step=2), llama=False, ropes=("yarn",)),
+    "olmoe": Family(transformers.OlmoeConfig, transformers.OlmoeForCausalLM,
+                    dict(DENSE, num_key_value_heads=4, num_experts=8, num_experts_per_tok=3,
+                         intermediate_size=24, clip_qkv=1.5), llama=False),
+    "deepseek_v2": Family(transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM,
+                          dict(LATENT, q_lora_rank=None, n_group=4, topk_group=2,
+                               topk_method="group_limited_greedy", num_experts_per_tok=3,
+                               routed_scaling_factor=1.7), llama=False, ropes=("yarn",)),
+    "deepseek_v2_greedy": Family(transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM,
+                                 dict(LATENT, q_lora_rank=24, num_experts_per_tok=2,
+                                      attention_bias=True, mlp_bias=True), torch.float16,
+                                 llama=False),
+    "deepseek_v3": Family(transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM,
+                          dict(LATENT, q_lora_rank=24, n_group=4, topk_group=2,
+                               num_experts_per_tok=3, routed_scaling_factor=2.5), llama=False,
+                          ropes=("yarn_options",)),
+    "gpt_oss": Family(transformers.GptOssConfig, transformers.GptOssForCausalLM,
+                      dict(DENSE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+                           sliding_window=20, tie_word_embeddings=False), llama=False,
+                      ropes=("yarn",)),
     # Those with modelling files of their own.
     "internlm2": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
                         dict(DENSE, attention_bias=True, tie_word_embeddings=False), llama=False,
@@ -344,6 +380,9 @@ def random_model(name):
             else:
                 value = 0.2 * noise
             p.copy_(value.to(family.dtype).float())
+        for buffer, b in model.named_buffers():
+            if buffer.endswith("e_score_correction_bias"):
+                b.copy_(0.05 * torch.randn(b.shape, generator=generator).to(family.dtype).float())
     return model
 
 

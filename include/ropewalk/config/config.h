@@ -38,20 +38,73 @@ enum class QkNormOver : uint8_t {
   kAllHeads   // all heads as one vector (OLMo 2)
 };
 
+// Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1): keys and values of
+// all heads are made from one short vector per token. The rotated dimensions of a head come last, and
+// those of all keys are the same. Keys and values are cached whole, as multi-head attention has them.
+struct LatentSpec {
+  int64_t kv_rank = 0;  // elements of that vector; 0: no latent attention
+  int64_t q_rank = 0;   // the same for queries; 0: q is made from the hidden state
+  int64_t rotary_dim = 0;
+  int64_t value_dim = 0;   // of a head of values, at most head_dim
+  double norm_eps = 1e-6;  // of the norms of the two vectors
+  bool down_bias = false;  // of the products that make the two vectors
+  bool exists() const { return kv_rank > 0; }
+};
+
 struct AttentionSpec {
   NormSpec qk_norm;  // of q and of k, before the rotation
   QkNormOver qk_norm_over = QkNormOver::kHead;
+  bool qk_norm_where_rotated = false;  // in no other layer (Llama 4)
   bool qkv_bias = false, out_bias = false;
   double clip_qkv = 0;     // q, k and v are clamped to +- this; 0: not
   double score_scale = 0;  // multiplies q . k; 0: 1 / sqrt(head_dim)
   double soft_cap = 0;     // scores become cap tanh(score / cap); 0: not
+  bool sinks = false;      // a logit for each head in the denominator of the softmax (gpt-oss)
+  LatentSpec latent;
 };
 
 struct MlpSpec {
-  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
+  enum class Activation : uint8_t {
+    kSilu,
+    kGelu,
+    kGeluTanh,
+    kRelu,
+    // Gated alone: g sigmoid(1.702 g) (u + 1), with the gate g clamped to at most 7 and u to +- 7
+    // (gpt-oss, OpenAI 2025, arXiv 2508.10925).
+    kClampedSwiglu
+  };
   Activation activation = Activation::kSilu;
   bool gated = true;  // activation(gate x) * up x; otherwise activation(up x)
   bool bias = false;
+};
+
+// A mixture of experts in the place of the MLP (Shazeer et al. 2017, arXiv 1701.06538): scores choose
+// `chosen` of `count` MLPs for each token, whose outputs are added with the scores as weights.
+struct ExpertsSpec {
+  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  // What a group of experts is chosen by: its largest score (DeepSeek V2), or its two largest.
+  enum class GroupBy : uint8_t { kLargest, kTwoLargest };
+  int64_t count = 0;  // 0: none
+  int64_t chosen = 0;
+  int64_t feed_forward = 0;         // width of an expert
+  int64_t shared_feed_forward = 0;  // width of the expert that every token passes; 0: none
+  Scores scores = Scores::kSoftmax;
+  bool normalized = false;  // the chosen scores are divided by their sum
+  double scale = 1;         // multiplies them
+  int64_t groups = 1, chosen_groups = 1;
+  GroupBy group_by = GroupBy::kLargest;
+  bool choice_bias = false;  // added to the scores for the choice alone (DeepSeek V3)
+  bool router_bias = false;
+  bool shared_gate = false;   // the shared expert's output times the sigmoid of a score of its own
+  bool weighs_input = false;  // scores multiply what experts read, not what they give (Llama 4)
+  std::vector<bool> layers = {};  // that have experts; the others have the MLP
+  bool In(int64_t layer) const { return count > 0 && layers[layer]; }
+  bool InAll() const {
+    for (const bool in_layer : layers) {
+      if (!in_layer) return false;
+    }
+    return count > 0;
+  }
 };
 
 // The residual connections of a layer.
@@ -63,7 +116,7 @@ enum class Residual : uint8_t {
 };
 
 // A transformer layer; the defaults are LLaMA's. All layers of a model that runs are equal, except
-// for what PositionPlan has for each.
+// for what PositionPlan has for each, and for experts.
 struct LayerSpec {
   NormSpec pre_attention = {NormSpec::Kind::kRms};
   NormSpec post_attention;  // of attention's output; with kNormedSum, of the sum
@@ -105,11 +158,15 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormSpec embedding_norm;  // after the embedding
   LayerSpec layer;          // of every layer
+  ExpertsSpec experts;
+  // Layers of the file behind the last, which predict further tokens (DeepSeek V3) and do not run.
+  int64_t further_layers = 0;
   NormSpec final_norm = {NormSpec::Kind::kRms};
   double embedding_scale = 1;  // of the token embeddings
   double logit_scale = 1;      // multiplies the logits (Cohere, Granite)
   double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: not
   bool tied_head = false, head_bias = false;
+  bool normalized_head = false;  // each row of the head is divided by its length (Baichuan 2)
   // Names of the tensors; null: LLaMA's. Static storage.
   const internal::TensorNames* tensor_names = nullptr;
   std::shared_ptr<const EncoderSpec> encoder;  // for a text encoder that Encoder runs, else null

@@ -6,6 +6,7 @@
 #include "src/config/hf/alibi.h"
 #include "src/config/hf/config.h"
 #include "src/config/hf/drope.h"
+#include "src/config/hf/experts.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -289,6 +290,70 @@ constexpr Block kPhi3Block = [] {
   Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
   block.names = &kPhi3Names;
   block.norm_eps = 1e-5;
+  block.gguf = false;
+  return block;
+}();
+
+// Mixtral (arXiv 2401.04088).
+constexpr Block kMixtralBlock = [] {
+  Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+  block.names = &kMixtralNames;
+  block.norm_eps = 1e-5;
+  block.rest = ReadMixtral;
+  block.gguf = false;
+  return block;
+}();
+
+// Qwen 1.5 and 2 (arXiv 2407.10671) and 3 (arXiv 2505.09388) with experts.
+constexpr Block kQwen2MoeBlock = [] {
+  Block block = LlamaLike({"qkv_bias", true}, {}, {}, "attention_bias mlp_bias");
+  block.names = &kQwenMoeNames;
+  block.rest = ReadQwen2Moe;
+  block.gguf = false;
+  return block;
+}();
+constexpr Block kQwen3MoeBlock = [] {
+  Block block = kQwen3Block;
+  block.names = &kQwenMoeNames;
+  block.rest = ReadQwen3Moe;
+  block.gguf = false;
+  return block;
+}();
+
+// OLMoE (arXiv 2409.02060): norms of q and k each as one vector, and before attention and experts.
+constexpr Block kOlmoeBlock = [] {
+  Block block = QkNormed(LlamaLike(kAttentionBias, kAttentionBias, {}, "mlp_bias"));
+  block.names = &kQwenMoeNames;
+  block.layer.attention.qk_norm_over = QkNormOver::kAllHeads;
+  block.norm_eps = 1e-5;
+  block.clip_qkv = {"clip_qkv", 0};
+  block.rest = ReadOlmoe;
+  block.gguf = false;
+  return block;
+}();
+
+// DeepSeek V2 (arXiv 2405.04434) and V3 (arXiv 2412.19437): latent attention, shared experts.
+constexpr Block kDeepseekV2Block = [] {
+  Block block = LlamaLike({}, kAttentionBias, {"mlp_bias", false}, "");
+  block.names = &kDeepseekNames;
+  block.rest = ReadDeepseekV2;
+  block.gguf = false;
+  return block;
+}();
+constexpr Block kDeepseekV3Block = [] {
+  Block block = LlamaLike({}, kAttentionBias, {}, "mlp_bias");
+  block.names = &kDeepseekNames;
+  block.rest = ReadDeepseekV3;
+  block.gguf = false;
+  return block;
+}();
+
+// gpt-oss (arXiv 2508.10925): sinks, experts with biases and a gate of their own.
+constexpr Block kGptOssBlock = [] {
+  Block block = LlamaLike({"attention_bias", true}, {"attention_bias", true}, kAlways, "");
+  block.names = &kGptOssNames;
+  block.norm_eps = 1e-5;
+  block.rest = ReadGptOss;
   block.gguf = false;
   return block;
 }();

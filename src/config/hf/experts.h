@@ -1,0 +1,17 @@
+// What the families with experts, or with latent attention, say in keys of their own; what Block::rest
+// asks for.
+#pragma once
+
+#include "src/config/hf/config.h"
+
+namespace ropewalk::internal {
+
+void ReadMixtral(const HfSource& source, ModelConfig& c);
+void ReadOlmoe(const HfSource& source, ModelConfig& c);
+void ReadQwen2Moe(const HfSource& source, ModelConfig& c);
+void ReadQwen3Moe(const HfSource& source, ModelConfig& c);
+void ReadDeepseekV2(const HfSource& source, ModelConfig& c);
+void ReadDeepseekV3(const HfSource& source, ModelConfig& c);
+void ReadGptOss(const HfSource& source, ModelConfig& c);
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,18 @@
+// Queries, keys and values of multi-head latent attention, as LatentSpec says.
+#pragma once
+
+#include <cstdint>
+
+#include "src/model/block.h"
+
+namespace ropewalk::internal {
+
+// Elements per token that the vector of keys and values is multiplied out to.
+int64_t KeyValueDim(const ModelConfig& config);
+
+// input [tokens, hidden] -> s.qkv [tokens, 3 * heads * head_dim]: q, k, and v with zeros behind each
+// head's value_dim elements.
+void ProjectLatent(const ModelConfig& config, const LatentWeights& weights, int64_t tokens,
+                   const float* input, LayerScratch& s);
+
+}  // namespace ropewalk::internal
