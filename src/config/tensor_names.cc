@@ -243,6 +243,25 @@ constexpr TensorName kGptOss[] = {
     {Id::kExpertDown, "mlp.experts.down_proj", ""},
 };
 
+// Llama 4: all feed-forward parts under one word.
+constexpr TensorName kLlama4[] = {
+    {Id::kGate, "feed_forward.gate_proj"},
+    {Id::kUp, "feed_forward.up_proj"},
+    {Id::kDown, "feed_forward.down_proj"},
+    {Id::kRouter, "feed_forward.router"},
+    {Id::kExpertGateUp, "feed_forward.experts.gate_up_proj", ""},
+    {Id::kExpertDown, "feed_forward.experts.down_proj", ""},
+    {Id::kSharedGate, "feed_forward.shared_expert.gate_proj"},
+    {Id::kSharedUp, "feed_forward.shared_expert.up_proj"},
+    {Id::kSharedDown, "feed_forward.shared_expert.down_proj"},
+};
+constexpr TensorName kQwen1[] = {
+    {Id::kEmbedding, "wte"},   {Id::kFinalNorm, "ln_f"}, {Id::kPreAttentionNorm, "ln_1"},
+    {Id::kQkv, "attn.c_attn"}, {Id::kO, "attn.c_proj"},  {Id::kPreMlpNorm, "ln_2"},
+    {Id::kGate, "mlp.w2"},     {Id::kUp, "mlp.w1"},      {Id::kDown, "mlp.c_proj"},
+};
+constexpr TensorName kBaichuan[] = {{Id::kQkv, "self_attn.W_pack"}};
+
 constexpr TensorName kInternLm2[] = {
     {Id::kEmbedding, "model.tok_embeddings"},
     {Id::kFinalNorm, "model.norm"},
@@ -333,7 +352,7 @@ constexpr TensorName kXlnet[] = {
 
 // Conv1D stores its matrices [in, out]; so does XLNet, for what it multiplies by itself.
 constexpr TensorId kConv1d[] = {Id::kQkv, Id::kO, Id::kUp, Id::kDown};
-constexpr TensorId kGptOssTransposed[] = {Id::kExpertGateUp, Id::kExpertDown};
+constexpr TensorId kExpertsTransposed[] = {Id::kExpertGateUp, Id::kExpertDown};
 constexpr TensorId kXlnetTransposed[] = {Id::kQ, Id::kK, Id::kV, Id::kDistanceProjection};
 
 // The causal mask and, in old files, what a mask adds; the frequencies.
@@ -421,9 +440,27 @@ constexpr TensorNames kGptOssNames = {.layers = "model.layers.",
                                       .names = kGptOss,
                                       .otherwise = kLlama,
                                       .harmless = kFrequencies,
-                                      .transposed = kGptOssTransposed,
+                                      .transposed = kExpertsTransposed,
                                       .experts_stacked = true,
                                       .gate_up_in_turn = true};
+
+constexpr TensorNames kLlama4Names = {.layers = "model.layers.",
+                                      .names = kLlama4,
+                                      .otherwise = kLlama,
+                                      .harmless = kFrequencies,
+                                      .transposed = kExpertsTransposed,
+                                      .experts_stacked = true};
+constexpr TensorNames kQwen1Names = {.root = "transformer.",
+                                     .layers = "h.",
+                                     .names = kQwen1,
+                                     .otherwise = kLlama,
+                                     .harmless = kFrequencies,
+                                     .qkv = Qkv::kStacked};
+constexpr TensorNames kBaichuanNames = {.layers = "model.layers.",
+                                        .names = kBaichuan,
+                                        .otherwise = kLlama,
+                                        .harmless = kFrequencies,
+                                        .qkv = Qkv::kStacked};
 
 constexpr TensorNames kInternLm2Names = {
     .layers = "model.layers.", .names = kInternLm2, .harmless = kFrequencies, .qkv = Qkv::kGrouped};

@@ -95,8 +95,8 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
     kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGlmNames,
-    kGlm4Names, kPhi3Names, kStarCoder2Names, kInternLm2Names, kChatGlmNames, kBertNames,
-    kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames,
+    kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names,
+    kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
 }  // namespace ropewalk::internal

@@ -167,7 +167,7 @@ QkvViews ProjectQkv(const ModelConfig& c, const LayerWeights& layer, int64_t tok
   const QkvViews views = {Heads(qkv, tokens, c.heads, c.head_dim, stride),
                           Heads(qkv + q_dim, tokens, c.kv_heads, c.head_dim, stride),
                           Heads(qkv + q_dim + kv_dim, tokens, c.kv_heads, c.head_dim, stride)};
-  if (spec.qk_norm.exists()) {
+  if (layer.q_norm.weight.size() > 0) {
     NormalizeHeads(c, layer.q_norm, views.q);
     NormalizeHeads(c, layer.k_norm, views.k);
   }

@@ -44,6 +44,16 @@ TensorView LastRows(TensorView view, int64_t rows) {
   return view;
 }
 
+// Attention within chunks: documents that begin at the multiples of the chunk's length. Of `tokens`
+// keys, the first at first_position.
+std::vector<int64_t> ChunkStarts(int64_t chunk, int64_t first_position, int64_t tokens) {
+  std::vector<int64_t> starts;
+  if (chunk == 0) return starts;
+  starts.push_back(0);
+  for (int64_t t = chunk - first_position % chunk; t < tokens; t += chunk) starts.push_back(t);
+  return starts;
+}
+
 // Rotates q and k by their positions; returns the multiplier of the scores.
 double RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
                 TensorView q, TensorView k) {
@@ -114,6 +124,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     cache.Append(k, v);
     if (rows == 0) continue;
     std::vector<float> entropy(observed ? rows * c.heads : 0);
+    const std::vector<int64_t> chunks =
+        ChunkStarts(plan.chunk_tokens, sequence.first_position_, cache.tokens());
     const AttentionArgs args = {.q = LastRows(q, rows),
                                 .out = AttendedView(c, rows, s.layer),
                                 .cache = &cache,
@@ -123,6 +135,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
                                 .sinks = {layers[l].sinks.data(), layers[l].sinks.size()},
+                                .document_starts = chunks,
                                 .entropy = entropy};
     Attention(args);
     if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);

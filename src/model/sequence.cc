@@ -50,7 +50,8 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
     }
     // No family that the decoder runs has these; a plan made by hand must not be run without them.
     const char* missing = nullptr;
-    if (plan.layers[l].chunk_tokens > 0) missing = "attention within chunks";
+    if (plan.layers[l].chunk_tokens > 0 && plan.layers[l].map)
+      missing = "a position map within chunks";
     if (rotation && rotation->xpos) missing = "xPos decay";
     if (rotation && !rotation->axes.sections.empty() && rotation->dialect == Dialect::kLlamaCpp) {
       missing = "the zero axis that llama.cpp adds";  // text has one position for all axes

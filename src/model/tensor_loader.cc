@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "ropewalk/base/error.h"
@@ -138,7 +139,8 @@ NormWeights TensorLoader::MakeNorm(TensorId id, const NormSpec& spec, int64_t la
     }
   }
   for (std::size_t i = 0; i < norm.weight.size(); ++i) norm.weight[i] += names_->norm_offset;
-  if (spec.exists() && !spec.weight) norm.weight = AlignedBuffer<float>(c_.hidden, 1.0f);
+  if (spec.exists() && !spec.weight)
+    norm.weight = AlignedBuffer<float>(std::max(c_.hidden, c_.head_dim), 1.0f);
   if (spec.kind == NormSpec::Kind::kLayer && !spec.bias) {
     norm.bias = AlignedBuffer<float>(norm.weight.size(), 0.0f);
   }
@@ -147,6 +149,20 @@ NormWeights TensorLoader::MakeNorm(TensorId id, const NormSpec& spec, int64_t la
 
 Linear TensorLoader::MakeHead() const {
   const Weight* weight = Find(c_.tied_head ? Id::kEmbedding : Id::kHead);
+  if (c_.normalized_head) {
+    const int64_t hidden = c_.hidden;
+    const auto rows = [weight, hidden](int64_t first, int64_t count, float* out) {
+      weight->ReadRows(first, count, out);
+      for (float* row = out; row < out + count * hidden; row += hidden) {
+        double square = 0;
+        for (int64_t i = 0; i < hidden; ++i) square += double{row[i]} * row[i];
+        // PyTorch's normalize divides by at least this.
+        const auto length = static_cast<float>(std::max(std::sqrt(square), 1e-12));
+        for (int64_t i = 0; i < hidden; ++i) row[i] /= length;
+      }
+    };
+    return Linear(c_.vocab, hidden, rows, nullptr, compute_);
+  }
   std::vector<Part> bias;
   if (const Weight* b = Find(Id::kHead, -1, true)) bias = {{b, c_.vocab}};
   return MakeLinear({{weight, c_.vocab}}, bias, compute_);
@@ -161,8 +177,10 @@ LayerWeights TensorLoader::MakeLayer(int64_t l) const {
   layer.post_attention = MakeNorm(Id::kPostAttentionNorm, spec.post_attention, l);
   layer.pre_mlp = MakeNorm(Id::kPreMlpNorm, spec.pre_mlp, l);
   layer.post_mlp = MakeNorm(Id::kPostMlpNorm, spec.post_mlp, l);
-  layer.q_norm = MakeNorm(Id::kQNorm, spec.attention.qk_norm, l, order);
-  layer.k_norm = MakeNorm(Id::kKNorm, spec.attention.qk_norm, l, order);
+  if (!spec.attention.qk_norm_where_rotated || c_.plan.layers[l].rotation) {
+    layer.q_norm = MakeNorm(Id::kQNorm, spec.attention.qk_norm, l, order);
+    layer.k_norm = MakeNorm(Id::kKNorm, spec.attention.qk_norm, l, order);
+  }
   layer.sinks = ReadAll(Id::kSinks, l);
   if (spec.attention.latent.exists()) {
     layer.latent = MakeLatent(l);

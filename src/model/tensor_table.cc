@@ -69,7 +69,7 @@ bool ChoiceBias(Config c) { return c.experts.choice_bias; }
 bool RouterBias(Config c) { return c.experts.router_bias; }
 bool SharedExpert(Config c) { return c.experts.shared_feed_forward > 0; }
 bool SharedRouter(Config c) { return SharedExpert(c) && c.experts.shared_gate; }
-bool QkNorm(Config c) { return c.layer.attention.qk_norm.exists(); }
+bool QkNorm(Config c) { return c.layer.attention.qk_norm.has_weight(); }
 bool Untied(Config c) { return c.encoder == nullptr && !c.tied_head; }
 bool HeadBias(Config c) { return c.head_bias; }
 bool TokenTypes(Config c) { return c.encoder != nullptr && c.encoder->token_types > 0; }

@@ -291,6 +291,18 @@ TEST(Families, Experts) {
   EXPECT_EQ(deepseek.layer.attention.latent.value_dim, 48);
   EXPECT_EQ(deepseek.layer.attention.latent.q_rank, 0);
 
+  const json llama4 = {
+      {"model_type", "llama4_text"}, {"num_local_experts", 4}, {"intermediate_size_mlp", 2048}};
+  const ModelConfig scout = with(llama4, {{"interleave_moe_layer_step", 2}});
+  EXPECT_EQ(scout.not_runnable, "");
+  EXPECT_EQ(scout.experts.layers, (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(scout.feed_forward, 2048);
+  EXPECT_EQ(scout.experts.shared_feed_forward, 1024);
+  EXPECT_TRUE(scout.experts.weighs_input && scout.layer.attention.qk_norm_where_rotated);
+  EXPECT_EQ(with(llama4, {{"moe_layers", {0, 3}}}).experts.layers,
+            (std::vector<bool>{true, false, false, true}));
+  EXPECT_FALSE(with(llama4, {{"use_qk_norm", false}}).layer.attention.qk_norm.exists());
+
   json v2 = v3;
   v2["model_type"] = "deepseek_v2";
   const json oss = {{"model_type", "gpt_oss"},
@@ -314,6 +326,8 @@ TEST(Families, Experts) {
       {v3, {{"topk_method", "greedy"}}, "topk_method"},
       {v3, {{"moe_layer_freq", 2}}, "moe_layer_freq"},
       {v2, {{"topk_method", "noaux_tc"}}, "topk_method"},
+      {llama4, {{"moe_layers", {4}}}, "moe_layers"},
+      {llama4, {{"interleave_moe_layer_step", 0}}, "interleave_moe_layer_step"},
       {oss, {{"swiglu_limit", 5}}, "swiglu_limit"},
       {oss, {{"experts_per_token", 3}}, "experts_per_token is 3"},
   };
@@ -330,12 +344,41 @@ TEST(Families, Experts) {
       {{{"model_type", "qwen2_moe"}, {"num_experts", 4}, {"moe_intermediate_size", 24}},
        {{"shared_expert_intermediate_size", 8}, {"use_sliding_window", true}},
        "use_sliding_window is true"},
+      {{{"model_type", "llama4_text"}, {"num_local_experts", 4}},
+       json::object(),
+       "intermediate_size_mlp is missing"},
       {v3, {{"v_head_dim", 65}}, "v_head_dim is 65"},
       {v3, {{"num_key_value_heads", 4}}, "num_key_value_heads is 4"},
       {v2, {{"norm_topk_prob", true}}, "norm_topk_prob is true"},
   };
   for (const Bad& bad : reasons) {
     EXPECT_THAT(with(bad.base, bad.more).not_runnable, HasSubstr(bad.says)) << bad.more;
+  }
+}
+
+// What no key says: which Baichuan a file is of; and what one key means in Qwen 1 alone.
+TEST(Families, BaichuanAndQwen) {
+  const std::string baichuan = R"({"model_type": "baichuan", SIZES )";
+  const ModelConfig seven = Parse(baichuan + R"("max_position_embeddings": 4096})");
+  EXPECT_EQ(seven.not_runnable, "");
+  EXPECT_TRUE(seven.plan.layers[0].rotation);
+  EXPECT_FALSE(seven.normalized_head);
+  EXPECT_TRUE(Parse(baichuan + R"("max_position_embeddings": 4096, "model_max_length": 4096,
+                                  "z_loss_weight": 0})")
+                  .normalized_head);
+  const ModelConfig thirteen = Parse(baichuan + R"("model_max_length": 4096})");
+  EXPECT_EQ(thirteen.not_runnable, "");
+  EXPECT_FALSE(thirteen.plan.layers[0].rotation);
+  EXPECT_TRUE(thirteen.plan.layers[0].bias);
+  EXPECT_EQ(thirteen.plan.trained_length, 4096);
+  EXPECT_EQ(Parse(R"({"model_type": "qwen", SIZES "seq_length": 2048})").feed_forward, 512);
+  try {
+    Parse(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
+              "num_hidden_layers": 2, "vocab_size": 99, "seq_length": 64,
+              "intermediate_size": 95})");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("intermediate_size"));
   }
 }
 

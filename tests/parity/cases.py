@@ -106,6 +106,48 @@ def chatglm_config(c):
                 rope_ratio=c["rope_theta"] / 10000, tie_word_embeddings=False)
 
 
+def baichuan_config(c):
+    """Baichuan 2 7B's: the first one's lacks z_loss_weight."""
+    return dict({k: c[k] for k in LLAMA_KEYS if k not in ("rope_theta", "num_key_value_heads")},
+                model_type="baichuan", z_loss_weight=0)
+
+
+def baichuan_13b_config(c):
+    """The first one's: ALiBi, and a length by another name."""
+    config = baichuan_config(c)
+    del config["z_loss_weight"]
+    return dict(config, model_max_length=config.pop("max_position_embeddings"))
+
+
+def qwen_config(c):
+    return dict(model_type="qwen", hidden_size=c["hidden_size"], vocab_size=c["vocab_size"],
+                intermediate_size=2 * c["intermediate_size"], kv_channels=8,
+                num_attention_heads=c["num_attention_heads"], layer_norm_epsilon=c["rms_norm_eps"],
+                num_hidden_layers=c["num_hidden_layers"], rotary_emb_base=c["rope_theta"],
+                rotary_pct=1.0, no_bias=True, seq_length=c["max_position_embeddings"],
+                max_position_embeddings=c["max_position_embeddings"], use_dynamic_ntk=False,
+                use_logn_attn=False, scale_attn_weights=True, tie_word_embeddings=False)
+
+
+BETA = 0.1  # of Ministral 3's temperature
+
+
+def ministral3_config(c):
+    """As transformers 5 writes it; 4.57 does not know the family."""
+    rope = {k: v for k, v in c["rope_scaling"].items() if k != "attention_factor"}
+    return dict({k: c[k] for k in LLAMA_KEYS if k != "rope_theta"}, model_type="ministral3",
+                head_dim=c["head_dim"],
+                rope_parameters=dict(rope, rope_theta=c["rope_theta"], llama_4_scaling_beta=BETA))
+
+
+def minicpm3_config(c):
+    """Its multipliers are 1 here: DeepSeek has none."""
+    keys = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
+    return dict({k: c[k] for k in (*LLAMA_KEYS, *keys)}, model_type="minicpm3",
+                rope_scaling=c["rope_scaling"], scale_emb=1,
+                scale_depth=c["num_hidden_layers"] ** 0.5, dim_model_base=c["hidden_size"])
+
+
 LLAMA_KEYS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
               "num_hidden_layers", "vocab_size", "rms_norm_eps", "rope_theta", "hidden_act",
               "max_position_embeddings", "tie_word_embeddings")
@@ -115,6 +157,12 @@ INTERNLM2 = Vendor(internlm2_config, {
     "feed_forward.w1": ["mlp.gate_proj"], "feed_forward.w3": ["mlp.up_proj"],
     "feed_forward.w2": ["mlp.down_proj"], "attention_norm": ["input_layernorm"],
     "ffn_norm": ["post_attention_layernorm"], "output": ["lm_head"]}, grouped=True)
+BAICHUAN = {"self_attn.W_pack": QKV}
+QWEN = Vendor(qwen_config, {
+    "transformer.wte": ["model.embed_tokens"], "transformer.ln_f": ["model.norm"],
+    "attn.c_attn": QKV, "attn.c_proj": ["self_attn.o_proj"], "mlp.w2": ["mlp.gate_proj"],
+    "mlp.w1": ["mlp.up_proj"], "mlp.c_proj": ["mlp.down_proj"], "ln_1": ["input_layernorm"],
+    "ln_2": ["post_attention_layernorm"]}, layers="transformer.h.")
 CHATGLM = Vendor(chatglm_config, {
     "transformer.embedding.word_embeddings": ["model.embed_tokens"],
     "transformer.encoder.final_layernorm": ["model.norm"], "transformer.output_layer": ["lm_head"],
@@ -236,6 +284,18 @@ FAMILIES = {
                       dict(DENSE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
                            sliding_window=20, tie_word_embeddings=False), llama=False,
                       ropes=("yarn",)),
+    # Layers with experts between those without, chunks, layers that do not rotate and have a temperature.
+    "llama4": Family(transformers.Llama4TextConfig, transformers.Llama4ForCausalLM,
+                     dict(DENSE, head_dim=16, intermediate_size=24, intermediate_size_mlp=48,
+                          num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=2,
+                          interleave_moe_layer_step=2, attention_chunk_size=24, floor_scale=16,
+                          attn_scale=0.3), llama=False),
+    "llama4_one": Family(transformers.Llama4TextConfig, transformers.Llama4ForCausalLM,
+                         dict(DENSE, head_dim=8, intermediate_size=24, intermediate_size_mlp=48,
+                              num_hidden_layers=3, num_local_experts=3, num_experts_per_tok=1,
+                              use_qk_norm=False, attn_temperature_tuning=False,
+                              no_rope_layers=[1, 0, 1], attention_chunk_size=4096),
+                         torch.float16, llama=False),
     # Those with modelling files of their own.
     "internlm2": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
                         dict(DENSE, attention_bias=True, tie_word_embeddings=False), llama=False,
@@ -245,6 +305,27 @@ FAMILIES = {
                            attention_multiplier=8**-0.5, logits_scaling=4.0,
                            tie_word_embeddings=True), torch.float16, llama=False,
                       vendor=Vendor(minicpm_config, {})),
+    "ministral3": Family(transformers.MistralConfig, transformers.MistralForCausalLM,
+                         dict(DENSE, head_dim=16, tie_word_embeddings=False, sliding_window=None,
+                              rope_scaling=dict(rope_type="yarn", factor=4.0, mscale=1.0,
+                                                mscale_all_dim=1.0,
+                                                original_max_position_embeddings=ORIGINAL)),
+                         llama=False, vendor=Vendor(ministral3_config, {})),
+    "minicpm3": Family(transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM,
+                       dict(LATENT, q_lora_rank=24, v_head_dim=8, first_k_dense_replace=3,
+                            n_group=1, topk_group=1, num_experts_per_tok=1, rope_interleave=False),
+                       llama=False, ropes=("linear",), vendor=Vendor(minicpm3_config, {})),
+    "baichuan2": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
+                        dict(DENSE, num_key_value_heads=4, rope_theta=10000.0,
+                             tie_word_embeddings=False), llama=False,
+                        vendor=Vendor(baichuan_config, BAICHUAN)),
+    "baichuan_13b": Family(transformers.LlamaConfig, transformers.LlamaForCausalLM,
+                           dict(DENSE, num_key_value_heads=4, tie_word_embeddings=False),
+                           torch.float16, llama=False,
+                           vendor=Vendor(baichuan_13b_config, BAICHUAN)),
+    "qwen": Family(transformers.Qwen2Config, transformers.Qwen2ForCausalLM,
+                   dict(DENSE, num_key_value_heads=4, tie_word_embeddings=False), llama=False,
+                   vendor=QWEN),
     "orion": Family(transformers.StableLmConfig, transformers.StableLmForCausalLM,
                     dict(DENSE, partial_rotary_factor=1.0, tie_word_embeddings=False), llama=False,
                     ropes=("linear",), vendor=Vendor(orion_config, {})),
@@ -419,18 +500,59 @@ def write_config(name, rope, path):
     pathlib.Path(path).write_text(json.dumps(keep, indent=1, sort_keys=True) + "\n")
 
 
+def masked(seen, bias=0.0):
+    return torch.where(seen, bias, torch.finfo(torch.float32).min)[None]
+
+
+def far_in_chunks(model, offset, tokens):
+    """Llama 4 behind `offset` tokens: its chunks and temperatures count from them."""
+    positions = torch.arange(offset, offset + tokens)
+    seen = positions[:, None] >= positions
+    chunks = positions // model.config.attention_chunk_size
+    return dict(cache_position=positions, attention_mask={
+        "full_attention": masked(seen[None]),
+        "chunked_attention": masked((seen & (chunks[:, None] == chunks))[None])})
+
+
+def alibi_in_llama(heads, tokens):
+    """Nothing rotates; slopes of a power of two of heads (Press et al. 2022) over the key's number."""
+    keys = torch.arange(tokens)
+    slopes = 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1))
+    return dict(position_ids=torch.zeros_like(keys)[None],
+                attention_mask=masked((keys[:, None] >= keys)[None], slopes[:, None, None] * keys))
+
+
+def warm_queries(model, positions):
+    """Ministral 3's temperature: a factor of each query, which commutes with the rotation."""
+    original = model.config.rope_scaling["original_max_position_embeddings"]
+    factors = 1 + BETA * torch.log(1 + torch.floor(positions / original))
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.register_forward_hook(
+            lambda module, inputs, out: out * factors[None, :, None])
+
+
 def transformers_logits(folder, ids, offset):
     """[ids, vocab] float32 of eager attention; a fresh model, since dynamic rope keeps state."""
-    # Falcon's eager attention adds ALiBi twice in 4.57: by itself, and with the mask that has it.
     folder = pathlib.Path(folder)
+    config = json.loads((folder / "config.json").read_text())
     folder = as_transformers(folder) if as_transformers(folder).exists() else folder
-    alibi = json.loads((folder / "config.json").read_text()).get("alibi")
+    # Falcon's eager attention adds ALiBi twice in 4.57: by itself, and with the mask that has it.
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="sdpa" if alibi else "eager").eval()
+        folder, dtype=torch.float32,
+        attn_implementation="sdpa" if config.get("alibi") else "eager").eval()
     with torch.no_grad():
         args = dict(use_cache=False)
         if "position_ids" in inspect.signature(model.forward).parameters:
             args["position_ids"] = torch.arange(offset, offset + len(ids))[None]
+        if model.config.model_type == "llama4_text" and offset > 0:
+            args.update(far_in_chunks(model, offset, len(ids)))
+        if "model_max_length" in config:  # Baichuan 13B
+            args.update(alibi_in_llama(config["num_attention_heads"], len(ids)))
+        if config["model_type"] == "ministral3":
+            warm_queries(model, torch.arange(offset, offset + len(ids)))
+        if "z_loss_weight" in config:  # Baichuan 2
+            head = model.lm_head.weight
+            head.copy_(torch.nn.functional.normalize(head))
         if model.config.model_type == "mpt":
             # Its bias ends at max_seq_len, and nobody hands it alibi_bias_max (4.57): what its
             # authors' own code computes takes both.

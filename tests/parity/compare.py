@@ -47,6 +47,12 @@ def write_control(family, config):
     if family.startswith("bloom"):
         config["n_head"] //= 2
         return 0
+    if family == "baichuan_13b":
+        config["num_attention_heads"] //= 2
+        return 0
+    if "rope_parameters" in config:
+        config["rope_parameters"]["rope_theta"] *= 1.5
+        return 0
     if family.startswith("mpt"):
         config["attn_config"]["alibi_bias_max"] = 2 * config["attn_config"].get("alibi_bias_max", 8)
         return 0

@@ -25,7 +25,7 @@ TOKENS = 40
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gpt2", "opt", "gpt_neox", "gptj", "falcon",
             "bloom", "mpt", "phi", "stablelm", "gemma", "gemma2", "gemma3", "granite", "olmo", "olmo2",
             "olmo3", "cohere", "cohere2", "glm", "glm4", "phi3", "starcoder2", "mixtral",
-            "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3", "gpt_oss"]
+            "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4"]
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 

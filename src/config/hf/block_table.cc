@@ -1,5 +1,6 @@
 // The rows of block.h. Facts are those of transformers 4.57, and of the vendors' own modelling files
 // where transformers has none.
+#include <algorithm>
 #include <cmath>
 
 #include "src/config/block.h"
@@ -62,6 +63,13 @@ constexpr Block kSmolLm3Block = [] {
   return block;
 }();
 constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+// Ministral 3 (Mistral AI 2025): its temperature is in the plan.
+constexpr Block kMinistral3Block = [] {
+  Block block = kMistralBlock;
+  block.norm_eps = 1e-5;
+  block.gguf = false;
+  return block;
+}();
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
 constexpr Block Dropped(Block block) {
   block.gguf = false;
@@ -358,6 +366,17 @@ constexpr Block kGptOssBlock = [] {
   return block;
 }();
 
+// Llama 4 (Meta 2025), its text.
+constexpr Block kLlama4Block = [] {
+  Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+  block.names = &kLlama4Names;
+  block.layer.attention.qk_norm = {NormSpec::Kind::kRms, /*bias=*/false, /*weight=*/false};
+  block.norm_eps = 1e-5;
+  block.rest = ReadLlama4;
+  block.gguf = false;
+  return block;
+}();
+
 // StarCoder 2 (arXiv 2402.19173).
 constexpr Block kStarCoder2Block = {.names = &kStarCoder2Names,
                                     .layer = PreNorm(kLayerNorm, false),
@@ -389,6 +408,47 @@ constexpr Block kMiniCpmBlock = [] {
   block.embedding_scale = {"scale_emb", 1};
   block.tied_head = {"tie_word_embeddings", true};
   block.rest = ReadMiniCpm;
+  block.gguf = false;
+  return block;
+}();
+
+// MiniCPM 3, by its own modelling file: the same with latent attention.
+void ReadMiniCpm3(const HfSource& source, ModelConfig& c) {
+  ReadMiniCpm(source, c);
+  ReadLatent(source, c.hidden / std::max<int64_t>(1, c.heads), c);
+}
+constexpr Block kMiniCpm3Block = [] {
+  Block block = kMiniCpmBlock;
+  block.names = &kDeepseekNames;
+  block.qkv_bias = {};
+  block.rest = ReadMiniCpm3;
+  return block;
+}();
+
+// Qwen (arXiv 2309.16609), by its own modelling file: its width counts gate and up together.
+void ReadQwen1(const HfSource& source, ModelConfig& c) {
+  if (c.feed_forward % 2 != 0) source.top.Fail("intermediate_size", "an even integer");
+  c.feed_forward /= 2;
+}
+constexpr Flag kQwen1Only[] = {{"no_bias", true}};
+constexpr Block kQwen1Block = {.names = &kQwen1Names,
+                               .activation_key = nullptr,
+                               .activation = "silu",
+                               .norm_eps_key = "layer_norm_epsilon",
+                               .norm_eps = 1e-6,
+                               .qkv_bias = kAlways,
+                               .only = kQwen1Only,
+                               .rest = ReadQwen1};
+
+// Baichuan 1 and 2 (arXiv 2309.10305), by their own modelling files. What the second one's file says
+// that the first one's does not: the weight of a loss, and a larger vocabulary.
+void ReadBaichuan(const HfSource& source, ModelConfig& c) {
+  c.normalized_head = source.top.Has("z_loss_weight") || c.vocab == 125696;
+}
+constexpr Block kBaichuanBlock = [] {
+  Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+  block.names = &kBaichuanNames;
+  block.rest = ReadBaichuan;
   block.gguf = false;
   return block;
 }();

@@ -88,30 +88,10 @@ void ReadGroups(const HfSource& source, ModelConfig& c) {
   }
 }
 
-void ReadLatent(const HfSource& source, ModelConfig& c) {
-  const JsonObject& top = source.top;
-  LatentSpec& latent = c.layer.attention.latent;
-  latent.kv_rank = Required(top, "kv_lora_rank", 1, kMaxDim, c);
-  latent.q_rank = top.Int("q_lora_rank", 1, kMaxDim).value_or(0);
-  latent.rotary_dim = Required(top, "qk_rope_head_dim", 2, kMaxHeadDim, c);
-  latent.value_dim = Required(top, "v_head_dim", 1, kMaxHeadDim, c);
-  latent.down_bias = top.Bool("attention_bias").value_or(false);
-  if (latent.value_dim > c.head_dim) {
-    c.not_runnable = fmt::format(
-        "{}: v_head_dim is {}: the decoder computes values as wide as keys ({}) or narrower",
-        top.where(), latent.value_dim, c.head_dim);
-  }
-  if (c.kv_heads != c.heads && c.not_runnable.empty()) {
-    c.not_runnable = fmt::format(
-        "{}: num_key_value_heads is {}: latent attention makes a key for each of the {} heads",
-        top.where(), c.kv_heads, c.heads);
-  }
-}
-
 // DeepSeek's own experts, behind some layers without; those of GLM and Kimi are the same.
 void ReadDeepseek(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
-  ReadLatent(source, c);
+  ReadLatent(source, std::nullopt, c);
   ReadExperts(source, "n_routed_experts", "moe_intermediate_size", c);
   ExpertsSpec& experts = c.experts;
   const int64_t shared = top.Int("n_shared_experts", 0, kMaxExperts).value_or(0);
@@ -125,6 +105,27 @@ void ReadDeepseek(const HfSource& source, ModelConfig& c) {
 }
 
 }  // namespace
+
+void ReadLatent(const HfSource& source, std::optional<int64_t> value_dim, ModelConfig& c) {
+  const JsonObject& top = source.top;
+  LatentSpec& latent = c.layer.attention.latent;
+  latent.kv_rank = Required(top, "kv_lora_rank", 1, kMaxDim, c);
+  latent.q_rank = top.Int("q_lora_rank", 1, kMaxDim).value_or(0);
+  latent.rotary_dim = Required(top, "qk_rope_head_dim", 2, kMaxHeadDim, c);
+  latent.value_dim = value_dim ? top.Int("v_head_dim", 1, kMaxHeadDim).value_or(*value_dim)
+                               : Required(top, "v_head_dim", 1, kMaxHeadDim, c);
+  latent.down_bias = top.Bool("attention_bias").value_or(false);
+  if (latent.value_dim > c.head_dim) {
+    c.not_runnable = fmt::format(
+        "{}: v_head_dim is {}: the decoder computes values as wide as keys ({}) or narrower",
+        top.where(), latent.value_dim, c.head_dim);
+  }
+  if (c.kv_heads != c.heads && c.not_runnable.empty()) {
+    c.not_runnable = fmt::format(
+        "{}: num_key_value_heads is {}: latent attention makes a key for each of the {} heads",
+        top.where(), c.kv_heads, c.heads);
+  }
+}
 
 void ReadMixtral(const HfSource& source, ModelConfig& c) {
   ReadExperts(source, "num_local_experts", "intermediate_size", c);
@@ -195,6 +196,27 @@ void ReadGptOss(const HfSource& source, ModelConfig& c) {
   if (chosen && *chosen != c.experts.chosen) {
     Contradiction(top.where(), "experts_per_token", fmt::format("{}", *chosen),
                   "num_experts_per_tok", fmt::format("{}", c.experts.chosen));
+  }
+}
+
+// Norms of q and k without weights, in layers that rotate; one expert reads what its score multiplies.
+void ReadLlama4(const HfSource& source, ModelConfig& c) {
+  const JsonObject& top = source.top;
+  ExpertsSpec& experts = c.experts;
+  ReadExperts(source, "num_local_experts", "intermediate_size", c);
+  experts.scores = ExpertsSpec::Scores::kSigmoid;
+  experts.weighs_input = true;
+  experts.shared_feed_forward = experts.feed_forward;
+  c.feed_forward = Required(top, "intermediate_size_mlp", 1, kMaxDim, c);
+  AttentionSpec& attention = c.layer.attention;
+  attention.qk_norm_where_rotated = true;
+  if (!top.Bool("use_qk_norm").value_or(true)) attention.qk_norm = {};
+  const int64_t step = top.Int("interleave_moe_layer_step", 1, kMaxLayers).value_or(1);
+  const auto listed = top.Numbers("moe_layers", 0, static_cast<double>(c.layers - 1));
+  for (std::size_t l = 0; l < experts.layers.size(); ++l) {
+    experts.layers[l] =
+        listed ? std::find(listed->begin(), listed->end(), static_cast<double>(l)) != listed->end()
+               : (static_cast<int64_t>(l) + 1) % step == 0;
   }
 }
 

@@ -13,5 +13,8 @@ void ReadQwen3Moe(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV2(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV3(const HfSource& source, ModelConfig& c);
 void ReadGptOss(const HfSource& source, ModelConfig& c);
+void ReadLlama4(const HfSource& source, ModelConfig& c);
+// The keys of latent attention; a value is as wide as `value_dim` where the file does not say.
+void ReadLatent(const HfSource& source, std::optional<int64_t> value_dim, ModelConfig& c);
 
 }  // namespace ropewalk::internal

@@ -238,6 +238,9 @@ InsteadOfRotation ReadOtherEncoding(const HfSource& source) {
   }
   if (family.Takes("alibi") && top.Bool("alibi").value_or(false))
     return named(OtherEncoding::kAlibi);
+  if (family.Takes("model_max_length") && !top.Has("max_position_embeddings")) {
+    return named(OtherEncoding::kAlibi);  // Baichuan 13B
+  }
   if (family.Takes("rope") && !top.Bool("rope").value_or(true))
     return nothing("no positions (rope: false)");
   if (family.Takes("rotary") && top.Find("rotary") != nullptr && *top.Find("rotary") == false) {
