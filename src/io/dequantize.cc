@@ -1,14 +1,16 @@
-// The block layouts are ggml's (ggml-common.h); each struct below is one block as it lies in a
-// file. Integer times scale is exact in float32 for every type (at most 11 + 8 + 6 bits with the
-// signs, of which no type uses all), so each value is rounded at most once and fused multiply-add
-// would change nothing.
+// The block layouts are ggml's (ggml-common.h); each struct below and in low_bit_blocks.h is one
+// block as it lies in a file. Integer times scale is exact in float32 for every type (at most
+// 11 + 8 + 6 bits with the signs, of which no type uses all), so each value is rounded at most once
+// and fused multiply-add would change nothing.
 #include "src/io/dequantize.h"
 
+#include <bit>
 #include <cstring>
 #include <iterator>
 
 #include "ropewalk/base/dtype.h"
 #include "src/io/bytes.h"
+#include "src/io/low_bit_blocks.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -76,9 +78,16 @@ struct BlockIQ4_XS {
   uint8_t q[128];         // indices into kNonLinear, each 32 elements as in BlockIQ4_NL
 };
 
+struct BlockMXFP4 {
+  uint8_t e;      // a power of two: E8M0 of the Open Compute Project's microscaling formats
+  uint8_t q[16];  // E2M1, as in BlockQ4_0
+};
+
 // IQ4_NL's steps, which are finer around zero.
 constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                    1,    13,   25,  38,  53,  69,  89,  113};
+// What E2M1 may be, doubled: a sign, two bits of exponent, one of mantissa.
+constexpr int8_t kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // 32 elements of 4 bits: out[j] = value(j, its bits).
 template <class F>
@@ -133,6 +142,13 @@ void Decode(const BlockIQ4_XS& b, float* out) {
     Nibbles(b.q + group * 16, out + group * 32,
             [scale](int, int bits) { return scale * kNonLinear[bits]; });
   }
+}
+
+void Decode(const BlockMXFP4& b, float* out) {
+  // 2^(e - 128), since the steps are doubled; the two smallest are subnormal. As in ggml, 255 is one
+  // more power, and not NaN.
+  const float d = std::bit_cast<float>(b.e < 2 ? uint32_t{0x00200000} << b.e : (b.e - 1u) << 23);
+  Nibbles(b.q, out, [d](int, int bits) { return d * kTwiceE2M1[bits]; });
 }
 
 // 256 elements of 2 bits as 16 groups of 16: out = value(group, l, bits), where byte
@@ -255,12 +271,22 @@ constexpr TypeRow kTypes[] = {
     Row<BlockQ5_K, 256>(WeightType::kQ5_K, "Q5_K", 13),
     Row<BlockQ6_K, 256>(WeightType::kQ6_K, "Q6_K", 14),
     Row<BlockIQ4_XS, 256>(WeightType::kIQ4_XS, "IQ4_XS", 23),
+    Row<BlockIQ2_XXS, 256>(WeightType::kIQ2_XXS, "IQ2_XXS", 16),
+    Row<BlockIQ2_XS, 256>(WeightType::kIQ2_XS, "IQ2_XS", 17),
+    Row<BlockIQ2_S, 256>(WeightType::kIQ2_S, "IQ2_S", 22),
+    Row<BlockIQ3_XXS, 256>(WeightType::kIQ3_XXS, "IQ3_XXS", 18),
+    Row<BlockIQ3_S, 256>(WeightType::kIQ3_S, "IQ3_S", 21),
+    Row<BlockIQ1_S, 256>(WeightType::kIQ1_S, "IQ1_S", 19),
+    Row<BlockIQ1_M, 256>(WeightType::kIQ1_M, "IQ1_M", 29),
+    Row<BlockTQ1_0, 256>(WeightType::kTQ1_0, "TQ1_0", 34),
+    Row<BlockTQ2_0, 256>(WeightType::kTQ2_0, "TQ2_0", 35),
+    Row<BlockMXFP4, 32>(WeightType::kMXFP4, "MXFP4", 39),
 };
 constexpr bool InOrder() {
   for (std::size_t i = 0; i < std::size(kTypes); ++i) {
     if (static_cast<std::size_t>(kTypes[i].type) != i) return false;
   }
-  return std::size(kTypes) == static_cast<std::size_t>(WeightType::kIQ4_XS) + 1;
+  return std::size(kTypes) == static_cast<std::size_t>(WeightType::kMXFP4) + 1;
 }
 static_assert(InOrder());
 // The sizes that ggml-common.h asserts.
@@ -268,6 +294,10 @@ static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(Block
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4_NL) == 18);
 static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144);
 static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_XS) == 136);
+static_assert(sizeof(BlockIQ2_XXS) == 66 && sizeof(BlockIQ2_XS) == 74 && sizeof(BlockIQ2_S) == 82);
+static_assert(sizeof(BlockIQ3_XXS) == 98 && sizeof(BlockIQ3_S) == 110 && sizeof(BlockMXFP4) == 17);
+static_assert(sizeof(BlockIQ1_S) == 50 && sizeof(BlockIQ1_M) == 56);
+static_assert(sizeof(BlockTQ1_0) == 54 && sizeof(BlockTQ2_0) == 66);
 
 const TypeRow& Row(WeightType type) { return kTypes[static_cast<std::size_t>(type)]; }
 

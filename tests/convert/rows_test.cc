@@ -92,6 +92,8 @@ TEST(Rearranged, MovesWholeRowsOfAnyTypeAndElementsOfVectors) {
                         {WeightType::kQ8_0, {16, 64}, 68},
                         {WeightType::kQ4_K, {16, 256}, 144},
                         {WeightType::kIQ4_XS, {16, 512}, 272},
+                        {WeightType::kIQ1_M, {16, 512}, 112},
+                        {WeightType::kMXFP4, {16, 64}, 34},
                         {WeightType::kBF16, {16}, 2},
                         {WeightType::kF32, {16}, 4}}) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(16 * c.row_bytes));

@@ -62,6 +62,19 @@ TEST(GgufSplit, AnyShardOpensAll) {
   }
 }
 
+TEST(GgufSplit, BlocksOfAnyShardDecodeAsInOneFile) {
+  const Split split;
+  const GgufFile whole = OpenGguf(ROPEWALK_SOURCE_DIR "/tests/golden/io/quants.gguf");
+  TensorSource blocks = CopyOf(whole.tensors.at("IQ3_S"));
+  blocks.name = "b";
+  WriteGguf(split.Path(2), SplitKeys(1, 3, 3), {blocks});
+  std::vector<float> got(4 * 256), want(4 * 256);
+  const GgufFile file = OpenGguf(split.Path(3));
+  file.tensors.at("b").ReadRows(0, 4, got.data());
+  whole.tensors.at("IQ3_S.f32").ReadRows(0, 4, want.data());
+  EXPECT_EQ(got, want);
+}
+
 TEST(GgufSplit, TheHashIsOfAllFiles) {
   const Split split;
   const std::string before = ContentHash(OpenGguf(split.Path(1)).tensors);

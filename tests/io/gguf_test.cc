@@ -15,7 +15,8 @@ using testing::GgufWriter;
 using testing::TempFolder;
 
 const std::string kGolden = ROPEWALK_SOURCE_DIR "/tests/golden/io/quants.gguf";
-constexpr uint32_t kF32 = 0, kQ4_1 = 3, kQ4_K = 12;
+constexpr uint32_t kF32 = 0, kQ4_1 = 3, kQ4_K = 12, kIQ2_XXS = 16, kIQ1_S = 19, kTQ1_0 = 34,
+                   kMXFP4 = 39;
 constexpr uint32_t kU8Value = 0, kU32Value = 4, kBoolValue = 7, kStringValue = 8, kArrayValue = 9,
                    kU64Value = 10;
 
@@ -212,10 +213,15 @@ TEST(Gguf, HostileFilesAreRefused) {
       {"bytes overflow", tensor({uint64_t{1} << 62}, kF32, 0), {"overflows"}},
       {"33 elements of Q4_1", tensor({33}, kQ4_1, 0), {"'w'", "blocks of 32"}},
       {"blocks along the wrong dimension", tensor({2, 256}, kQ4_K, 0), {"blocks of 256"}},
-      {"type IQ2_XXS",
-       tensor({256}, 16, 0),
-       {"'w'", "IQ2_XXS", "Q2_K, Q3_K", "llama-quantize"},
+      {"half a block of IQ2_XXS", tensor({128}, kIQ2_XXS, 0), {"'w'", "IQ2_XXS", "blocks of 256"}},
+      {"a block of TQ1_0 cut short", tensor({512}, kTQ1_0, 0), {"'w'", "108 bytes", "truncated"}},
+      {"33 elements of MXFP4", tensor({33}, kMXFP4, 0), {"'w'", "MXFP4", "blocks of 32"}},
+      {"bytes of IQ1_S overflow", tensor({uint64_t{1} << 62, 8}, kIQ1_S, 0), {"overflows"}},
+      {"type Q8_K",
+       tensor({256}, 15, 0),
+       {"'w'", "Q8_K", "Q2_K, Q3_K", "IQ1_M, TQ1_0, TQ2_0, MXFP4 are", "llama-quantize"},
        ErrorCode::kUnsupported},
+      {"type NVFP4", tensor({64}, 40, 0), {"'w'", "NVFP4"}, ErrorCode::kUnsupported},
       {"type 4, long removed", tensor({32}, 4, 0), {"'w'", "type 4"}},
       {"type 2^32 - 1", tensor({32}, UINT32_MAX, 0), {"'w'", "type 4294967295"}},
       {"offset of 2^64 - 32", tensor({16}, kF32, huge - 31), {"'w'", "pass the end"}},

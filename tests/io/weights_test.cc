@@ -74,13 +74,24 @@ TEST_P(Decoding, AnyAlignment) {
 
 std::vector<WeightType> AllButFloat32() {
   std::vector<WeightType> types;
-  for (int i = 0; i <= static_cast<int>(WeightType::kIQ4_XS); ++i) {
+  for (int i = 0; i <= static_cast<int>(WeightType::kMXFP4); ++i) {
     if (static_cast<WeightType>(i) != WeightType::kF32) types.push_back(static_cast<WeightType>(i));
   }
   return types;
 }
 INSTANTIATE_TEST_SUITE_P(Types, Decoding, ::testing::ValuesIn(AllButFloat32()),
                          [](const auto& info) { return std::string(Info(info.param).name); });
+
+// Random bytes meet a part of a grid alone.
+TEST(Decoding, EveryPointOfTheGrids) {
+  const GgufFile file = OpenGguf(kGolden + "quants.gguf");
+  for (const char* name : {"IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"}) {
+    SCOPED_TRACE(name);
+    const Weight& weight = file.tensors.at(std::string(name) + ".every");
+    EXPECT_STREQ(Info(weight.type).name, name);
+    ExpectSameBits(All(weight), All(file.tensors.at(weight.name + ".f16")));
+  }
+}
 
 TEST(Weight, RowsOutsideTheTensorAreRefused) {
   const GgufFile file = OpenGguf(kGolden + "quants.gguf");

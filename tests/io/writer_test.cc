@@ -98,7 +98,7 @@ TEST(Writer, SafetensorsRoundTrip) {
 
 TEST(Writer, GgufRoundTripOfEveryTypeAtEveryAlignment) {
   std::vector<WeightType> types;
-  for (int i = 0; i <= static_cast<int>(WeightType::kIQ4_XS); ++i) {
+  for (int i = 0; i <= static_cast<int>(WeightType::kMXFP4); ++i) {
     types.push_back(static_cast<WeightType>(i));
   }
   const RandomTensors random(types);

@@ -30,7 +30,17 @@ enum class WeightType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
-  kIQ4_XS
+  kIQ4_XS,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ1_S,
+  kIQ1_M,
+  kTQ1_0,
+  kTQ2_0,
+  kMXFP4
 };
 struct WeightTypeInfo {
   const char* name;    // "Q4_1"

@@ -6,6 +6,7 @@
 quants.gguf      one tensor `<TYPE>` for each readable type, [4, 256], its bytes random (so every bit of a
                  block matters) and its half-precision scales finite, subnormal and negative ones among
                  them; beside it `<TYPE>.f32`, what gguf-py decodes it to; and one metadata key of each type.
+                 Types with a grid have `<TYPE>.every` too, with every point of it, and `<TYPE>.every.f16`.
 tiny.safetensors each readable dtype, a scalar, an empty tensor, metadata.
 """
 import pathlib
@@ -21,18 +22,58 @@ HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
 # As above; their random bytes are drawn last, so that the others stay what they were.
 MORE_HALVES = {"IQ4_NL": [0], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0]}
+LAST_HALVES = {"IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [],
+               "TQ1_0": [52], "TQ2_0": [64], "MXFP4": []}
+
+
+def set_scattered_half(block, half):
+    """IQ1_M has a quarter of its scale in the upper 4 bits of each of its last four 16-bit numbers."""
+    words = block[48:].view(np.uint16)
+    for i in range(4):
+        words[i] = words[i] & 0xfff | (int(half.view(np.uint16)) >> 4 * i & 15) << 12
 
 
 def blocks(name, rng):
     elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     data = rng.integers(0, 256, (ROWS * COLS // elements, size), dtype=np.uint8)
     for i, block in enumerate(data):
-        for at in {**HALVES, **MORE_HALVES}[name]:
+        for at in {**HALVES, **MORE_HALVES, **LAST_HALVES}[name]:
             half = np.float16(rng.normal() * 10.0 ** rng.integers(-4, 3))
             if i == 1:
                 half = np.float16(3 * 2.0 ** -24)  # subnormal
             block[at:at + 2] = np.frombuffer(half.tobytes(), np.uint8)
+        if name == "IQ1_M":
+            set_scattered_half(block, np.float16(3 * 2.0 ** -24 if i == 1 else rng.normal()))
+        if name == "MXFP4" and i < 5:
+            block[0] = [0, 1, 2, 254, 255][i]  # subnormal powers of two, and those that overflow
     return data.reshape(ROWS, -1)
+
+
+def every_point(name, rng):
+    """Blocks of scale 1 whose points are numbered 0, 1, 2, ...; signs and scales of groups are random."""
+    elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    points, width = getattr(gguf.quants, name).grid_shape
+    rows = points * width // elements
+    data = rng.integers(0, 256, (rows, size), dtype=np.uint8)
+    data[:, :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    number = np.arange(points).reshape(rows, -1)
+    count = number.shape[1]  # points of a block
+    if name == "IQ2_XXS":
+        data[:, 2:66].reshape(rows, 8, 8)[..., :4] = number.reshape(rows, 8, 4)
+    elif name == "IQ2_XS":
+        words = data[:, 2:66].copy().view(np.uint16) & 0xfe00 | number
+        data[:, 2:66] = words.astype(np.uint16).view(np.uint8)
+    else:
+        data[:, 2:2 + count] = number & 255
+    high = number.reshape(rows, 8, -1) >> 8  # for 32 elements each
+    if name == "IQ2_S":
+        data[:, 66:74] = (high << [0, 2, 4, 6]).sum(-1)
+    elif name == "IQ3_S":
+        data[:, 66:74] = (high << np.arange(8)).sum(-1)
+    elif name == "IQ1_S":
+        words = data[:, 34:50].copy().view(np.uint16) & 0xf000 | (high << [0, 3, 6, 9]).sum(-1)
+        data[:, 34:50] = words.astype(np.uint16).view(np.uint8)
+    return data
 
 
 def write_gguf():
@@ -74,6 +115,18 @@ def write_gguf():
     writer.add_tensor("F32", x.astype(np.float32))
     writer.add_tensor("rank4", np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2))
     add_quants(MORE_HALVES)
+    add_quants(LAST_HALVES)
+    for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"):
+        kind = gguf.GGMLQuantizationType[name]
+        raw = every_point(name, rng)
+        decoded = gguf.quants.dequantize(raw, kind)
+        grid = getattr(gguf.quants, name).grid.reshape(-1, getattr(gguf.quants, name).grid_shape[1])
+        if name != "IQ1_S":  # every point is there, in order
+            first = np.abs(decoded).reshape(grid.shape)
+            assert np.all(first[:, :1] * grid == first * grid[:, :1])
+        assert np.array_equal(decoded.astype(np.float16).astype(np.float32), decoded)
+        writer.add_tensor(name + ".every", raw, raw_dtype=kind)
+        writer.add_tensor(name + ".every.f16", decoded.astype(np.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
