@@ -105,5 +105,8 @@ plain = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 half = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}
 write("safetensors", "two", safetensors({"__metadata__": {"format": "pt"}, "a": plain, "b": half}, bytes(22)))
 write("safetensors", "scalar", safetensors({"s": {"dtype": "F64", "shape": [], "data_offsets": [0, 8]}}, bytes(8)))
+write("safetensors", "mxfp4",
+      safetensors({"x_blocks": {"dtype": "U8", "shape": [1, 2, 1, 16], "data_offsets": [0, 32]},
+                   "x_scales": {"dtype": "U8", "shape": [1, 2, 1], "data_offsets": [32, 34]}}, bytes(range(100, 134))))
 write("safetensors", "empty", safetensors({}, b""))
 write("safetensors", "length", struct.pack("<Q", 2 ** 64 - 1) + b"{}")

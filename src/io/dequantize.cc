@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "ropewalk/base/dtype.h"
+#include "ropewalk/base/error.h"
 #include "src/io/bytes.h"
 #include "src/io/low_bit_blocks.h"
 
@@ -86,6 +87,7 @@ struct BlockMXFP4 {
 // IQ4_NL's steps, which are finer around zero.
 constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                    1,    13,   25,  38,  53,  69,  89,  113};
+
 // What E2M1 may be, doubled: a sign, two bits of exponent, one of mantissa.
 constexpr int8_t kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -144,11 +146,17 @@ void Decode(const BlockIQ4_XS& b, float* out) {
   }
 }
 
+// 2^(e - 128), half of what E8M0 says. The two smallest are subnormal. 255 is one more power, and
+// not NaN, in ggml and transformers alike.
+float HalfE8M0(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? uint32_t{0x00200000} << e : (e - 1u) << 23);
+}
+
 void Decode(const BlockMXFP4& b, float* out) {
-  // 2^(e - 128), since the steps are doubled; the two smallest are subnormal. As in ggml, 255 is one
-  // more power, and not NaN.
-  const float d = std::bit_cast<float>(b.e < 2 ? uint32_t{0x00200000} << b.e : (b.e - 1u) << 23);
-  Nibbles(b.q, out, [d](int, int bits) { return d * kTwiceE2M1[bits]; });
+  const float d = HalfE8M0(b.e);
+  float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = d * kTwiceE2M1[i];
+  Nibbles(b.q, out, [&](int, int bits) { return values[bits]; });
 }
 
 // 256 elements of 2 bits as 16 groups of 16: out = value(group, l, bits), where byte
@@ -235,16 +243,31 @@ void Decode(Float16 x, float* out) { *out = ToFloat(x); }
 void Decode(BFloat16 x, float* out) { *out = ToFloat(x); }
 
 template <class Block, int kElements>
-void DecodeAll(const std::byte* in, int64_t blocks, float* out) {
+void DecodeAll(const std::byte* in, const std::byte*, int64_t blocks, float* out) {
   for (int64_t i = 0; i < blocks; ++i) {
     Decode(Load<Block>(in + i * static_cast<int64_t>(sizeof(Block))), out + i * kElements);
+  }
+}
+
+// The elements of BlockMXFP4 two by two, as Hugging Face has them, which keeps the sign of zero.
+void DecodePairs(const std::byte* in, const std::byte* scales, int64_t blocks, float* out) {
+  for (int64_t i = 0; i < blocks; ++i) {
+    float values[16];
+    const float d = HalfE8M0(static_cast<uint8_t>(scales[i]));
+    for (int k = 0; k < 16; ++k) values[k] = d * kTwiceE2M1[k];
+    values[8] = -0.0f;
+    for (int j = 0; j < 16; ++j) {
+      const auto two = static_cast<uint8_t>(in[i * 16 + j]);
+      *out++ = values[two & 15];
+      *out++ = values[two >> 4];
+    }
   }
 }
 
 struct TypeRow {
   WeightType type;
   WeightTypeInfo info;
-  void (*decode)(const std::byte* in, int64_t blocks, float* out);
+  void (*decode)(const std::byte* in, const std::byte* scales, int64_t blocks, float* out);
 };
 template <class Block, int kElements>
 constexpr TypeRow Row(WeightType type, const char* name, uint32_t ggml_id) {
@@ -281,12 +304,13 @@ constexpr TypeRow kTypes[] = {
     Row<BlockTQ1_0, 256>(WeightType::kTQ1_0, "TQ1_0", 34),
     Row<BlockTQ2_0, 256>(WeightType::kTQ2_0, "TQ2_0", 35),
     Row<BlockMXFP4, 32>(WeightType::kMXFP4, "MXFP4", 39),
+    {WeightType::kMXFP4Pair, {"MXFP4 pair", 32, 16, std::nullopt, 1}, &DecodePairs},
 };
 constexpr bool InOrder() {
   for (std::size_t i = 0; i < std::size(kTypes); ++i) {
     if (static_cast<std::size_t>(kTypes[i].type) != i) return false;
   }
-  return std::size(kTypes) == static_cast<std::size_t>(WeightType::kMXFP4) + 1;
+  return std::size(kTypes) == static_cast<std::size_t>(WeightType::kMXFP4Pair) + 1;
 }
 static_assert(InOrder());
 // The sizes that ggml-common.h asserts.
@@ -303,8 +327,15 @@ const TypeRow& Row(WeightType type) { return kTypes[static_cast<std::size_t>(typ
 
 }  // namespace
 
-void Dequantize(WeightType type, const std::byte* in, int64_t blocks, float* out) {
-  if (blocks > 0) Row(type).decode(in, blocks, out);
+void Dequantize(WeightType type, const std::byte* in, int64_t blocks, float* out,
+                const std::byte* scales) {
+  if (blocks <= 0) return;
+  const TypeRow& row = Row(type);
+  if (row.info.scale_bytes != 0 && scales == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("Dequantize: blocks of ") + row.info.name + " without their scales");
+  }
+  row.decode(in, scales, blocks, out);
 }
 
 std::optional<WeightType> FindGgmlType(uint32_t ggml_id) {
@@ -314,9 +345,10 @@ std::optional<WeightType> FindGgmlType(uint32_t ggml_id) {
   return std::nullopt;
 }
 
-std::string WeightTypeNames() {
+std::string GgmlTypeNames() {
   std::string names;
   for (const TypeRow& row : kTypes) {
+    if (!row.info.ggml_id) continue;
     if (!names.empty()) names += ", ";
     names += row.info.name;
   }

@@ -213,7 +213,7 @@ WeightType Parser::TakeType(const std::string& name) {
     if (unread.id != id) continue;
     Fail(fmt::format("tensor {} has type {}, which is not read; {} are: convert with "
                      "llama-quantize",
-                     Quote(name), unread.name, internal::WeightTypeNames()),
+                     Quote(name), unread.name, internal::GgmlTypeNames()),
          ErrorCode::kUnsupported);
   }
   Fail(fmt::format("tensor {}: type {} is not a known ggml type", Quote(name), id));

@@ -12,6 +12,7 @@
 #include "src/io/bytes.h"
 #include "src/io/fail.h"
 #include "src/io/json.h"
+#include "src/io/mxfp4_pairs.h"
 
 namespace ropewalk {
 namespace {
@@ -22,6 +23,11 @@ using internal::Quote;
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+
+// uint8, of which only MXFP4 is made.
+bool IsHalfOfPair(const std::string& name, const std::string& dtype) {
+  return dtype == "U8" && internal::IsHalfOfPair(name);
+}
 
 WeightType TypeOf(const std::string& file, const std::string& tensor, const std::string& dtype) {
   for (const WeightType type :
@@ -81,7 +87,10 @@ Span ReadEntry(const std::shared_ptr<const MappedFile>& file, const std::string&
   weight->file = file;
   const json& dtype = Member(path, what, entry, "dtype", json::value_t::string);
   const auto& type = dtype.get_ref<const std::string&>();
-  weight->type = IsPositionIds(name, type) ? WeightType::kF64 : TypeOf(path, what, type);
+  const bool half = IsHalfOfPair(name, type);
+  weight->type = half                        ? WeightType::kMXFP4Pair
+                 : IsPositionIds(name, type) ? WeightType::kF64
+                                             : TypeOf(path, what, type);
   for (const json& extent : Member(path, what, entry, "shape", json::value_t::array)) {
     weight->shape.push_back(NonNegative(path, what + ": shape", extent));
   }
@@ -89,14 +98,14 @@ Span ReadEntry(const std::shared_ptr<const MappedFile>& file, const std::string&
   if (offsets.size() != 2) Fail(path, what + ": data_offsets: two integers expected");
   const int64_t begin = NonNegative(path, what + ": data_offsets", offsets[0]);
   const int64_t end = NonNegative(path, what + ": data_offsets", offsets[1]);
-  const auto bytes = internal::TensorBytes(weight->type, weight->shape);
+  const auto bytes = half ? internal::Uint8Bytes(weight->shape)
+                          : internal::TensorBytes(weight->type, weight->shape);
   if (!bytes) {
     Fail(path, fmt::format("{}: shape {} overflows", what, internal::ShapeString(weight->shape)));
   }
   if (end < begin || end - begin != *bytes) {
     Fail(path, fmt::format("{}: data_offsets [{}, {}] do not span the {} bytes of shape {} in {}",
-                           what, begin, end, *bytes, internal::ShapeString(weight->shape),
-                           Info(weight->type).name));
+                           what, begin, end, *bytes, internal::ShapeString(weight->shape), type));
   }
   weight->bytes = *bytes;
   return {begin, end, weight};
@@ -109,6 +118,7 @@ void CheckMetadata(const std::string& path, const json& metadata) {
   }
 }
 
+// Halves of pairs are yet to be joined.
 std::map<std::string, Weight> Parse(const std::shared_ptr<const MappedFile>& file) {
   const std::string& path = file->path();
   if (file->size() < 8) Fail(path, "too short for a safetensors file; is it truncated?");
@@ -185,7 +195,8 @@ std::map<std::string, Weight> OpenSharded(const std::string& folder, const std::
     CheckShardName(index, shard);
     auto it = shards.find(shard);
     if (it == shards.end()) {
-      it = shards.emplace(shard, OpenSafetensors((fs::path(folder) / shard).string())).first;
+      it =
+          shards.emplace(shard, Parse(MappedFile::Open((fs::path(folder) / shard).string()))).first;
     }
     auto node = it->second.extract(name);
     if (node.empty()) {
@@ -200,13 +211,16 @@ std::map<std::string, Weight> OpenSharded(const std::string& folder, const std::
                               Quote(shard), Quote(left.begin()->first)));
     }
   }
+  internal::JoinPairs(&tensors);  // which may lie in two shards
   return tensors;
 }
 
 }  // namespace
 
 std::map<std::string, Weight> OpenSafetensors(const std::string& path) {
-  return Parse(MappedFile::Open(path));
+  auto tensors = Parse(MappedFile::Open(path));
+  internal::JoinPairs(&tensors);
+  return tensors;
 }
 
 std::map<std::string, Weight> OpenSafetensorsFolder(const std::string& folder) {

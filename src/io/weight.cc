@@ -70,17 +70,28 @@ void Weight::ReadRows(int64_t first, int64_t count, float* out) const {
   const int64_t row_blocks = cols() / info.block_elements;
   const std::byte* begin = data + first * row_blocks * info.block_bytes;
   const int64_t blocks = count * row_blocks;
-  internal::Dequantize(type, begin, blocks, out);
+  const int64_t scale_bytes = blocks * info.scale_bytes;
+  const std::byte* block_scales = scale_bytes == 0 || scales == nullptr
+                                      ? nullptr
+                                      : scales + first * row_blocks * info.scale_bytes;
+  internal::Dequantize(type, begin, blocks, out, block_scales);
   // Whole tensors are read once to be packed; a few embedding rows are read over and over.
   constexpr std::size_t kLargeRead = 256 << 10;
   const auto size = static_cast<std::size_t>(blocks * info.block_bytes);
-  if (file != nullptr && size >= kLargeRead) internal::ReleasePages(begin, size);
+  if (file != nullptr && size >= kLargeRead) {
+    internal::ReleasePages(begin, size);
+    if (block_scales != nullptr) {
+      internal::ReleasePages(block_scales, static_cast<std::size_t>(scale_bytes));
+    }
+  }
 }
 
 std::string ContentHash(const std::map<std::string, Weight>& tensors) {
   std::map<std::string, const MappedFile*> files;
   for (const auto& [name, weight] : tensors) {
-    if (weight.file != nullptr) files[weight.file->path()] = weight.file.get();
+    for (const auto& file : {weight.file, weight.scales_file}) {
+      if (file != nullptr) files[file->path()] = file.get();
+    }
   }
   Hasher hasher;
   constexpr std::size_t kChunk = 16 << 20;  // keeps the resident part of a large file small

@@ -184,7 +184,7 @@ void WriteGguf(const ByteSink& sink, const std::map<std::string, GgufValue>& met
     writer.Text(t.name);
     writer.Number(static_cast<uint32_t>(t.shape.size()));
     for (std::size_t d = t.shape.size(); d-- > 0;) writer.Number(static_cast<uint64_t>(t.shape[d]));
-    writer.Number(Info(t.type).ggml_id);
+    writer.Number(*Info(t.type).ggml_id);  // CheckedBytes has refused what has none
     writer.Number(offset);
     offset += (static_cast<uint64_t>(bytes[i]) + alignment - 1) / alignment * alignment;
   }

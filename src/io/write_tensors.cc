@@ -22,6 +22,14 @@ int64_t Rows(const std::vector<int64_t>& shape) {
   return rows;
 }
 
+// No writer has the second tensor; blocks alone would be a model of other numbers.
+std::string WithoutScales(WeightType type) {
+  return fmt::format(
+      "{}, whose scales are a tensor of their own, is not written; convert to F32, "
+      "F16, BF16 or Q8_0",
+      Info(type).name);
+}
+
 }  // namespace
 
 std::vector<int64_t> CheckedBytes(const std::vector<TensorSource>& tensors) {
@@ -37,6 +45,7 @@ std::vector<int64_t> CheckedBytes(const std::vector<TensorSource>& tensors) {
       fail("a name has 1 to 65535 bytes and no NUL");
     }
     if (!names.insert(tensor.name).second) fail("given twice");
+    if (Info(tensor.type).scale_bytes != 0) fail(WithoutScales(tensor.type));
     const auto bytes = TensorBytes(tensor.type, tensor.shape);
     if (!bytes) {
       fail(fmt::format("shape {} of {} overflows or is not a whole number of blocks of {}",
@@ -63,6 +72,10 @@ void CopyRows(const TensorSource& tensor, int64_t bytes, const ByteSink& sink) {
 }  // namespace internal
 
 TensorSource CopyOf(const Weight& weight) {
+  if (Info(weight.type).scale_bytes != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("tensor {}: {}", internal::Quote(weight.name),
+                                                     internal::WithoutScales(weight.type)));
+  }
   TensorSource out{weight.name, weight.type, weight.shape, {}};
   const int64_t rows = weight.rows();
   const int64_t row_bytes = rows == 0 ? 0 : weight.bytes / rows;

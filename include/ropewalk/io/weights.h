@@ -40,13 +40,15 @@ enum class WeightType : uint8_t {
   kIQ1_M,
   kTQ1_0,
   kTQ2_0,
-  kMXFP4
+  kMXFP4,
+  kMXFP4Pair  // of safetensors: scales in a tensor of their own (Weight::scales)
 };
 struct WeightTypeInfo {
-  const char* name;    // "Q4_1"
-  int block_elements;  // along a row; 1 for plain types
-  int block_bytes;
-  uint32_t ggml_id;  // its number in GGUF files
+  const char* name;                 // "Q4_1"
+  int block_elements;               // along a row; 1 for plain types
+  int block_bytes;                  // without scales in a tensor of their own
+  std::optional<uint32_t> ggml_id;  // its number in GGUF files; none: those cannot hold it
+  int scale_bytes = 0;              // of a block, in a tensor of their own
 };
 const WeightTypeInfo& Info(WeightType type);
 
@@ -77,6 +79,10 @@ struct Weight {
   std::shared_ptr<const MappedFile> file;
   const std::byte* data = nullptr;  // may be unaligned
   int64_t bytes = 0;
+  // Where the type has scales in a tensor of their own: these, block by block, maybe in another
+  // shard.
+  std::shared_ptr<const MappedFile> scales_file = {};
+  const std::byte* scales = nullptr;
 
   int64_t rows() const;  // product of all dimensions but the last; 1 for rank 0
   int64_t cols() const;  // last dimension; 1 for rank 0
@@ -131,6 +137,10 @@ struct GgufFile {
 // GGUF versions 2 and 3, little endian. Any shard of a split model (NAME-00001-of-00003.gguf) opens
 // all of them; file and metadata are then those of the first.
 GgufFile OpenGguf(const std::string& path);
+
+// safetensors have F64, F32, F16, BF16, and MXFP4 as published gpt-oss folders do: experts X are two
+// uint8 tensors, `X_blocks` [experts, rows, columns / 32, 16] and `X_scales` [experts, rows,
+// columns / 32], which are read as one tensor X of kMXFP4Pair, [experts, rows, columns].
 std::map<std::string, Weight> OpenSafetensors(const std::string& path);  // one file
 // A folder: model.safetensors, or model.safetensors.index.json and its shards, or the only
 // *.safetensors file.

@@ -23,7 +23,8 @@ struct TensorSource {
   std::function<void(int64_t first, int64_t count, std::byte* out)> read;
 };
 
-// A copy with the same name. The source keeps the mapped file open.
+// A copy with the same name. The source keeps the mapped file open. Throws Error(kUnsupported) where
+// the scales are a tensor of their own: no writer has such types.
 TensorSource CopyOf(const Weight& weight);
 TensorSource FromFloats(std::string name, std::vector<int64_t> shape, std::vector<float> values);
 

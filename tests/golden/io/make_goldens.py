@@ -1,6 +1,7 @@
 """Writes tests/golden/io/: files from the formats' own Python writers, with what they must decode to.
 
-    python3 -m venv venv && venv/bin/pip install gguf==0.19.0 safetensors==0.5.3 numpy
+    python3 -m venv venv && venv/bin/pip install gguf==0.19.0 safetensors==0.5.3 numpy \\
+        transformers==4.57.6 torch==2.13.0
     venv/bin/python tests/golden/io/make_goldens.py
 
 quants.gguf      one tensor `<TYPE>` for each readable type, [4, 256], its bytes random (so every bit of a
@@ -8,12 +9,16 @@ quants.gguf      one tensor `<TYPE>` for each readable type, [4, 256], its bytes
                  them; beside it `<TYPE>.f32`, what gguf-py decodes it to; and one metadata key of each type.
                  Types with a grid have `<TYPE>.every` too, with every point of it, and `<TYPE>.every.f16`.
 tiny.safetensors each readable dtype, a scalar, an empty tensor, metadata.
+mxfp4.safetensors experts as published gpt-oss folders have them, `experts_blocks` and `experts_scales`, bytes random
+                 and each scale there once; `decoded`, what transformers makes of them, not transposed.
 """
 import pathlib
 
 import gguf
 import numpy as np
 import safetensors
+import torch
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 HERE = pathlib.Path(__file__).parent
 ROWS, COLS = 4, 256
@@ -148,5 +153,26 @@ def write_safetensors():
     (HERE / "tiny.safetensors").write_bytes(safetensors.serialize(data, {"format": "pt"}))
 
 
+def write_mxfp4():
+    experts, rows, groups = 2, 8, 16
+    rng = np.random.default_rng(17)
+    blocks = rng.integers(0, 256, (experts, rows, groups, 16), dtype=np.uint8)
+    scales = rng.permutation(256).astype(np.uint8).reshape(experts, rows, groups)
+    decoded = convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales)).transpose(1, 2)
+    # The formula once more, in double: which halves of the bytes, what E2M1 and E8M0 say.
+    halves = np.stack([blocks & 15, blocks >> 4], -1).reshape(experts, rows, groups, 32)
+    magnitude = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[halves & 7]
+    values = np.where(halves & 8, -magnitude, magnitude) * 2.0 ** (scales[..., None].astype(int) - 127)
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32).reshape(experts, rows, -1)
+    bits = values.view(np.uint32)
+    assert np.array_equal(bits, decoded.float().numpy().view(np.uint32)) and not np.any(bits & 0xffff)
+    tensors = {"experts_blocks": ("uint8", blocks), "experts_scales": ("uint8", scales),
+               "decoded": ("bfloat16", (bits >> 16).astype(np.uint16))}
+    data = {k: {"dtype": t, "shape": list(v.shape), "data": v.tobytes()} for k, (t, v) in tensors.items()}
+    (HERE / "mxfp4.safetensors").write_bytes(safetensors.serialize(data, None))
+
+
 write_gguf()
 write_safetensors()
+write_mxfp4()
