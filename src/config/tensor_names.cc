@@ -444,6 +444,13 @@ constexpr TensorNames kGptOssNames = {.layers = "model.layers.",
                                       .experts_stacked = true,
                                       .gate_up_in_turn = true};
 
+// Blocks of MXFP4 run along a row of the product: these experts are [out, in].
+constexpr TensorNames kGptOssMxfp4Names = {.layers = "model.layers.",
+                                           .names = kGptOss,
+                                           .otherwise = kLlama,
+                                           .harmless = kFrequencies,
+                                           .experts_stacked = true,
+                                           .gate_up_in_turn = true};
 constexpr TensorNames kLlama4Names = {.layers = "model.layers.",
                                       .names = kLlama4,
                                       .otherwise = kLlama,

@@ -95,7 +95,7 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
     kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames,
+    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGptOssMxfp4Names,
     kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names,
     kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 

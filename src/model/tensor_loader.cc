@@ -48,6 +48,10 @@ Weight Slice(const Weight& all, int64_t index) {
   slice.name = fmt::format("{}[{}]", all.name, index);
   slice.bytes = all.bytes / all.shape[0];
   slice.data = all.data + index * slice.bytes;
+  const WeightTypeInfo& info = Info(all.type);
+  if (all.scales != nullptr) {
+    slice.scales = all.scales + index * (slice.bytes / info.block_bytes) * info.scale_bytes;
+  }
   slice.shape.erase(slice.shape.begin());
   return slice;
 }

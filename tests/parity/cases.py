@@ -47,6 +47,36 @@ class Vendor:
     names: dict  # vendor's word -> words of the tensors below each other in it
     grouped: bool = False  # q, k and v: for each key head its queries, itself, its values
     layers: str = "model.layers."
+    mxfp4: bool = False  # experts, which are numbers that it has
+
+
+MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+MXFP4_EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
+
+
+def mxfp4_scales(x):
+    """The exponent of each block of 32 along the last dimension: its largest number becomes at most 6."""
+    largest = x.unflatten(-1, (-1, 32)).abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    return torch.ceil(torch.log2(largest / 6))
+
+
+def mxfp4_codes(x):
+    """(codes, exponents) of the nearest numbers of MXFP4 (OCP Microscaling Formats 1.0)."""
+    exponents = mxfp4_scales(x)
+    blocks = x.unflatten(-1, (-1, 32)) / 2.0**exponents
+    return (blocks[..., None] - MXFP4).abs().argmin(-1), exponents
+
+
+def rounded_to_mxfp4(x):
+    """[experts, in, out], whose blocks run along `in`."""
+    codes, exponents = mxfp4_codes(x.mT)
+    return (MXFP4[codes] * 2.0**exponents).flatten(-2).mT
+
+
+def mxfp4_pair(x):
+    codes, exponents = mxfp4_codes(x.float().mT)
+    return ((codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8).contiguous(),
+            (exponents[..., 0] + 127).to(torch.uint8).contiguous())
 
 
 def vendor_files(vendor, config, source, folder):
@@ -54,6 +84,9 @@ def vendor_files(vendor, config, source, folder):
     tensors, out = safetensors.torch.load_file(source / "model.safetensors"), {}
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     for name in sorted(tensors):
+        if vendor.mxfp4 and name.endswith(MXFP4_EXPERTS):
+            out[name + "_blocks"], out[name + "_scales"] = mxfp4_pair(tensors[name])
+            continue
         word = next((w for w, parts in vendor.names.items() if parts[0] in name), None)
         if word is None:
             if not any(part in name for parts in vendor.names.values() for part in parts):
@@ -157,6 +190,13 @@ INTERNLM2 = Vendor(internlm2_config, {
     "feed_forward.w1": ["mlp.gate_proj"], "feed_forward.w3": ["mlp.up_proj"],
     "feed_forward.w2": ["mlp.down_proj"], "attention_norm": ["input_layernorm"],
     "ffn_norm": ["post_attention_layernorm"], "output": ["lm_head"]}, grouped=True)
+def gpt_oss_config(c):
+    return dict({k: v for k, v in c.items() if k in (*LLAMA_KEYS, *GPT_OSS_KEYS)},
+                quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"]))
+
+
+GPT_OSS_KEYS = ("model_type", "head_dim", "num_local_experts", "num_experts_per_tok", "sliding_window",
+                "layer_types", "rope_scaling", "attention_bias")
 BAICHUAN = {"self_attn.W_pack": QKV}
 QWEN = Vendor(qwen_config, {
     "transformer.wte": ["model.embed_tokens"], "transformer.ln_f": ["model.norm"],
@@ -284,6 +324,11 @@ FAMILIES = {
                       dict(DENSE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
                            sliding_window=20, tie_word_embeddings=False), llama=False,
                       ropes=("yarn",)),
+    "gpt_oss_mxfp4": Family(transformers.GptOssConfig, transformers.GptOssForCausalLM,
+                            dict(DENSE, head_dim=16, num_local_experts=3, num_experts_per_tok=2,
+                                 hidden_size=64, intermediate_size=32, sliding_window=20,
+                                 tie_word_embeddings=False), llama=False,
+                            vendor=Vendor(gpt_oss_config, {}, mxfp4=True)),
     # Layers with experts between those without, chunks, layers that do not rotate and have a temperature.
     "llama4": Family(transformers.Llama4TextConfig, transformers.Llama4ForCausalLM,
                      dict(DENSE, head_dim=16, intermediate_size=24, intermediate_size_mlp=48,
@@ -460,7 +505,10 @@ def random_model(name):
                 value = 0.5 * noise
             else:
                 value = 0.2 * noise
-            p.copy_(value.to(family.dtype).float())
+            value = value.to(family.dtype).float()
+            if family.vendor is not None and family.vendor.mxfp4 and parameter.endswith(MXFP4_EXPERTS):
+                value = rounded_to_mxfp4(value)
+            p.copy_(value)
         for buffer, b in model.named_buffers():
             if buffer.endswith("e_score_correction_bias"):
                 b.copy_(0.05 * torch.randn(b.shape, generator=generator).to(family.dtype).float())

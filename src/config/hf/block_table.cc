@@ -360,6 +360,7 @@ constexpr Block kDeepseekV3Block = [] {
 constexpr Block kGptOssBlock = [] {
   Block block = LlamaLike({"attention_bias", true}, {"attention_bias", true}, kAlways, "");
   block.names = &kGptOssNames;
+  block.mxfp4 = &kGptOssMxfp4Names;
   block.norm_eps = 1e-5;
   block.rest = ReadGptOss;
   block.gguf = false;

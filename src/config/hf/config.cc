@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/config/block.h"
 #include "src/config/hf/vendor.h"
 #include "src/plan/local_base.h"
 
@@ -60,6 +61,20 @@ const Family& ReadFamily(const JsonObject& object, const std::string& outer) {
   return *family;
 }
 
+// MXFP4 is read where the family is published in it.
+void ReadQuantization(const HfSource& source, ModelConfig& c) {
+  const json* value = source.top.Find("quantization_config");
+  if (value == nullptr) return;
+  const internal::TensorNames* mxfp4 = source.family.block->mxfp4;
+  if (mxfp4 != nullptr && value->is_object() && value->value("quant_method", json()) == "mxfp4") {
+    c.tensor_names = mxfp4;
+    return;
+  }
+  c.not_runnable = source.top.where() +
+                   ": quantization_config: weights quantised by it are not supported; use the "
+                   "unquantised model, or a GGUF file";
+}
+
 ModelConfig ReadFlat(const HfSource& given) {
   ModelConfig c;
   const json read = internal::WithoutUnread(given, c);
@@ -74,12 +89,7 @@ ModelConfig ReadFlat(const HfSource& given) {
   internal::ReadHfSizes(source, c);
   if (family.Runs()) {
     internal::ReadHfBlock(source, c);
-    if (source.top.Has("quantization_config")) {
-      c.not_runnable =
-          source.top.where() +
-          ": quantization_config: weights quantised by it are not supported; use the unquantised "
-          "model, or a GGUF file";
-    }
+    ReadQuantization(source, c);
   }
   const internal::InsteadOfRotation instead = internal::ReadOtherEncoding(source);
   if (instead.other == OtherEncoding::kNone) {
