@@ -39,6 +39,15 @@ constexpr LayerSpec PreNorm(NormSpec norm, bool gated) {
   return layer;
 }
 
+// What llama.cpp does with its keys embedding_scale, residual_scale, attention.scale and
+// logit_scale.
+enum class GgufScales : uint8_t {
+  kNone,     // the architecture has none of them
+  kGranite,  // logits are divided by logit_scale
+  kMiniCpm,  // the same; the numbers of MiniCPM 2B where they are absent
+  kCohere    // logit_scale alone, which multiplies
+};
+
 struct Block {
   const TensorNames* names;
   LayerSpec layer = {};         // without what the keys below decide
@@ -71,6 +80,8 @@ struct Block {
   std::span<const Flag> only = {};  // flags whose other value the decoder does not compute
   const char* no_bias = "";         // keys of biases that the family has not
   bool gguf = false;                // run from GGUF files as well
+  const TensorNames* gguf_names = &kGgufNames;  // as llama.cpp's converter writes them
+  GgufScales gguf_scales = GgufScales::kNone;
   void (*rest)(const HfSource& source, ModelConfig& c) = nullptr;  // what no row above can say
 };
 

@@ -90,6 +90,11 @@ const Family* FindGgufFamily(const std::string& architecture) {
   return nullptr;
 }
 
+const Family* WrittenAs(const Family& family) {
+  if (family.gguf_as != nullptr) return FindGgufFamily(family.gguf_as);
+  return family.gguf == nullptr ? nullptr : &family;
+}
+
 std::string FamilyNames() {
   return Join([](const Family& f) { return f.name; });
 }
@@ -112,7 +117,9 @@ std::string NotRunnable(const Family& family) {
       family.name, RunnableFamilyNames());
 }
 
-bool RunsFromGguf(const Family& family) { return family.Runs() && family.block->gguf; }
+bool RunsFromGguf(const Family& family) {
+  return family.Runs() && family.block->gguf && family.gguf != nullptr;
+}
 
 std::string RunnableGgufNames() {
   return Join([](const Family& f) { return RunsFromGguf(f) ? f.gguf : nullptr; });

@@ -79,6 +79,8 @@ struct Family {
   std::array<int64_t, 3> sections = {};        // mrope_section where it is absent
   OtherEncoding other = OtherEncoding::kNone;  // what it has in place of a rotation
   const char* gguf = nullptr;  // general.architecture; null: read from a GGUF by nobody here
+  // The general.architecture of another family that llama.cpp's converter writes it as.
+  const char* gguf_as = nullptr;
   GgufRope gguf_rope = GgufRope::kNeox;
   uint32_t rules = 0;
   const Block* block = nullptr;  // how its layers are built; null: the decoder does not run it
@@ -109,6 +111,8 @@ std::span<const Family> Families();  // the table, src/config/family_table.cc
 // Null when nobody here knows it.
 const Family* FindFamily(const std::string& hf_model_type);
 const Family* FindGgufFamily(const std::string& architecture);
+// The row whose general.architecture a family is written with; null: there is none.
+const Family* WrittenAs(const Family& family);
 std::string FamilyNames();  // "llama, mistral, ..."
 std::string GgufFamilyNames();
 std::string RunnableFamilyNames();

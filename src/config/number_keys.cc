@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "ropewalk/config/config.h"
 
@@ -85,6 +86,13 @@ bool IsNeutral(const NumberKey& key, double value, const ModelConfig& c) {
       return value == static_cast<double>(c.hidden);
   }
   return false;
+}
+
+double ShortestDecimal(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (static_cast<double>(narrow) != value) return value;
+  const double shown = std::strtod(fmt::format("{}", narrow).c_str(), nullptr);
+  return static_cast<float>(shown) == narrow ? shown : value;
 }
 
 void RefuseNumbers(const std::string& file, const std::vector<std::string>& said,

@@ -30,6 +30,10 @@ std::span<const NumberKey> NumberKeys();
 // Whether a number (or a boolean as 0 or 1) changes nothing.
 bool IsNeutral(const NumberKey& key, double value, const ModelConfig& c);
 
+// The shortest decimal that is the same float: 1e-05 for what a file stores as 9.9999997e-06. A
+// number that is no float stays as it is.
+double ShortestDecimal(double value);
+
 // What a file says that changes numbers ("key = value"): a reason not to run the model, or, with
 // `allow_unknown`, not honoured.
 void RefuseNumbers(const std::string& file, const std::vector<std::string>& said,

@@ -1,6 +1,7 @@
 #include "src/config/tensor_names.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ropewalk::internal {
 namespace {
@@ -42,14 +43,17 @@ constexpr TensorName kGemma2[] = {
     {Id::kDown, "mlp.down_proj"},
     {Id::kPostMlpNorm, "post_feedforward_layernorm"},
 };
-constexpr TensorName kGguf[] = {
+constexpr auto kGguf = std::to_array<TensorName>({
     {Id::kEmbedding, "token_embd"},
+    {Id::kPositions, "position_embd"},
+    {Id::kEmbeddingNorm, "token_embd_norm"},
     {Id::kFinalNorm, "output_norm"},
     {Id::kHead, "output"},
     {Id::kPreAttentionNorm, "attn_norm"},
     {Id::kQ, "attn_q"},
     {Id::kK, "attn_k"},
     {Id::kV, "attn_v"},
+    {Id::kQkv, "attn_qkv"},
     {Id::kO, "attn_output"},
     {Id::kQNorm, "attn_q_norm"},
     {Id::kKNorm, "attn_k_norm"},
@@ -59,7 +63,24 @@ constexpr TensorName kGguf[] = {
     {Id::kUp, "ffn_up"},
     {Id::kDown, "ffn_down"},
     {Id::kPostMlpNorm, "post_ffw_norm"},
-};
+});
+// ffn_up holds all of the gate, then all of up.
+constexpr auto kGgufGateUp = [] {
+  auto names = kGguf;
+  for (TensorName& n : names) {
+    if (n.id == Id::kUp) n.id = Id::kGateUp;
+  }
+  return names;
+}();
+// The norm before attention is the second one.
+constexpr auto kGgufTwoNorms = [] {
+  auto names = kGguf;
+  for (TensorName& n : names) {
+    if (n.id == Id::kPreMlpNorm) n.name = "attn_norm";
+    if (n.id == Id::kPreAttentionNorm) n.name = "attn_norm_2";
+  }
+  return names;
+}();
 constexpr TensorName kGpt2[] = {
     {Id::kEmbedding, "wte"},   {Id::kPositions, "wpe"},         {Id::kFinalNorm, "ln_f"},
     {Id::kHead, "lm_head"},    {Id::kPreAttentionNorm, "ln_1"}, {Id::kQkv, "attn.c_attn"},
@@ -386,6 +407,18 @@ constexpr TensorNames kGgufNames = {
     .layers = "blk.",
     .names = kGguf,
     .harmless = "rope_freqs.weight rope_factors_long.weight rope_factors_short.weight"};
+constexpr TensorNames Fused(TensorNames names) {
+  names.qkv = Qkv::kStacked;
+  return names;
+}
+constexpr TensorNames Named(TensorNames names, std::span<const TensorName> list) {
+  names.names = list;
+  return names;
+}
+constexpr TensorNames kGgufFusedNames = Fused(kGgufNames);
+constexpr TensorNames kGgufGateUpNames = Named(kGgufNames, kGgufGateUp);
+constexpr TensorNames kGgufFusedGateUpNames = Fused(kGgufGateUpNames);
+constexpr TensorNames kGgufTwoNormNames = Named(kGgufFusedNames, kGgufTwoNorms);
 constexpr TensorNames kGpt2Names = {.root = "transformer.",
                                     .layers = "h.",
                                     .names = kGpt2,

@@ -93,10 +93,15 @@ struct TensorNames {
   bool IsTransposed(TensorId id) const;
 };
 
-extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGgufNames, kGpt2Names,
-    kGptNeoxNames, kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames,
-    kMptNames, kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGptOssMxfp4Names,
+extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGptNeoxNames,
+    kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames,
+    kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGptOssMxfp4Names,
     kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names,
     kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+
+// GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, follows from the
+// architecture and from the tensors of a file. kGgufTwoNormNames: Falcon 40B's.
+extern const TensorNames kGgufNames, kGgufFusedNames, kGgufGateUpNames, kGgufFusedGateUpNames,
+    kGgufTwoNormNames;
 
 }  // namespace ropewalk::internal

@@ -8,38 +8,39 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/convert.h"
-#include "src/config/family.h"
+#include "src/convert/gguf_model.h"
 #include "src/convert/not_kept.h"
+#include "src/convert/regroup.h"
 #include "src/engines/gguf_rope.h"
-#include "src/engines/hf_config.h"
-#include "src/model/rows.h"
-#include "src/model/tensor_table.h"
+#include "src/engines/llamacpp.h"
 #include "src/tokenizer/export.h"
 
 namespace ropewalk {
 namespace {
 
-using internal::ExpectedTensors;
+using internal::ExpectedTensor;
 using internal::ExtrasOfFolder;
 using internal::Family;
-using internal::FindFamily;
+using internal::FindLlamaCpp;
+using internal::GgufFamilyOf;
 using internal::GgufKeysOf;
+using internal::GgufModelKeys;
 using internal::GgufRopeOf;
-using internal::HasQkvBiasAlways;
-using internal::HeadRows;
 using internal::Holds;
-using internal::kConvertedFamilies;
 using internal::kGgufPermuted;
+using internal::kNeedsHead;
 using internal::ListFolderKeys;
 using internal::Naming;
 using internal::NotesOf;
+using internal::NoteWhatLlamaCppDoes;
 using internal::NotKept;
-using internal::Rearranged;
+using internal::Regroup;
+using internal::Regrouped;
+using internal::SourceOf;
 using internal::StoredRope;
 using internal::TensorId;
 using internal::TokenIdsOf;
 using internal::TokenizerKeysOfFolder;
-using internal::TransformersClass;
 
 // llama.cpp's general.file_type for a file whose matrices are mostly of this type.
 int64_t FileType(WeightType type) {
@@ -55,72 +56,20 @@ int64_t FileType(WeightType type) {
   }
 }
 
-const Family& GgufFamilyOf(const ModelConfig& c) {
-  const Family* family = FindFamily(c.architecture);
-  if (family == nullptr || TransformersClass(c.architecture) == nullptr) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("a '{}' model is not written as GGUF; {} are",
-                                                     c.architecture, kConvertedFamilies));
-  }
-  for (std::size_t l = 0; l < c.plan.layers.size(); ++l) {
-    const bool slides = c.plan.layers[l].window_tokens > 0;
-    if (!slides && c.plan.layers[l].rotation) continue;
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("GGUF cannot hold it: layer {} {}, for which {} has no key that llama.cpp "
-                    "reads",
-                    l, slides ? "has a sliding window" : "does not rotate (NoPE)", family->gguf));
-  }
-  if (c.layer.attention.out_bias && std::string_view(family->gguf) != "llama") {
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("GGUF cannot hold it: o_proj has a bias (attention_bias), which llama.cpp "
-                    "does not take of the architecture {}",
-                    family->gguf));
-  }
-  if (HasQkvBiasAlways(*family) && c.heads * c.head_dim != c.hidden) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("GGUF cannot hold it: {} heads of {} for {} hidden elements; llama.cpp "
-                            "takes hidden / heads for the head size of the architecture {}",
-                            c.heads, c.head_dim, c.hidden, family->gguf));
-  }
-  return *family;
+// llama.cpp wants float32 in vectors, and in norms of q and k that each head has of its own.
+bool IsVector(const ExpectedTensor& t) {
+  return t.shape.size() < 2 || t.id == TensorId::kQNorm || t.id == TensorId::kKNorm;
 }
 
-std::map<std::string, GgufValue> SizeKeys(const ModelConfig& c, const std::string& architecture) {
-  std::map<std::string, GgufValue> keys;
-  const auto integer = [&](const char* key, int64_t value) {
-    keys[architecture + "." + key] = {value, GgufType::kU32};
-  };
-  integer("block_count", c.layers);
-  integer("embedding_length", c.hidden);
-  integer("feed_forward_length", c.feed_forward);
-  integer("attention.head_count", c.heads);
-  integer("attention.head_count_kv", c.kv_heads);
-  integer("attention.key_length", c.head_dim);
-  integer("attention.value_length", c.head_dim);
-  integer("vocab_size", c.vocab);
-  keys[architecture + ".attention.layer_norm_rms_epsilon"] = {
-      static_cast<double>(static_cast<float>(c.norm_eps)), GgufType::kF32};
-  return keys;
-}
-
-// Which rows of which tensor move.
-HeadRows RowsOf(TensorId id, const ModelConfig& c, const RotarySpec& spec, bool permuted) {
-  const bool q_or_k = id == TensorId::kQ || id == TensorId::kK;
-  if (!permuted || !q_or_k) return {};
-  return {c.head_dim, spec.rotary_dim, PairLayout::kInterleaved};
-}
-
-WeightType TypeFor(const Weight& weight, const ConvertOptions& options, Converted& result) {
-  if (weight.shape.size() < 2) return WeightType::kF32;
-  WeightType type = options.type.value_or(weight.type);
-  if (weight.cols() % Info(type).block_elements != 0) {
-    result.notes.push_back(fmt::format("{} stays {}: its rows of {} are no whole blocks of {}",
-                                       weight.name, Info(weight.type).name, weight.cols(),
-                                       Info(type).name));
-    type = weight.type;
-  }
-  return type;
+WeightType TypeFor(const Regrouped& tensor, const ConvertOptions& options, Converted& result) {
+  if (IsVector(tensor.to)) return WeightType::kF32;
+  const WeightType own = tensor.type();
+  const WeightType type = options.type.value_or(own);
+  if (tensor.to.shape.back() % Info(type).block_elements == 0) return type;
+  result.notes.push_back(fmt::format("{} stays {}: its rows of {} are no whole blocks of {}",
+                                     tensor.from[0]->name, Info(own).name, tensor.to.shape.back(),
+                                     Info(type).name));
+  return own;
 }
 
 void AddTokenizer(const ModelFiles& files, std::map<std::string, GgufValue>& metadata,
@@ -160,12 +109,11 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
   const Family& family = GgufFamilyOf(c);
   const std::string architecture = family.gguf;
   StoredRope rope = GgufRopeOf(architecture, c.plan, c.plan.configured_length);
-  const RotarySpec& spec = OnlyRotation(c.plan);
   Converted result;
   result.stored = std::move(rope.stored);
   result.notes = std::move(rope.notes);
 
-  std::map<std::string, GgufValue> metadata = SizeKeys(c, architecture);
+  std::map<std::string, GgufValue> metadata = GgufModelKeys(c, family);
   metadata.merge(rope.keys);
   metadata["general.architecture"] = {architecture, GgufType::kString};
   std::error_code ignored;  // it is read already, and a name is all that it gives
@@ -182,27 +130,28 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
     for (std::string& note : NotesOf(not_kept, "GGUF")) result.notes.push_back(std::move(note));
   }
 
+  const bool permuted = family.Has(kGgufPermuted);
   std::vector<TensorSource> tensors = std::move(rope.tensors);
-  const auto from = ExpectedTensors(c, Naming::kHuggingFace);
-  const auto to = ExpectedTensors(c, Naming::kGguf);  // the same tensors in the same order
   std::map<WeightType, int64_t> bytes_by_type;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const Weight& weight = files.tensors.at(from[i].name);
-    const WeightType type = TypeFor(weight, options, result);
-    if (type != weight.type && !Holds(type, weight)) result.same_values = false;
-    if (weight.shape.size() > 1) bytes_by_type[type] += weight.bytes;
-    tensors.push_back(Rearranged(weight, to[i].name,
-                                 RowsOf(from[i].id, c, spec, family.Has(kGgufPermuted)), type));
+  for (const Regrouped& t :
+       Regroup(files, {&c, Naming::kHuggingFace}, {&c, Naming::kGguf, permuted})) {
+    const WeightType type = TypeFor(t, options, result);
+    if (!Holds(type, t)) result.same_values = false;
+    if (!IsVector(t.to)) bytes_by_type[type] += t.bytes();
+    tensors.push_back(SourceOf(t, type));
+    if (t.to.id != TensorId::kEmbedding || !c.tied_head) continue;
+    if (!FindLlamaCpp(architecture)->Takes(kNeedsHead)) continue;
+    tensors.push_back(tensors.back());
+    tensors.back().name = "output.weight";
+    result.notes.push_back(
+        "the embedding written once more, as the head: llama.cpp loads no file "
+        "of this architecture without output.weight");
   }
   const auto most =
       std::max_element(bytes_by_type.begin(), bytes_by_type.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   metadata["general.file_type"] = {FileType(most->first), GgufType::kU32};
-  if (family.Has(kGgufPermuted)) {
-    result.notes.push_back(
-        "rows of q and k permuted for the interleaved layout, as llama.cpp "
-        "expects them of this architecture");
-  }
+  NoteWhatLlamaCppDoes(c, family, result);
   WriteGguf(path, metadata, tensors);
   return result;
 }

@@ -8,31 +8,31 @@
 #include "ropewalk/convert/convert.h"
 #include "src/convert/copy_folder.h"
 #include "src/convert/not_kept.h"
+#include "src/convert/regroup.h"
 #include "src/engines/hf_config.h"
 #include "src/io/atomic_file.h"
-#include "src/model/rows.h"
-#include "src/model/tensor_table.h"
 #include "src/tokenizer/export.h"
 
 namespace ropewalk {
 namespace {
 
-using internal::CheckFolderCanBe;
 using internal::ConfigJsonOf;
 using internal::CreateFolder;
 using internal::ExpectedTensor;
-using internal::ExpectedTensors;
 using internal::ExtrasOfGguf;
-using internal::HeadRows;
+using internal::FolderFamilyOf;
 using internal::Holds;
 using internal::ListGgufKeys;
 using internal::Naming;
 using internal::NotesOf;
 using internal::NotKept;
-using internal::Rearranged;
+using internal::Regroup;
+using internal::Regrouped;
+using internal::SourceOf;
 using internal::TensorId;
 using internal::TokenIdsOf;
 using internal::TokenizerFilesOfGguf;
+using internal::WithPhi3Rope;
 using internal::WithRopeSetting;
 using internal::WriteFileAtomically;
 
@@ -47,9 +47,27 @@ const char* TorchName(WeightType type) {
                                     : "float32";
 }
 
-WeightType MatrixType(const Weight& weight, const ConvertOptions& options) {
+WeightType MatrixType(WeightType own, const ConvertOptions& options) {
   if (options.type) return *options.type;
-  return IsPlain(weight.type) ? weight.type : WeightType::kF32;
+  return IsPlain(own) ? own : WeightType::kF32;
+}
+
+// Norms of q and k that each head has of its own are float32 in GGUF as well.
+bool IsVector(const ExpectedTensor& t) {
+  return t.shape.size() < 2 || t.id == TensorId::kQNorm || t.id == TensorId::kKNorm;
+}
+
+// config.json with the scaling of the plan; `stored` becomes the plan as it says it.
+std::string ConfigText(const ModelConfig& c, const Json& token_ids, const char* torch_dtype,
+                       PositionPlan& stored) {
+  const Json config = ConfigJsonOf(c, token_ids, torch_dtype);
+  const RotarySpec& spec = OnlyRotation(c.plan);
+  if (std::holds_alternative<NoScaling>(spec.scaling)) return config.dump(2) + "\n";
+  if (c.architecture == "phi3") return WithPhi3Rope(config, stored).dump(2) + "\n";
+  const Json rope = Json::parse(HuggingFaceSetting(
+      ConfigSchema::kRopeScaling, spec.scaling,
+      {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
+  return WithRopeSetting(config.dump(2), "config.json", rope, c.plan.trained_length);
 }
 
 }  // namespace
@@ -57,49 +75,37 @@ WeightType MatrixType(const Weight& weight, const ConvertOptions& options) {
 Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
                        const ConvertOptions& options) {
   const ModelConfig& c = files.config;
-  CheckFolderCanBe(c);
+  ModelConfig target = c;  // the same model by another name, where transformers has one
+  target.architecture = FolderFamilyOf(c).name;
   if (options.type && !IsPlain(*options.type)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("safetensors has no type {}; f32, f16 and bf16 can be asked for",
                             Info(*options.type).name));
   }
-  const RotarySpec& spec = OnlyRotation(c.plan);
-  Json rope = nullptr;
-  if (!std::holds_alternative<NoScaling>(spec.scaling)) {
-    rope = Json::parse(HuggingFaceSetting(
-        ConfigSchema::kRopeScaling, spec.scaling,
-        {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
-  }
-  const auto from = ExpectedTensors(c, Naming::kGguf);
-  const auto to = ExpectedTensors(c, Naming::kHuggingFace);
+  const auto regrouped =
+      Regroup(files, {&c, Naming::kGguf, c.permuted_qk}, {&target, Naming::kHuggingFace});
   Converted result;
   result.stored = c.plan;
   std::map<WeightType, int64_t> bytes_by_type;
   int64_t decoded = 0;
-  for (const ExpectedTensor& t : from) {
-    const Weight& weight = files.tensors.at(t.name);
-    if (weight.shape.size() < 2) continue;
-    bytes_by_type[MatrixType(weight, options)] += weight.bytes;
-    if (!IsPlain(weight.type)) ++decoded;
+  for (const Regrouped& t : regrouped) {
+    if (IsVector(t.to)) continue;
+    bytes_by_type[MatrixType(t.type(), options)] += t.bytes();
+    if (!IsPlain(t.type())) ++decoded;
   }
   const WeightType main =
       std::max_element(bytes_by_type.begin(), bytes_by_type.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; })
           ->first;
   std::vector<TensorSource> tensors;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const Weight& weight = files.tensors.at(from[i].name);
-    const bool vector = weight.shape.size() < 2;
-    WeightType type = vector ? weight.type : MatrixType(weight, options);
-    if (vector && type == WeightType::kF32 && main != WeightType::kF64 && Holds(main, weight)) {
+  for (const Regrouped& t : regrouped) {
+    const bool vector = IsVector(t.to);
+    WeightType type = vector ? t.type() : MatrixType(t.type(), options);
+    if (vector && type == WeightType::kF32 && main != WeightType::kF64 && Holds(main, t)) {
       type = main;
     }
-    if (type != weight.type && !Holds(type, weight)) result.same_values = false;
-    const TensorId id = from[i].id;
-    const bool moves = c.permuted_qk && (id == TensorId::kQ || id == TensorId::kK);
-    const HeadRows rows =
-        moves ? HeadRows{c.head_dim, spec.rotary_dim, PairLayout::kHalf} : HeadRows{};
-    tensors.push_back(Rearranged(weight, to[i].name, rows, type));
+    if (!Holds(type, t)) result.same_values = false;
+    tensors.push_back(SourceOf(t, type));
   }
 
   CreateFolder(folder);
@@ -115,11 +121,8 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
     }
     token_ids = TokenIdsOf(*tokenizer, result.extras);
   }
-  std::string config = ConfigJsonOf(c, token_ids, TorchName(main)).dump(2) + "\n";
-  if (!rope.is_null()) {
-    config = WithRopeSetting(config, "config.json", rope, c.plan.trained_length);
-  }
-  WriteFileAtomically(folder + "/config.json", config);
+  WriteFileAtomically(folder + "/config.json",
+                      ConfigText(target, token_ids, TorchName(main), result.stored));
   ListGgufKeys(files, gguf, &not_kept);
   for (std::string& note : NotesOf(not_kept, "a Hugging Face folder")) {
     result.notes.push_back(std::move(note));

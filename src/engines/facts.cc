@@ -29,11 +29,4 @@ bool Holds(Fact fact, const EngineVersion& version) {
   });
 }
 
-bool LlamaCppWantsWholeHeads(std::string_view architecture) {
-  static constexpr std::string_view kWhole[] = {"llama", "qwen2", "qwen3", "smollm3"};
-  return std::find(std::begin(kWhole), std::end(kWhole), architecture) != std::end(kWhole);
-}
-
-bool LlamaCppLoadsDivisors(std::string_view architecture) { return architecture == "llama"; }
-
 }  // namespace ropewalk::internal

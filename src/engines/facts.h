@@ -169,13 +169,16 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kWholeHeads,
      EngineKind::kLlamaCpp,
      {},
-     "only rotates whole heads in the architectures llama, qwen2, qwen3 and smollm3",
+     "only rotates whole heads in the architectures llama, qwen2, qwen3, smollm3, granite, "
+     "minicpm, "
+     "olmo, olmo2, starcoder2, internlm2 and orion",
      "src/models/"},
     {Fact::kDivisorsForLlama,
      EngineKind::kLlamaCpp,
      {},
-     "loads the tensors of divisors for the architecture llama, not for qwen2 and qwen3",
-     "src/llama-model.cpp"},
+     "loads the tensors of divisors for the architectures llama, granite and minicpm, those of "
+     "LongRoPE for phi3 as well, and for no other that is written here",
+     "src/models/"},
 };
 
 // The first row of a fact.
@@ -191,11 +194,5 @@ std::string Sentence(Fact fact);
 // The versions of a fact in words, of all its rows: "0.9.2 and 0.11.0"; empty: all.
 std::string Versions(Fact fact);
 bool Holds(Fact fact, const EngineVersion& version);
-
-// llama.cpp gives up on a file of these architectures whose heads rotate in part ("llama" with an
-// error, the others by aborting): Fact::kWholeHeads.
-bool LlamaCppWantsWholeHeads(std::string_view architecture);
-// Fact::kDivisorsForLlama.
-bool LlamaCppLoadsDivisors(std::string_view architecture);
 
 }  // namespace ropewalk::internal

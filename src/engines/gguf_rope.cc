@@ -11,6 +11,7 @@
 #include "src/config/gguf/keys.h"
 #include "src/engines/divisors.h"
 #include "src/engines/facts.h"
+#include "src/engines/llamacpp.h"
 #include "src/plan/local_base.h"
 
 namespace ropewalk::internal {
@@ -25,18 +26,23 @@ constexpr char kFolders[] = "a Hugging Face folder can";
 double Rounded(double value) { return static_cast<float>(value); }
 
 void CheckWholeHead(const std::string& architecture, const RotarySpec& spec) {
-  if (spec.rotary_dim == spec.head_dim || !LlamaCppWantsWholeHeads(architecture)) return;
+  // Other architectures that are read and extended are not known to need whole heads.
+  const LlamaCppArchitecture* llama_cpp = FindLlamaCpp(architecture);
+  const bool part = llama_cpp == nullptr || llama_cpp->Takes(kPartOfAHead);
+  if (spec.rotary_dim == spec.head_dim || part) return;
   Refuse(
       fmt::format("partial rotary, {} of {} dimensions; llama.cpp rotates whole heads of the "
                   "architecture {} alone; {}",
                   spec.rotary_dim, spec.head_dim, architecture, kFolders));
 }
 
-void CheckTakesTensors(const std::string& architecture, const std::string& method) {
-  if (LlamaCppLoadsDivisors(architecture)) return;
+void CheckTakesTensors(const std::string& architecture, const std::string& method,
+                       LlamaCppTakes tensors) {
+  const LlamaCppArchitecture* llama_cpp = FindLlamaCpp(architecture);
+  if (llama_cpp != nullptr && llama_cpp->Takes(tensors)) return;
   Refuse(
-      fmt::format("{} needs divisors of the frequencies, and llama.cpp loads their tensor for "
-                  "the architecture llama, not for {}; {}",
+      fmt::format("{} needs divisors of the frequencies, and llama.cpp does not load their tensor "
+                  "for the architecture {}; {}",
                   method, architecture, kFolders));
 }
 
@@ -133,7 +139,7 @@ class Writer {
     stored_.scaling = stored;
   }
   void Write(const LongRopeScaling& s) {
-    CheckTakesTensors(architecture_, "LongRoPE");
+    CheckTakesTensors(architecture_, "LongRoPE", kLongRopeTensors);
     const double amplitude = Rounded(Resolve(spec_, spec_.trained_length).amplitude);
     if (Rounded(Resolve(spec_, spec_.trained_length + 1).amplitude) != amplitude) {
       Refuse(fmt::format("it has one amplitude for short and long texts; {}", kFolders));
@@ -158,7 +164,7 @@ class Writer {
                       "that it comes to at the length you need",
                       method));
     }
-    CheckTakesTensors(architecture_, method);
+    CheckTakesTensors(architecture_, method, kDivisorTensor);
     const Frequencies with = Resolve(spec_, spec_.trained_length);
     if (with.amplitude != 1 || with.softmax_multiplier != 1) {
       Refuse(fmt::format("{} has an amplitude, and rope_freqs.weight holds none", method));

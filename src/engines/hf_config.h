@@ -5,12 +5,13 @@
 #include <string>
 
 #include "ropewalk/config/config.h"
+#include "src/config/family.h"
 
 namespace ropewalk::internal {
 
-// The class in transformers of a family that is converted (llama, qwen2, qwen3); null for others.
-const char* TransformersClass(const std::string& family);
-inline constexpr char kConvertedFamilies[] = "llama, qwen2 and qwen3";
+// Families that are converted between folders and GGUF: "llama, qwen2, ...".
+std::string ConvertedFamilies();
+bool IsConverted(const std::string& family);
 
 // The schema of a config.json: rope_parameters (transformers 5), or rope_theta
 // and rope_scaling.
@@ -22,8 +23,8 @@ bool HasRopeParameters(const nlohmann::ordered_json& config);
 std::string WithRopeSetting(const std::string& config_text, const std::string& file,
                             const nlohmann::ordered_json& setting, int64_t trained_length);
 
-// Throws Error for a model of a family that is not written as a folder.
-void CheckFolderCanBe(const ModelConfig& config);
+// The family of the folder that a model is written as; Error for one that is not converted.
+const Family& FolderFamilyOf(const ModelConfig& config);
 
 // config.json of a model whose configuration came from another format, in the older schema, plain
 // RoPE. `token_ids` are keys of its own ("bos_token_id"). Error where no key of the family says
@@ -31,5 +32,9 @@ void CheckFolderCanBe(const ModelConfig& config);
 nlohmann::ordered_json ConfigJsonOf(const ModelConfig& config,
                                     const nlohmann::ordered_json& token_ids,
                                     const char* torch_dtype);
+
+// `config` with the LongRoPE of `plan` as Phi-3's code in transformers wants it: three keys, and
+// the lengths beside them; `plan` becomes what that says. Error for what it cannot say.
+nlohmann::ordered_json WithPhi3Rope(nlohmann::ordered_json config, PositionPlan& plan);
 
 }  // namespace ropewalk::internal

@@ -268,7 +268,11 @@ std::vector<TensorLoader::Part> TensorLoader::Qkv(int64_t layer, bool bias) cons
   const int64_t q_dim = c_.heads * c_.head_dim, kv_dim = c_.kv_heads * c_.head_dim;
   std::vector<Part> parts = Parts({{Id::kQkv, q_dim + 2 * kv_dim}}, layer, bias);
   if (!parts.empty()) {
-    if (names_->qkv == TensorNames::Qkv::kGrouped) parts[0].source = GroupedRow(c_);
+    if (names_->qkv == TensorNames::Qkv::kGrouped) {
+      parts[0].source = GroupedRow(c_);
+    } else if (const RowMap order = PairOrder(layer)) {  // heads of values follow those of q and k
+      parts[0].source = [=](int64_t row) { return row < q_dim + kv_dim ? order(row) : row; };
+    }
     return parts;
   }
   parts = Parts({{Id::kQ, q_dim}, {Id::kK, kv_dim}, {Id::kV, kv_dim}}, layer, bias);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ropewalk/base/error.h"
+#include "src/config/block.h"
 #include "src/config/family.h"
 
 namespace ropewalk::internal {
@@ -44,27 +45,44 @@ enum class Dim : uint8_t {
 
 using Config = const ModelConfig&;
 
-// Which tensors there are follows from the names that the family has in Hugging Face files.
-const TensorNames& HfNamesOf(Config c) {
-  return c.tensor_names != nullptr ? *c.tensor_names : kLlamaNames;
+// Whether a file with these names has such a tensor: q, k and v, and gate and up, may be one.
+bool HasPlace(TensorId id, const TensorNames& names) {
+  const bool fused = names.qkv != TensorNames::Qkv::kSplit;
+  const bool gate_up = names.Find(TensorId::kGateUp) != nullptr;
+  const bool experts_gate_up = names.Find(TensorId::kExpertGateUp) != nullptr;
+  switch (id) {
+    case TensorId::kExpertGate:
+    case TensorId::kExpertUp:
+      return !experts_gate_up;
+    case TensorId::kExpertGateUp:
+      return experts_gate_up;
+    case TensorId::kQ:
+    case TensorId::kK:
+    case TensorId::kV:
+      return !fused;
+    case TensorId::kQkv:
+      return fused;
+    case TensorId::kGate:
+    case TensorId::kUp:
+      return !gate_up;
+    case TensorId::kGateUp:
+      return gate_up;
+    default:
+      return true;
+  }
 }
 
 bool Always(Config) { return true; }
-bool Fused(Config c) { return HfNamesOf(c).qkv != TensorNames::Qkv::kSplit; }
 bool Latent(Config c) { return c.layer.attention.latent.exists(); }
 bool LatentQ(Config c) { return Latent(c) && c.layer.attention.latent.q_rank > 0; }
+bool WholeQ(Config c) { return !LatentQ(c); }
+bool WholeKv(Config c) { return !Latent(c); }
 bool DownBias(Config c) { return c.layer.attention.latent.down_bias; }
-bool SplitQ(Config c) { return !Fused(c) && !LatentQ(c); }
-bool SplitKv(Config c) { return !Fused(c) && !Latent(c); }
 bool QkvBias(Config c) { return c.layer.attention.qkv_bias; }
 bool OutBias(Config c) { return c.layer.attention.out_bias; }
 bool MlpBias(Config c) { return c.layer.mlp.bias; }
-bool GateUp(Config c) { return HfNamesOf(c).Find(TensorId::kGateUp) != nullptr; }
-bool Gate(Config c) { return c.layer.mlp.gated && !GateUp(c); }
-bool Up(Config c) { return !GateUp(c); }
+bool Gated(Config c) { return c.layer.mlp.gated; }
 bool Sinks(Config c) { return c.layer.attention.sinks; }
-bool ExpertGateUp(Config c) { return HfNamesOf(c).Find(TensorId::kExpertGateUp) != nullptr; }
-bool ExpertGate(Config c) { return !ExpertGateUp(c); }
 bool ChoiceBias(Config c) { return c.experts.choice_bias; }
 bool RouterBias(Config c) { return c.experts.router_bias; }
 bool SharedExpert(Config c) { return c.experts.shared_feed_forward > 0; }
@@ -146,10 +164,10 @@ constexpr Row kTable[] = {
     {Id::kDistancesNorm, Of::kModel, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
     {Id::kPreAttentionNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_attention>,
      HasBias<&LayerSpec::pre_attention>},
-    {Id::kQ, Of::kLayer, Dim::kQ, Dim::kHidden, SplitQ, QkvBias},
-    {Id::kK, Of::kLayer, Dim::kKv, Dim::kHidden, SplitKv, QkvBias},
-    {Id::kV, Of::kLayer, Dim::kKv, Dim::kHidden, SplitKv, QkvBias},
-    {Id::kQkv, Of::kLayer, Dim::kQkv, Dim::kHidden, Fused, QkvBias},
+    {Id::kQ, Of::kLayer, Dim::kQ, Dim::kHidden, WholeQ, QkvBias},
+    {Id::kK, Of::kLayer, Dim::kKv, Dim::kHidden, WholeKv, QkvBias},
+    {Id::kV, Of::kLayer, Dim::kKv, Dim::kHidden, WholeKv, QkvBias},
+    {Id::kQkv, Of::kLayer, Dim::kQkv, Dim::kHidden, WholeKv, QkvBias},
     {Id::kQA, Of::kLayer, Dim::kQRank, Dim::kHidden, LatentQ, DownBias},
     {Id::kQANorm, Of::kLayer, Dim::kQRank, Dim::kNone, LatentQ},
     {Id::kQB, Of::kLayer, Dim::kQ, Dim::kQRank, LatentQ},
@@ -170,15 +188,15 @@ constexpr Row kTable[] = {
      HasBias<&LayerSpec::post_attention>},
     {Id::kPreMlpNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::pre_mlp>,
      HasBias<&LayerSpec::pre_mlp>},
-    {Id::kGate, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Gate, MlpBias},
-    {Id::kUp, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Up, MlpBias},
-    {Id::kGateUp, Of::kDenseLayer, Dim::kGateUp, Dim::kHidden, GateUp, MlpBias},
+    {Id::kGate, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Gated, MlpBias},
+    {Id::kUp, Of::kDenseLayer, Dim::kFeedForward, Dim::kHidden, Always, MlpBias},
+    {Id::kGateUp, Of::kDenseLayer, Dim::kGateUp, Dim::kHidden, Gated, MlpBias},
     {Id::kDown, Of::kDenseLayer, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
     {Id::kRouter, Of::kExpertLayer, Dim::kExperts, Dim::kHidden, Always, RouterBias},
     {Id::kChoiceBias, Of::kExpertLayer, Dim::kExperts, Dim::kNone, ChoiceBias},
-    {Id::kExpertGate, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, ExpertGate, MlpBias},
-    {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, ExpertGate, MlpBias},
-    {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, ExpertGateUp, MlpBias},
+    {Id::kAlways, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
+    {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
+    {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, Always, MlpBias},
     {Id::kExpertDown, Of::kExpert, Dim::kHidden, Dim::kExpertWidth, Always, MlpBias},
     {Id::kSharedGate, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
     {Id::kSharedUp, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
@@ -335,7 +353,12 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
 }  // namespace
 
 const TensorNames& NamesOf(Config c, Naming naming) {
-  return naming == Naming::kGguf ? kGgufNames : HfNamesOf(c);
+  const bool own = (naming == Naming::kGguf) == (c.format == FileFormat::kGguf);
+  if (own && c.tensor_names != nullptr) return *c.tensor_names;
+  const Family* family = FindFamily(c.architecture);
+  const Block* block = family == nullptr ? nullptr : family->block;
+  if (naming == Naming::kGguf) return block == nullptr ? kGgufNames : *block->gguf_names;
+  return block == nullptr ? kLlamaNames : *block->names;
 }
 
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming naming) {
@@ -360,7 +383,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
   };
   for (int64_t layer = -1; layer < config.layers; ++layer) {
     for (const Row& row : kTable) {
-      if (!Exists(row, config, layer)) continue;
+      if (!Exists(row, config, layer) || !HasPlace(row.id, names)) continue;
       const bool each = row.of == Of::kExpert && !names.experts_stacked;
       for (int64_t e = 0; e < (each ? config.experts.count : 1); ++e) {
         add(row, layer, each ? e : -1);

@@ -56,7 +56,7 @@ std::vector<Case> Cases() {
        {},
        "2 x half 4/16 base 10000"},
       {"command-r", 2, 0, kBase, {}, "2 x interleaved 16/16 base 500000"},
-      {"internlm2", 2, 0, kBase, {}, "2 x interleaved 16/16 base 500000"},
+      {"internlm2", 2, 0, kBase, {}, "2 x half 16/16 base 500000"},
       {"chatglm",
        2,
        0,
@@ -207,7 +207,8 @@ TEST(GgufArchitectures, PositionsByLayer) {
     try {
       const ModelConfig config = Read(c);
       EXPECT_EQ(test::Lines(config.plan), c.lines);
-      const std::set<std::string> run = {"smollm3", "gemma2", "gemma3"};
+      const std::set<std::string> run = {"smollm3", "gemma2",    "gemma3",  "command-r",
+                                         "chatglm", "internlm2", "cohere2", "olmo2"};
       EXPECT_EQ(config.not_runnable.empty(), run.contains(c.arch)) << config.not_runnable;
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import llamacpp_cases as cases  # noqa: E402
+import llamacpp_families  # noqa: E402
 from short_model import short_model  # noqa: E402
 from llamacpp_engine import Engine, LoadError
 from llamacpp_ours import Ours, relative
@@ -274,6 +275,7 @@ def check(build, root):
     rng = np.random.default_rng(1)
     ids = [int(i) for i in rng.integers(0, cases.VOCAB, 300)]
     check_convert(report, build, root, ids)
+    compare(report, Ours(build, root), llamacpp_families.check(report, Ours(build, root), root, ids), ids)
     check_embedded(report, build, root)
     check_refusals(report, root)
     check_ignored(report, build, root, ids)

@@ -29,7 +29,7 @@ struct ConvertOptions {
 // format or its readers cannot express the model. Use NewOutput (ropewalk/convert/new_output.h) to
 // write to a temporary path until the result is complete and verified.
 
-// A Hugging Face folder of the families llama, qwen2 and qwen3 as one GGUF file that llama.cpp
+// A Hugging Face folder (families: docs/extend-and-convert.md) as one GGUF file that llama.cpp
 // reads. Norms and biases become float32, as llama.cpp expects them. Keys of the folder's files
 // that GGUF cannot hold are listed in the notes.
 Converted FolderToGguf(const ModelFiles& files, const std::string& path,

@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "ropewalk/base/error.h"
-#include "src/config/block.h"
 #include "src/config/json_object.h"
 #include "src/config/number_keys.h"
 #include "src/io/gguf_file.h"
@@ -126,32 +125,6 @@ void ReadHeadDim(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   }
 }
 
-// How the layers of a model that runs are built.
-void ReadLayer(const GgufKeys& keys, const Family& family, ModelConfig& c) {
-  const internal::Block& block = *family.block;
-  const auto& tensors = keys.gguf().tensors;
-  c.layer = block.layer;
-  AttentionSpec& attention = c.layer.attention;
-  attention.qkv_bias =
-      tensors.empty() ? internal::HasQkvBiasAlways(family) : tensors.contains("blk.0.attn_q.bias");
-  attention.out_bias = tensors.contains("blk.0.attn_output.bias");
-  c.layer.mlp.bias = tensors.contains("blk.0.ffn_gate.bias");
-  const auto number = [&](const internal::Number& n) {
-    return n.key == nullptr ? n.otherwise : keys.Number(n.key, 0, 1e9).value_or(n.otherwise);
-  };
-  attention.soft_cap = number(block.score_cap);
-  c.logit_cap = number(block.logit_cap);
-  if (block.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
-  if (block.wide_layers > 0 && block.wide_layers == c.layers) {
-    const int64_t whole = c.hidden / c.heads;  // llama.cpp divides integers
-    attention.score_scale = 1 / std::sqrt(static_cast<double>(whole));
-    c.plan.notes.push_back(fmt::format(
-        "scores are divided by the root of {} / {}: llama.cpp's rule for {} layers, not a key of "
-        "the file",
-        c.hidden, c.heads, c.layers));
-  }
-}
-
 void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.layers = keys.RequiredInt("block_count", 1, internal::kMaxLayers);
   c.hidden = keys.RequiredInt("embedding_length", 1, internal::kMaxDim);
@@ -178,9 +151,8 @@ void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
     }
   }
   if (runs && c.vocab < 1) keys.Fail("vocab_size", "1 or more, but it is missing");
-  c.norm_eps = keys.Number("attention.layer_norm_rms_epsilon", 0, 1).value_or(1e-5);
   c.tied_head = !tensors.contains("output.weight");
-  if (runs) ReadLayer(keys, family, c);
+  if (runs) internal::ReadGgufLayer(keys, family, c);
 }
 
 void RefuseNumberKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) {

@@ -1,4 +1,5 @@
-// Reading GGUF metadata, in parts: keys and sizes here, positions in rope.cc.
+// Reading GGUF metadata, in parts: keys and sizes in config.cc, how layers are built in layer.cc,
+// positions in rope.cc.
 #pragma once
 
 #include "ropewalk/config/config.h"
@@ -7,6 +8,9 @@
 
 namespace ropewalk::internal {
 
+// How the layers of a model that runs are built: by the family's row, keys and the tensors that are
+// there.
+void ReadGgufLayer(const GgufKeys& keys, const Family& family, ModelConfig& c);
 void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c);
 
 }  // namespace ropewalk::internal

@@ -39,6 +39,12 @@ std::optional<double> GgufKeys::Number(const std::string& key, double low, doubl
   return d;
 }
 
+std::optional<bool> GgufKeys::Bool(const std::string& key) const {
+  const GgufValue* v = Find(key);
+  if (v == nullptr) return std::nullopt;
+  return WithFile(File(), [&] { return v->AsBool(Name(key)); });
+}
+
 std::optional<std::string> GgufKeys::String(const std::string& key) const {
   const GgufValue* v = Find(key);
   if (v == nullptr) return std::nullopt;

@@ -29,6 +29,7 @@ class GgufKeys {
   std::optional<int64_t> Int(const std::string& key, int64_t low, int64_t high) const;
   int64_t RequiredInt(const std::string& key, int64_t low, int64_t high) const;
   std::optional<double> Number(const std::string& key, double low, double high) const;
+  std::optional<bool> Bool(const std::string& key) const;
   std::optional<std::string> String(const std::string& key) const;
   // An array of integers or bools; one number is an array of one.
   std::optional<std::vector<int64_t>> Ints(const std::string& key, int64_t low, int64_t high) const;

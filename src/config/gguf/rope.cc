@@ -283,6 +283,12 @@ bool Rotates(const Family& family, int64_t layer, bool slides, bool some_slide) 
   return family.no_rope_interval == 0 || (layer + 1) % family.no_rope_interval != 0;
 }
 
+// Granite's files say by this key whether anything rotates.
+bool SaysNoRotation(const GgufKeys& keys, const Family& family) {
+  if (std::string_view(family.name) != "granite") return false;
+  return keys.Bool("rope.scaling.finetuned") == false;
+}
+
 // MPT's, with a key that says it, and BLOOM's, which llama.cpp knows by its name.
 void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double> max_bias,
                ModelConfig& c) {
@@ -346,11 +352,13 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
     linear_period = keys.Int("full_attention_interval", 1, kMaxLayers).value_or(family.pattern);
   }
   const auto temperature = ReadTemperature(keys, family, plan.trained_length);
+  const bool rotated = !SaysNoRotation(keys, family);
   for (int64_t l = 0; l < c.layers; ++l) {
     LayerPlan& layer = plan.layers[l];
     // Of families that have recurrent layers, all but every n-th.
     layer.recurrent = linear_period > 0 && (l + 1) % linear_period != 0;
-    const bool rotates = plain || (!layer.recurrent && Rotates(family, l, slides[l], some_slide));
+    const bool rotates =
+        rotated && (plain || (!layer.recurrent && Rotates(family, l, slides[l], some_slide)));
     if (rotates) layer.rotation = slides[l] ? rotations.sliding : rotations.full;
     if (chunked) {
       if (rotates) layer.chunk_tokens = window;

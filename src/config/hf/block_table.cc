@@ -220,7 +220,7 @@ constexpr Block kGraniteBlock = [] {
   block.score_scale = {"attention_multiplier", 1};
   block.residual_scale = {"residual_multiplier", 1};
   block.logit_divisor = {"logits_scaling", 1};
-  block.gguf = false;
+  block.gguf_scales = GgufScales::kGranite;
   return block;
 }();
 
@@ -232,7 +232,6 @@ constexpr Block kOlmoBlock = [] {
   block.norm_eps_key = nullptr;
   block.norm_eps = 1e-5;
   block.clip_qkv = {"clip_qkv", 0};
-  block.gguf = false;
   return block;
 }();
 
@@ -244,7 +243,6 @@ constexpr Block kOlmo2Block = [] {
   block.layer.post_attention = block.layer.post_mlp = kRmsNorm;
   block.layer.attention.qk_norm_over = QkNormOver::kAllHeads;
   block.norm_eps = 1e-5;
-  block.gguf = false;
   return block;
 }();
 
@@ -261,7 +259,7 @@ constexpr Block kCohereBlock = [] {
   block.one_norm_if_parallel = true;
   block.logit_scale = {"logit_scale", 0.0625};
   block.tied_head = {"tie_word_embeddings", true};
-  block.gguf = false;
+  block.gguf_scales = GgufScales::kCohere;
   return block;
 }();
 // R7B's file says 1; transformers does not read it.
@@ -282,7 +280,7 @@ constexpr Block kGlmBlock = [] {
   Block block = LlamaLike(kAttentionBias, {}, {}, "mlp_bias");
   block.names = &kGlmNames;
   block.norm_eps = 1.5625e-7;
-  block.gguf = false;
+  block.gguf_names = &kGgufGateUpNames;
   return block;
 }();
 // GLM-4-0414: the same with norms behind.
@@ -298,7 +296,7 @@ constexpr Block kPhi3Block = [] {
   Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
   block.names = &kPhi3Names;
   block.norm_eps = 1e-5;
-  block.gguf = false;
+  block.gguf_names = &kGgufFusedGateUpNames;
   return block;
 }();
 
@@ -386,13 +384,13 @@ constexpr Block kStarCoder2Block = {.names = &kStarCoder2Names,
                                     .qkv_bias = {"use_bias", true},
                                     .out_bias = {"use_bias", true},
                                     .mlp_bias = {"use_bias", true},
-                                    .tied_head = {"tie_word_embeddings", true}};
+                                    .tied_head = {"tie_word_embeddings", true},
+                                    .gguf = true};
 
 // InternLM 2 and 2.5 (arXiv 2403.17297), by their own modelling file.
 constexpr Block kInternLm2Block = [] {
   Block block = LlamaLike({"bias", true}, {"bias", true}, {}, "");
   block.names = &kInternLm2Names;
-  block.gguf = false;
   return block;
 }();
 
@@ -409,7 +407,7 @@ constexpr Block kMiniCpmBlock = [] {
   block.embedding_scale = {"scale_emb", 1};
   block.tied_head = {"tie_word_embeddings", true};
   block.rest = ReadMiniCpm;
-  block.gguf = false;
+  block.gguf_scales = GgufScales::kMiniCpm;
   return block;
 }();
 
@@ -459,7 +457,6 @@ constexpr Block kOrionBlock = [] {
   Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
   block.layer = PreNorm(kLayerNorm, true);
   block.norm_eps = 1e-5;
-  block.gguf = false;
   return block;
 }();
 
@@ -469,6 +466,8 @@ constexpr Block kChatGlmBlock = {.names = &kChatGlmNames,
                                  .activation = "silu",
                                  .norm_eps_key = "layernorm_epsilon",
                                  .qkv_bias = {"add_qkv_bias", false},
-                                 .only = kChatGlmOnly};
+                                 .only = kChatGlmOnly,
+                                 .gguf = true,
+                                 .gguf_names = &kGgufFusedGateUpNames};
 
 }  // namespace ropewalk::internal

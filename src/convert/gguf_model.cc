@@ -1,0 +1,188 @@
+#include "src/convert/gguf_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ropewalk/base/error.h"
+#include "src/config/block.h"
+#include "src/config/hf/config.h"
+#include "src/config/number_keys.h"
+#include "src/engines/hf_config.h"
+#include "src/engines/llamacpp.h"
+
+namespace ropewalk::internal {
+namespace {
+
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(ErrorCode::kUnsupported, "GGUF cannot hold it: " + why);
+}
+
+// Which layers rotate and slide: what the keys of the architecture say to llama.cpp.
+void CheckLayers(const ModelConfig& c, const Family& family, const LlamaCppArchitecture& arch) {
+  const std::vector<LayerPlan>& layers = c.plan.layers;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const bool slides = layers[l].window_tokens > 0;
+    const bool known = arch.Takes(kWindows) || (arch.Takes(kIgnoredWindow) &&
+                                                layers[l].window_tokens == layers[0].window_tokens);
+    const bool rotates = !family.Has(kOnlySlidingRotate) || slides;
+    if ((!slides || known) && layers[l].rotation.has_value() == rotates) continue;
+    const bool window = slides && !known;
+    Refuse(fmt::format("layer {} {}, for which {} has no key that llama.cpp reads", l,
+                       window               ? "has a sliding window"
+                       : layers[l].rotation ? "rotates"
+                                            : "does not rotate (NoPE)",
+                       family.gguf));
+  }
+}
+
+// Biases, norms and the head: llama.cpp loads what it has a name for, and no file with more.
+void CheckParts(const ModelConfig& c, const Family& family, const LlamaCppArchitecture& arch) {
+  const AttentionSpec& attention = c.layer.attention;
+  const bool out = attention.out_bias && !arch.Takes(kOutBias);
+  if (out || (c.layer.mlp.bias && !arch.Takes(kMlpBias))) {
+    Refuse(fmt::format("{} has a bias ({}), which llama.cpp does not take of the architecture {}",
+                       out ? "o_proj" : "the MLP", out ? "attention_bias" : "mlp_bias",
+                       family.gguf));
+  }
+  if (arch.Takes(kEveryBias) && !(attention.out_bias && c.layer.mlp.bias)) {
+    Refuse(
+        fmt::format("its layers have no biases, without which llama.cpp loads no file of the "
+                    "architecture {}",
+                    family.gguf));
+  }
+  if (!arch.Takes(kOwnHead) && !c.tied_head) {
+    Refuse(
+        fmt::format("lm_head is not the embedding; llama.cpp has no other head for the "
+                    "architecture {}",
+                    family.gguf));
+  }
+  const int64_t from = arch.qk_norm_from_layers;
+  if (from > 0 && attention.qk_norm.exists() != (c.layers >= from)) {
+    Refuse(
+        fmt::format("{} layers {} norms of q and k; llama.cpp takes them of {} models of {} "
+                    "layers and more",
+                    c.layers, attention.qk_norm.exists() ? "with" : "without", family.gguf, from));
+  }
+}
+
+// Writes the keys of sizes, windows and scales.
+class KeyWriter {
+ public:
+  KeyWriter(const ModelConfig& c, const Family& family) : c_(c), family_(family) {}
+
+  std::map<std::string, GgufValue> Run() {
+    Integer("block_count", c_.layers);
+    Integer("embedding_length", c_.hidden);
+    Integer("feed_forward_length", c_.feed_forward);
+    Integer("attention.head_count", c_.heads);
+    Integer("attention.head_count_kv", c_.kv_heads);
+    Integer("attention.key_length", c_.head_dim);
+    Integer("attention.value_length", c_.head_dim);
+    Integer("vocab_size", c_.vocab);
+    Float(c_.final_norm.kind == NormSpec::Kind::kRms ? "attention.layer_norm_rms_epsilon"
+                                                     : "attention.layer_norm_epsilon",
+          c_.norm_eps);
+    WriteWindows();
+    WriteScales();
+    if (c_.layer.attention.clip_qkv > 0) Float("attention.clamp_kqv", c_.layer.attention.clip_qkv);
+    return std::move(keys_);
+  }
+
+ private:
+  void Integer(const char* key, int64_t value) { keys_[Name(key)] = {value, GgufType::kU32}; }
+  void Float(const char* key, double value) {
+    keys_[Name(key)] = {static_cast<double>(static_cast<float>(value)), GgufType::kF32};
+  }
+  std::string Name(const char* key) const { return fmt::format("{}.{}", family_.gguf, key); }
+
+  // Which layers slide is said by the file, whatever llama.cpp's period for the architecture is.
+  void WriteWindows() {
+    int64_t window = 0;
+    std::vector<int64_t> slides;
+    for (const LayerPlan& layer : c_.plan.layers) {
+      window = std::max(window, layer.window_tokens);
+      slides.push_back(layer.window_tokens > 0 ? 1 : 0);
+    }
+    if (window == 0) return;
+    Integer("attention.sliding_window", window);
+    if (FindLlamaCpp(family_.gguf)->Takes(kWindows)) {
+      keys_[Name("attention.sliding_window_pattern")] = {slides, GgufType::kBool};
+    }
+  }
+
+  void WriteScales() {
+    const GgufScales kind = family_.block->gguf_scales;
+    if (kind == GgufScales::kNone) return;
+    const bool multiplies = kind == GgufScales::kCohere;
+    Float("logit_scale", multiplies ? c_.logit_scale : 1 / c_.logit_scale);
+    if (multiplies) return;
+    Float("embedding_scale", c_.embedding_scale);
+    Float("residual_scale", c_.layer.residual_scale);
+    const double scores = c_.layer.attention.score_scale;
+    if (scores > 0) Float("attention.scale", scores);
+  }
+
+  const ModelConfig& c_;
+  const Family& family_;
+  std::map<std::string, GgufValue> keys_;
+};
+
+}  // namespace
+
+const Family& GgufFamilyOf(const ModelConfig& c) {
+  const Family* own = FindFamily(c.architecture);
+  const Family* family = own == nullptr ? nullptr : WrittenAs(*own);
+  const LlamaCppArchitecture* arch = family == nullptr ? nullptr : FindLlamaCpp(family->gguf);
+  if (arch == nullptr || !IsConverted(c.architecture)) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("a '{}' model is not written as GGUF; {} are",
+                                                     c.architecture, ConvertedFamilies()));
+  }
+  CheckLayers(c, *family, *arch);
+  CheckParts(c, *family, *arch);
+  if (!arch->Takes(kHeadSize) && c.heads * c.head_dim != c.hidden) {
+    Refuse(
+        fmt::format("{} heads of {} for {} hidden elements; llama.cpp takes hidden / heads for "
+                    "the head size of the architecture {}",
+                    c.heads, c.head_dim, c.hidden, family->gguf));
+  }
+  if (c.layer.mlp.activation != *FindActivation(own->block->activation)) {
+    Refuse(fmt::format("its activation is not {}, which llama.cpp computes for the architecture {}",
+                       own->block->activation, family->gguf));
+  }
+  return *family;
+}
+
+std::map<std::string, GgufValue> GgufModelKeys(const ModelConfig& c, const Family& family) {
+  return KeyWriter(c, family).Run();
+}
+
+void NoteWhatLlamaCppDoes(const ModelConfig& c, const Family& family, Converted& result) {
+  if (family.Has(kGgufPermuted)) {
+    result.notes.push_back(
+        "rows of q and k permuted for the interleaved layout, as llama.cpp "
+        "expects them of this architecture");
+  }
+  const bool slides = !c.plan.layers.empty() && c.plan.layers[0].window_tokens > 0;
+  if (slides && FindLlamaCpp(family.gguf)->Takes(kIgnoredWindow)) {
+    result.notes.push_back(fmt::format(
+        "the window of {} tokens is in the file, but llama.cpp ignores it in {} models: "
+        "there every token sees all before it",
+        c.plan.layers[0].window_tokens, family.gguf));
+  }
+  // GGUF has float32.
+  const GgufScales kind = family.block->gguf_scales;
+  const auto stored = [](double value) {
+    return static_cast<float>(1 / ShortestDecimal(static_cast<float>(1 / value)));
+  };
+  const bool divides = kind == GgufScales::kGranite || kind == GgufScales::kMiniCpm;
+  if (divides && stored(c.logit_scale) != static_cast<float>(c.logit_scale)) {
+    result.same_values = false;
+    result.notes.push_back(fmt::format("logits are divided by {}, a float32: 1 / {} before",
+                                       1 / stored(c.logit_scale), c.logit_scale));
+  }
+}
+
+}  // namespace ropewalk::internal

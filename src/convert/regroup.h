@@ -1,0 +1,42 @@
+// The tensors of a model as another format has them: other names, q, k and v in one tensor or in
+// three, gate and up in one or in two, rows of heads in another order.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ropewalk/io/writer.h"
+#include "ropewalk/model/model.h"
+#include "src/model/tensor_table.h"
+
+namespace ropewalk::internal {
+
+// How one format has them.
+struct Grouping {
+  const ModelConfig* config;  // whose names count
+  Naming naming;
+  bool permuted = false;  // rows of q and k are in the interleaved order of a model that has halves
+};
+
+// A tensor of the new format, and where each of its rows is.
+struct Regrouped {
+  struct Row {
+    const Weight* weight;
+    int64_t row;
+  };
+  ExpectedTensor to;
+  std::vector<const Weight*> from;    // all that it is made of
+  std::function<Row(int64_t)> where;  // empty: one tensor, row by row
+  // Type of all of `from`; float32 where they differ.
+  WeightType type() const;
+  int64_t bytes() const;
+};
+// Every tensor of the model. Of a vector (a bias), each element is a row.
+std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, const Grouping& to);
+
+// To be written with elements of this type. Stored bytes are moved where the type stays.
+TensorSource SourceOf(const Regrouped& tensor, WeightType type);
+// True where every element survives that.
+bool Holds(WeightType type, const Regrouped& tensor);
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,40 @@
+#include "src/engines/llamacpp.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ropewalk::internal {
+namespace {
+
+constexpr uint32_t kLlama =
+    kDivisorTensor | kLongRopeTensors | kHeadSize | kOutBias | kMlpBias | kOwnHead;
+
+constexpr LlamaCppArchitecture kArchitectures[] = {
+    {"llama", kLlama},
+    {"qwen2", kOwnHead},
+    {"qwen3", kHeadSize | kOwnHead},
+    {"smollm3", kOwnHead},
+    {"granite", kLlama},
+    {"minicpm", kLlama},
+    {"phi3", kPartOfAHead | kLongRopeTensors | kOwnHead | kIgnoredWindow},
+    {"olmo", kOwnHead},
+    {"olmo2", kOwnHead | kNeedsHead | kWindows},
+    {"command-r", kPartOfAHead, /*qk_norm_from_layers=*/64},
+    {"cohere2", kPartOfAHead | kWindows},
+    {"glm4", kPartOfAHead | kHeadSize | kOwnHead},
+    {"chatglm", kPartOfAHead | kOwnHead},
+    {"starcoder2", kOutBias | kMlpBias | kEveryBias | kOwnHead | kIgnoredWindow},
+    {"internlm2", kOwnHead | kNeedsHead},
+    {"orion", kOwnHead | kNeedsHead},
+};
+
+}  // namespace
+
+const LlamaCppArchitecture* FindLlamaCpp(std::string_view architecture) {
+  const auto* it =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                   [&](const LlamaCppArchitecture& a) { return a.name == architecture; });
+  return it == std::end(kArchitectures) ? nullptr : it;
+}
+
+}  // namespace ropewalk::internal

@@ -1,0 +1,295 @@
+"""Hugging Face folders of families whose layers are not LLaMA's, with random weights under the names
+and in the shapes of their own code: what `ropewalk convert` writes of them has, in llama.cpp, the logits
+that ropewalk computes of the folder (which tests/parity/cases.py holds against transformers)."""
+
+import dataclasses
+import json
+
+import numpy as np
+import safetensors.numpy
+
+import llamacpp_cases as cases
+from llamacpp_ours import relative
+
+WINDOW = 40
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=cases.ORIGINAL)
+LONG = {"short_factor": 0.03, "long_factor": 0.9}
+
+
+@dataclasses.dataclass
+class Case:
+    family: str
+    name: str
+    keys: dict  # of config.json
+    tensors: object  # function (Maker) -> None
+    wrong: dict  # name -> keys: what another reading of them would be
+    layers: int = 2
+    floor: float = 2e-5  # of the largest logit
+    far: float = 2e-5
+
+
+class Maker:
+    """Random tensors of one model. Attention is far from uniform: a wrong rope moves every logit."""
+
+    def __init__(self, layers, shape=cases.EXACT):
+        self.rng, self.layers, self.shape = np.random.default_rng(7), layers, shape
+        self.hidden, self.ff = shape.hidden, cases.FEED_FORWARD
+        self.q, self.kv = cases.HEADS * shape.head_dim, cases.KV_HEADS * shape.head_dim
+        self.spread = 0.3 * (32 / self.hidden) ** 0.5 * (16 / shape.head_dim) ** 0.25
+        self.out = {}
+
+    def normal(self, *size, scale, mean=0.0):
+        return (mean + scale * self.rng.standard_normal(size)).astype(np.float32)
+
+    def norm(self, name, *size, bias=False):
+        self.out[name + ".weight"] = self.normal(*(size or (self.hidden,)), scale=0.3, mean=1.2)
+        if bias:
+            self.out[name + ".bias"] = self.normal(*(size or (self.hidden,)), scale=0.3)
+
+    def matrix(self, name, rows, cols, scale=None, bias=False):
+        self.out[name + ".weight"] = self.normal(rows, cols, scale=scale or 1.2 / cols ** 0.5)
+        if bias:
+            self.out[name + ".bias"] = self.normal(rows, scale=0.3)
+
+    def ends(self, embedding="model.embed_tokens", norm="model.norm", head="lm_head", bias=False):
+        self.out[embedding + ".weight"] = self.normal(cases.VOCAB, self.hidden, scale=0.5)
+        if norm:
+            self.norm(norm, bias=bias)
+        if head:
+            self.matrix(head, cases.VOCAB, self.hidden)
+
+    def each_layer(self, prefix="model.layers."):
+        for layer in range(self.layers):
+            yield f"{prefix}{layer}."
+
+    def attention(self, p, bias=False, out_bias=False, names=("q_proj", "k_proj", "v_proj", "o_proj")):
+        for name, rows, scale in zip(names, (self.q, self.kv, self.kv), (self.spread, self.spread, None)):
+            self.matrix(p + name, rows, self.hidden, scale, bias)
+        self.matrix(p + names[3], self.hidden, self.q, bias=out_bias)
+
+    def stacked(self, name, grouped=False, bias=False):
+        """q, k and v in one tensor: one after the other, or for each key head its queries, itself, its values."""
+        width, group = self.shape.head_dim, cases.HEADS // cases.KV_HEADS
+        q, k, v = (self.normal(n // width, width, self.hidden, scale=s) for n, s in (
+            (self.q, self.spread), (self.kv, self.spread), (self.kv, 1.2 / self.hidden ** 0.5)))
+        heads = [*q, *k, *v]
+        if grouped:
+            heads = [h for g in range(cases.KV_HEADS) for h in (*q[g * group:(g + 1) * group], k[g], v[g])]
+        self.out[name + ".weight"] = np.concatenate(heads)
+        if bias:
+            self.out[name + ".bias"] = self.normal(self.q + 2 * self.kv, scale=0.3)
+
+    def mlp(self, p, bias=False, names=("gate_proj", "up_proj", "down_proj")):
+        for name in names[:-1]:
+            self.matrix(p + name, self.ff * (1 + (len(names) == 2 and "gate" in name)), self.hidden, bias=bias)
+        self.matrix(p + names[-1], self.hidden, self.ff, 0.8 / self.ff ** 0.5, bias)
+
+
+def llama_like(bias=False, out_bias=False, mlp_bias=False, head="lm_head", norm_bias=False):
+    def make(m):
+        m.ends(head=head, bias=norm_bias)
+        for p in m.each_layer():
+            m.attention(p + "self_attn.", bias, out_bias)
+            m.mlp(p + "mlp.", mlp_bias)
+            m.norm(p + "input_layernorm", bias=norm_bias)
+            m.norm(p + "post_attention_layernorm", bias=norm_bias)
+    return make
+
+
+def phi3(head="lm_head"):
+    def make(m):
+        m.ends(head=head)
+        for p in m.each_layer():
+            m.stacked(p + "self_attn.qkv_proj")
+            m.matrix(p + "self_attn.o_proj", m.hidden, m.q)
+            m.mlp(p + "mlp.", names=("gate_up_proj", "down_proj"))
+            m.norm(p + "input_layernorm")
+            m.norm(p + "post_attention_layernorm")
+    return make
+
+
+def olmo(m):
+    m.ends(norm=None)
+    for p in m.each_layer():
+        m.attention(p + "self_attn.")
+        m.mlp(p + "mlp.")
+
+
+def olmo2(head="lm_head"):
+    def make(m):
+        m.ends(head=head)
+        for p in m.each_layer():
+            m.attention(p + "self_attn.")
+            m.mlp(p + "mlp.")
+            m.norm(p + "self_attn.q_norm", m.q)
+            m.norm(p + "self_attn.k_norm", m.kv)
+            m.norm(p + "post_attention_layernorm")
+            m.norm(p + "post_feedforward_layernorm")
+    return make
+
+
+def cohere(qk_norm=False):
+    def make(m):
+        m.ends(head=None)
+        for p in m.each_layer():
+            m.attention(p + "self_attn.")
+            m.mlp(p + "mlp.")
+            m.norm(p + "input_layernorm")
+            if qk_norm:
+                m.norm(p + "self_attn.q_norm", cases.HEADS, m.shape.head_dim)
+                m.norm(p + "self_attn.k_norm", cases.KV_HEADS, m.shape.head_dim)
+    return make
+
+
+def glm(four_norms=False, bias=False):
+    def make(m):
+        m.ends()
+        for p in m.each_layer():
+            m.attention(p + "self_attn.", bias)
+            m.mlp(p + "mlp.", names=("gate_up_proj", "down_proj"))
+            norms = ["input_layernorm", "post_attention_layernorm"]
+            for name in norms + ["post_self_attn_layernorm", "post_mlp_layernorm"] * four_norms:
+                m.norm(p + name)
+    return make
+
+
+def chatglm(m):
+    m.ends("transformer.embedding.word_embeddings", "transformer.encoder.final_layernorm",
+           "transformer.output_layer")
+    for p in m.each_layer("transformer.encoder.layers."):
+        m.stacked(p + "self_attention.query_key_value", bias=True)
+        m.matrix(p + "self_attention.dense", m.hidden, m.q)
+        m.matrix(p + "mlp.dense_h_to_4h", 2 * m.ff, m.hidden)
+        m.matrix(p + "mlp.dense_4h_to_h", m.hidden, m.ff, 0.8 / m.ff ** 0.5)
+        m.norm(p + "input_layernorm")
+        m.norm(p + "post_attention_layernorm")
+
+
+def starcoder2(m):
+    m.ends(head=None, bias=True)
+    for p in m.each_layer():
+        m.attention(p + "self_attn.", True, True)
+        m.matrix(p + "mlp.c_fc", m.ff, m.hidden, bias=True)
+        m.matrix(p + "mlp.c_proj", m.hidden, m.ff, 0.8 / m.ff ** 0.5, bias=True)
+        m.norm(p + "input_layernorm", bias=True)
+        m.norm(p + "post_attention_layernorm", bias=True)
+
+
+def internlm2(m):
+    m.ends("model.tok_embeddings", head="output")
+    for p in m.each_layer():
+        m.stacked(p + "attention.wqkv", grouped=True)
+        m.matrix(p + "attention.wo", m.hidden, m.q)
+        m.mlp(p + "feed_forward.", names=("w1", "w3", "w2"))
+        m.norm(p + "attention_norm")
+        m.norm(p + "ffn_norm")
+
+
+def longrope(kind, pairs):
+    return {kind: "longrope", **{key: [1 + step * i for i in range(pairs)] for key, step in LONG.items()}}
+
+
+THETA = dict(rope_theta=cases.EXACT.base * 1.5)
+SCALED = dict(max_position_embeddings=4 * cases.ORIGINAL)
+RMS, LAYER = dict(rms_norm_eps=cases.EPS), dict(layer_norm_eps=cases.EPS)
+BLENDED = 2e-2  # far away, ggml's float32 angles of YaRN's blend and of divisors
+
+
+def families():
+    pairs = cases.EXACT.pairs
+    granite = dict(RMS, attention_bias=True, mlp_bias=True, tie_word_embeddings=False, logits_scaling=4.0,
+                   embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.22)
+    scales = {key: {key: value} for key, value in (("embedding_multiplier", 1.0), ("logits_scaling", 1.0),
+                                                   ("attention_multiplier", 32 ** -0.5),
+                                                   ("residual_multiplier", 1.0))}
+    yield Case("granite", "plain", granite, llama_like(True, True, True), {"base": THETA, **scales})
+    for name, rope in (("yarn", YARN), ("longrope", dict(longrope("rope_type", pairs), factor=4.0,
+                                                         original_max_position_embeddings=cases.ORIGINAL))):
+        yield Case("granite", name, dict(granite, rope_scaling=rope, **SCALED), llama_like(True, True, True),
+                   {"no scaling": dict(rope_scaling=None)}, far=BLENDED)
+    minicpm = dict(RMS, tie_word_embeddings=True, scale_emb=3, scale_depth=0.9, dim_model_base=32)
+    yield Case("minicpm", "plain", minicpm, llama_like(head=None),
+               {"base": THETA, "scale_depth": dict(scale_depth=1.4), "scale_emb": dict(scale_emb=1),
+                "dim_model_base": dict(dim_model_base=128)})
+    phi = dict(RMS, tie_word_embeddings=False, sliding_window=None)
+    yield Case("phi3", "plain", phi, phi3(), {"base": THETA})
+    yield Case("phi3", "partial, tied", dict(phi, partial_rotary_factor=0.5, tie_word_embeddings=True),
+               phi3(None), {"base": THETA, "whole heads": dict(partial_rotary_factor=1.0)})
+    yield Case("phi3", "longrope", dict(phi, rope_scaling=longrope("type", pairs), **SCALED,
+                                        original_max_position_embeddings=cases.ORIGINAL), phi3(),
+               {"no scaling": dict(rope_scaling=None)}, far=BLENDED)
+    yield Case("olmo", "clip_qkv", dict(tie_word_embeddings=False, clip_qkv=0.8), olmo,
+               {"base": THETA, "no clip": dict(clip_qkv=None)})
+    yield Case("olmo2", "tied", dict(RMS, tie_word_embeddings=True), olmo2(None), {"base": THETA})
+    yield Case("olmo2", "yarn", dict(RMS, tie_word_embeddings=False, rope_scaling=YARN, **SCALED), olmo2(),
+               {"no scaling": dict(rope_scaling=None)}, far=BLENDED)
+    olmo3 = dict(RMS, tie_word_embeddings=False, sliding_window=WINDOW)
+    yield Case("olmo3", "plain", olmo3, olmo2(), {"base": THETA, "no window": dict(sliding_window=4096)}, 4)
+    yield Case("olmo3", "yarn", dict(olmo3, rope_scaling=YARN, **SCALED), olmo2(),
+               {"no scaling": dict(rope_scaling=None)}, 4, far=BLENDED)
+    command_r = dict(LAYER, tie_word_embeddings=True, logit_scale=0.25)
+    yield Case("cohere", "plain", command_r, cohere(), {"base": THETA, "logit_scale": dict(logit_scale=1.0)})
+    # llama.cpp has norms of q and k in models of 64 layers and more; rounding grows with layers.
+    yield Case("cohere", "norms of q and k", dict(command_r, use_qk_norm=True), cohere(True), {"base": THETA}, 64,
+               floor=2e-4, far=2e-4)
+    cohere2 = dict(LAYER, tie_word_embeddings=True, logit_scale=0.25, sliding_window=WINDOW)
+    yield Case("cohere2", "plain", cohere2, cohere(), {"base": THETA, "no window": dict(sliding_window=4096)}, 4)
+    yield Case("cohere2", "another order", dict(cohere2, layer_types=[
+        "full_attention", "sliding_attention", "full_attention", "sliding_attention"]), cohere(),
+        {"usual order": dict(layer_types=["sliding_attention"] * 3 + ["full_attention"])}, 4)
+    glm4 = dict(RMS, tie_word_embeddings=False, partial_rotary_factor=0.5)
+    yield Case("glm4", "plain", glm4, glm(True), {"base": THETA, "whole heads": dict(partial_rotary_factor=1.0)})
+    yield Case("glm4", "biases of q, k and v", dict(glm4, attention_bias=True), glm(True, True), {"base": THETA})
+    yield Case("glm", "plain", dict(glm4, attention_bias=True), glm(bias=True), {"base": THETA})
+    yield Case("chatglm", "plain", dict(
+        num_layers=2, multi_query_attention=True, multi_query_group_num=cases.KV_HEADS, kv_channels=32,
+        ffn_hidden_size=cases.FEED_FORWARD, padded_vocab_size=cases.VOCAB, seq_length=cases.ORIGINAL,
+        layernorm_epsilon=cases.EPS, add_qkv_bias=True, add_bias_linear=False, rmsnorm=True, post_layer_norm=True,
+        apply_residual_connection_post_layernorm=False, original_rope=True, rope_ratio=6.5536,
+        tie_word_embeddings=False), chatglm, {"base": dict(rope_ratio=9.0)})
+    # ggml computes GELU by a table of float16.
+    yield Case("starcoder2", "plain", dict(norm_epsilon=cases.EPS, use_bias=True, tie_word_embeddings=True,
+                                           hidden_act="gelu_pytorch_tanh"), starcoder2, {"base": THETA},
+               floor=5e-4, far=5e-4)
+    yield Case("internlm2", "plain", dict(RMS, bias=False, tie_word_embeddings=False), internlm2, {"base": THETA})
+    yield Case("orion", "plain", dict(RMS, tie_word_embeddings=False), llama_like(norm_bias=True), {"base": THETA})
+
+
+def write_folder(folder, case, change=None):
+    folder.mkdir()
+    maker = Maker(case.layers)
+    case.tensors(maker)
+    safetensors.numpy.save_file(maker.out, folder / "model.safetensors")
+    sizes = dict(
+        model_type=case.family, vocab_size=cases.VOCAB, hidden_size=maker.hidden,
+        intermediate_size=maker.ff, num_hidden_layers=case.layers, num_attention_heads=cases.HEADS,
+        num_key_value_heads=cases.KV_HEADS, head_dim=maker.shape.head_dim, rope_theta=maker.shape.base,
+        max_position_embeddings=cases.ORIGINAL)
+    if case.family == "chatglm":  # its own words for all of these
+        sizes = dict(model_type="chatglm", hidden_size=maker.hidden, num_attention_heads=cases.HEADS)
+    (folder / "config.json").write_text(json.dumps({**sizes, **case.keys, **(change or {})}))
+
+
+def check(report, ours, root, ids):
+    """Converts every case, and returns [(name, file for llama.cpp, model for ropewalk, limit near, limit far)].
+    The control: read otherwise, the files would give other logits."""
+    files, controls, numbers = [], {}, {}
+    for case in families():
+        label = f"convert {case.family} {case.name}"
+        folder, path = root / f"hf {label}", root / f"{label}.gguf"
+        write_folder(folder, case)
+        code, _, error = ours.program("convert", folder, "-o", path, "--no-tokenizer")
+        if code != 0:
+            report.row(label, error.strip(), False)
+            continue
+        files.append((label, path, folder, case.floor, case.far))
+        numbers[label] = ours.ask(folder, ids, 0, 2 * cases.ORIGINAL)
+        for name, change in case.wrong.items():
+            wrong = root / f"hf {label} {name}"
+            write_folder(wrong, case, change)
+            controls[label, name] = case.floor, ours.ask(wrong, ids, 0, 2 * cases.ORIGINAL)
+    answers = ours.run()
+    for (label, name), (limit, number) in controls.items():
+        effect = relative(answers[number], answers[numbers[label]])
+        report.row(f"{label}, {name}, read otherwise", f"would be {effect:.1e}", effect > 50 * limit)
+    return files
