@@ -82,6 +82,7 @@ struct Block {
   bool gguf = false;                // run from GGUF files as well
   const TensorNames* gguf_names = &kGgufNames;  // as llama.cpp's converter writes them
   GgufScales gguf_scales = GgufScales::kNone;
+  bool gguf_clip = false;                                          // GGUF has attention.clamp_kqv
   void (*rest)(const HfSource& source, ModelConfig& c) = nullptr;  // what no row above can say
 };
 

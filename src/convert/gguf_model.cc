@@ -27,7 +27,8 @@ void CheckLayers(const ModelConfig& c, const Family& family, const LlamaCppArchi
     const bool slides = layers[l].window_tokens > 0;
     const bool known = arch.Takes(kWindows) || (arch.Takes(kIgnoredWindow) &&
                                                 layers[l].window_tokens == layers[0].window_tokens);
-    const bool rotates = !family.Has(kOnlySlidingRotate) || slides;
+    const bool rotates =
+        family.gguf_rope != GgufRope::kNone && (!family.Has(kOnlySlidingRotate) || slides);
     if ((!slides || known) && layers[l].rotation.has_value() == rotates) continue;
     const bool window = slides && !known;
     Refuse(fmt::format("layer {} {}, for which {} has no key that llama.cpp reads", l,
@@ -47,12 +48,29 @@ void CheckParts(const ModelConfig& c, const Family& family, const LlamaCppArchit
                        out ? "o_proj" : "the MLP", out ? "attention_bias" : "mlp_bias",
                        family.gguf));
   }
-  if (arch.Takes(kEveryBias) && !(attention.out_bias && c.layer.mlp.bias)) {
+  const bool parallel = c.layer.residual == Residual::kParallel;
+  if (c.layer.residual == Residual::kNormedInput || (arch.Takes(kParallelAlone) && !parallel)) {
+    Refuse(fmt::format("{}, which llama.cpp does not compute for the architecture {}",
+                       parallel || !arch.Takes(kParallelAlone)
+                           ? "attention and MLP are added to the norm's result"
+                           : "its MLP follows attention",
+                       family.gguf));
+  }
+  const bool scores = family.block->gguf_scales == GgufScales::kGranite;
+  if (attention.score_scale > 0 && !scores) {
+    Refuse(
+        fmt::format("scores are multiplied by {:g}; llama.cpp has no key for it in the "
+                    "architecture {}",
+                    attention.score_scale, family.gguf));
+  }
+  const bool biased = attention.qkv_bias || !family.block->qkv_bias.otherwise;
+  if (arch.Takes(kEveryBias) && !(biased && attention.out_bias && c.layer.mlp.bias)) {
     Refuse(
         fmt::format("its layers have no biases, without which llama.cpp loads no file of the "
                     "architecture {}",
                     family.gguf));
   }
+  if (c.head_bias && c.tied_head) Refuse("a tied head with a bias of its own");
   if (!arch.Takes(kOwnHead) && !c.tied_head) {
     Refuse(
         fmt::format("lm_head is not the embedding; llama.cpp has no other head for the "
@@ -87,6 +105,7 @@ class KeyWriter {
           c_.norm_eps);
     WriteWindows();
     WriteScales();
+    WriteFlags();
     if (c_.layer.attention.clip_qkv > 0) Float("attention.clamp_kqv", c_.layer.attention.clip_qkv);
     return std::move(keys_);
   }
@@ -111,6 +130,14 @@ class KeyWriter {
     if (FindLlamaCpp(family_.gguf)->Takes(kWindows)) {
       keys_[Name("attention.sliding_window_pattern")] = {slides, GgufType::kBool};
     }
+  }
+
+  void WriteFlags() {
+    const Flag& parallel = family_.block->parallel;
+    if (parallel.key == nullptr || std::string_view(parallel.key) != "use_parallel_residual")
+      return;
+    keys_[Name("use_parallel_residual")] = {c_.layer.residual == Residual::kParallel,
+                                            GgufType::kBool};
   }
 
   void WriteScales() {
@@ -149,10 +176,34 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
                     c.heads, c.head_dim, c.hidden, family->gguf));
   }
   if (c.layer.mlp.activation != *FindActivation(own->block->activation)) {
-    Refuse(fmt::format("its activation is not {}, which llama.cpp computes for the architecture {}",
+    Refuse(fmt::format("its activation is not {}, which models of the architecture {} have",
                        own->block->activation, family->gguf));
   }
   return *family;
+}
+
+StoredRope GgufPositionsOf(const ModelConfig& c, const Family& family) {
+  if (family.gguf_rope != GgufRope::kNone) {
+    return GgufRopeOf(family.gguf, c.plan, c.plan.configured_length);
+  }
+  constexpr int64_t kUnsaid = 2048;  // BLOOM's length, which few of its files have
+  StoredRope out;
+  out.stored = c.plan;
+  const auto key = [&](const char* name) { return fmt::format("{}.{}", family.gguf, name); };
+  const int64_t length = c.plan.learned                 ? c.plan.learned->positions
+                         : c.plan.configured_length > 0 ? c.plan.configured_length
+                                                        : kUnsaid;
+  out.keys[key("context_length")] = {length, GgufType::kU32};
+  const auto& bias = c.plan.layers[0].bias;
+  const auto* alibi = bias ? std::get_if<AlibiBias>(&bias->method) : nullptr;
+  if (alibi == nullptr) return out;
+  const auto max_bias = static_cast<float>(alibi->max_bias);
+  if (family.other == OtherEncoding::kAlibi) return out;  // known by the architecture's name
+  out.keys[key("attention.max_alibi_bias")] = {static_cast<double>(max_bias), GgufType::kF32};
+  for (LayerPlan& layer : out.stored.layers) {
+    std::get<AlibiBias>(layer.bias->method).max_bias = max_bias;
+  }
+  return out;
 }
 
 std::map<std::string, GgufValue> GgufModelKeys(const ModelConfig& c, const Family& family) {

@@ -7,6 +7,7 @@
 
 #include "ropewalk/convert/convert.h"
 #include "src/config/family.h"
+#include "src/engines/gguf_rope.h"
 
 namespace ropewalk::internal {
 
@@ -14,7 +15,9 @@ namespace ropewalk::internal {
 // reason for a model that llama.cpp would not load, or would read as another.
 const Family& GgufFamilyOf(const ModelConfig& config);
 
-// All keys but those of positions, which GgufRopeOf gives, and of the tokenizer.
+// Keys and tensors of the positions, and the plan as they hold it.
+StoredRope GgufPositionsOf(const ModelConfig& config, const Family& family);
+// All keys but those and the tokenizer's.
 std::map<std::string, GgufValue> GgufModelKeys(const ModelConfig& config, const Family& family);
 
 // Notes on what llama.cpp makes of the file, and whether float32 keys rounded the model.

@@ -36,6 +36,7 @@ class Order {
     const int64_t at = IsQOrK(id, row) ? Rows(layer, PairLayout::kHalf).Source(row) : row;
     return at - First(id);
   }
+  bool IsTransposed(const ExpectedTensor& t) const { return !t.bias && names_->IsTransposed(t.id); }
   bool Moves(Id id) const {
     if (id == Id::kQ || id == Id::kK) return g_.permuted;
     return id == Id::kQkv && (g_.permuted || names_->qkv == Qkv::kGrouped);
@@ -96,11 +97,12 @@ using Found = std::map<std::tuple<int64_t, Id, bool>, const Weight*>;
 
 Regrouped Make(const ExpectedTensor& to, const Found& found, const Order& from_order,
                const Order& to_order) {
-  Regrouped out{to, {}, {}};
+  Regrouped out{to, {}, {}, false};
   const auto same = found.find({to.layer, to.id, to.bias});
   const bool moves = MayMove(to.id) && (from_order.Moves(to.id) || to_order.Moves(to.id));
   if (same != found.end() && !moves) {
     out.from = {same->second};
+    out.transposed = from_order.IsTransposed(to) != to_order.IsTransposed(to);
     return out;
   }
   const auto locate = [=, &found](int64_t row) {
@@ -125,6 +127,33 @@ Regrouped Make(const ExpectedTensor& to, const Found& found, const Order& from_o
 Weight AsRows(const Weight& weight) {
   Weight out = weight;
   if (weight.shape.size() == 1) out.shape.push_back(1);
+  return out;
+}
+
+// The whole matrix is decoded at the first row: each row has an element of every row stored.
+TensorSource Transposed(const Regrouped& tensor, WeightType type) {
+  const Weight* weight = tensor.from[0];
+  if (!CanQuantize(type)) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}': weights are not written as {}",
+                                                     weight->name, Info(type).name));
+  }
+  const int64_t rows = weight->rows(), cols = weight->cols();
+  const auto stored = std::make_shared<std::vector<float>>();
+  TensorSource out{tensor.to.name, type, tensor.to.shape, {}};
+  out.read = [=](int64_t first, int64_t count, std::byte* to) {
+    if (stored->empty()) {
+      stored->resize(static_cast<std::size_t>(rows * cols));
+      weight->ReadRows(0, rows, stored->data());
+    }
+    std::vector<float> row(static_cast<std::size_t>(rows));
+    const int64_t blocks = rows / Info(type).block_elements;
+    for (int64_t r = first; r < first + count; ++r, to += blocks * Info(type).block_bytes) {
+      for (int64_t i = 0; i < rows; ++i) {
+        row[static_cast<std::size_t>(i)] = (*stored)[static_cast<std::size_t>(i * cols + r)];
+      }
+      Quantize(type, row.data(), blocks, to);
+    }
+  };
   return out;
 }
 
@@ -156,6 +185,7 @@ std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, co
 }
 
 TensorSource SourceOf(const Regrouped& tensor, WeightType type) {
+  if (tensor.transposed) return Transposed(tensor, type);
   if (!tensor.where) return Rearranged(*tensor.from[0], tensor.to.name, {}, type);
   if (!CanQuantize(type)) {
     for (const Weight* w : tensor.from) {

@@ -27,6 +27,7 @@ struct Regrouped {
   ExpectedTensor to;
   std::vector<const Weight*> from;    // all that it is made of
   std::function<Row(int64_t)> where;  // empty: one tensor, row by row
+  bool transposed = false;            // its rows are the columns of that one
   // Type of all of `from`; float32 where they differ.
   WeightType type() const;
   int64_t bytes() const;

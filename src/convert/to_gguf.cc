@@ -11,7 +11,6 @@
 #include "src/convert/gguf_model.h"
 #include "src/convert/not_kept.h"
 #include "src/convert/regroup.h"
-#include "src/engines/gguf_rope.h"
 #include "src/engines/llamacpp.h"
 #include "src/tokenizer/export.h"
 
@@ -25,7 +24,7 @@ using internal::FindLlamaCpp;
 using internal::GgufFamilyOf;
 using internal::GgufKeysOf;
 using internal::GgufModelKeys;
-using internal::GgufRopeOf;
+using internal::GgufPositionsOf;
 using internal::Holds;
 using internal::kGgufPermuted;
 using internal::kNeedsHead;
@@ -108,7 +107,7 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
   const ModelConfig& c = files.config;
   const Family& family = GgufFamilyOf(c);
   const std::string architecture = family.gguf;
-  StoredRope rope = GgufRopeOf(architecture, c.plan, c.plan.configured_length);
+  StoredRope rope = GgufPositionsOf(c, family);
   Converted result;
   result.stored = std::move(rope.stored);
   result.notes = std::move(rope.notes);

@@ -20,7 +20,9 @@ using internal::ConfigJsonOf;
 using internal::CreateFolder;
 using internal::ExpectedTensor;
 using internal::ExtrasOfGguf;
+using internal::FindFamily;
 using internal::FolderFamilyOf;
+using internal::GgufRope;
 using internal::Holds;
 using internal::ListGgufKeys;
 using internal::Naming;
@@ -61,8 +63,11 @@ bool IsVector(const ExpectedTensor& t) {
 std::string ConfigText(const ModelConfig& c, const Json& token_ids, const char* torch_dtype,
                        PositionPlan& stored) {
   const Json config = ConfigJsonOf(c, token_ids, torch_dtype);
+  const bool rotates = FindFamily(c.architecture)->gguf_rope != GgufRope::kNone;
+  if (!rotates || std::holds_alternative<NoScaling>(OnlyRotation(c.plan).scaling)) {
+    return config.dump(2) + "\n";
+  }
   const RotarySpec& spec = OnlyRotation(c.plan);
-  if (std::holds_alternative<NoScaling>(spec.scaling)) return config.dump(2) + "\n";
   if (c.architecture == "phi3") return WithPhi3Rope(config, stored).dump(2) + "\n";
   const Json rope = Json::parse(HuggingFaceSetting(
       ConfigSchema::kRopeScaling, spec.scaling,

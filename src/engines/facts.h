@@ -171,7 +171,7 @@ inline constexpr FactRow kFacts[] = {
      {},
      "only rotates whole heads in the architectures llama, qwen2, qwen3, smollm3, granite, "
      "minicpm, "
-     "olmo, olmo2, starcoder2, internlm2 and orion",
+     "olmo, olmo2, starcoder2, internlm2, orion and falcon",
      "src/models/"},
     {Fact::kDivisorsForLlama,
      EngineKind::kLlamaCpp,

@@ -18,10 +18,86 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+[[noreturn]] void FailFor(const std::string& family, const std::string& what) {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("no key of config.json says that a {} model has {}", family, what));
+}
+
+void Rename(Json& j, const char* from, const char* to) {
+  const Json value = j[from];
+  j.erase(from);
+  j[to] = value;
+}
+
+// Families whose files have no key for these.
+void CheckUsual(const ModelConfig& c, bool four) {
+  if (c.kv_heads != c.heads) FailFor(c.architecture, "fewer key heads than heads");
+  if (four && c.feed_forward != 4 * c.hidden) {
+    FailFor(c.architecture, fmt::format("feed-forward layers of {}", c.feed_forward));
+  }
+}
+
+void FinishGpt2(const ModelConfig& c, Json& j) {
+  CheckUsual(c, false);
+  j.erase("num_key_value_heads");
+  Rename(j, "hidden_size", "n_embd");
+  Rename(j, "num_hidden_layers", "n_layer");
+  Rename(j, "num_attention_heads", "n_head");
+  Rename(j, "intermediate_size", "n_inner");
+  Rename(j, "max_position_embeddings", "n_positions");
+}
+
+void FinishBloom(const ModelConfig& c, Json& j) {
+  CheckUsual(c, true);
+  for (const char* key : {"num_key_value_heads", "intermediate_size"}) j.erase(key);
+  Rename(j, "num_hidden_layers", "n_layer");
+  Rename(j, "num_attention_heads", "n_head");
+  Rename(j, "max_position_embeddings", "seq_length");
+}
+
+void FinishMpt(const ModelConfig& c, Json& j) {
+  CheckUsual(c, true);
+  for (const char* key : {"num_key_value_heads", "intermediate_size"}) j.erase(key);
+  Rename(j, "hidden_size", "d_model");
+  Rename(j, "num_hidden_layers", "n_layers");
+  Rename(j, "num_attention_heads", "n_heads");
+  Rename(j, "max_position_embeddings", "max_seq_len");
+  j["expansion_ratio"] = 4;
+  j["no_bias"] = true;
+  const auto& bias = c.plan.layers[0].bias;
+  const auto* alibi = bias ? std::get_if<AlibiBias>(&bias->method) : nullptr;
+  if (alibi == nullptr) FailFor(c.architecture, "no ALiBi");
+  const double clip = c.layer.attention.clip_qkv;
+  j["attn_config"] = {{"alibi", true},
+                      {"alibi_bias_max", alibi->max_bias},
+                      {"clip_qkv", clip > 0 ? Json(ShortestDecimal(clip)) : Json()}};
+}
+
+void FinishNeox(const ModelConfig& c, Json& j) {
+  CheckUsual(c, false);
+  j.erase("num_key_value_heads");
+  Rename(j, "rope_theta", "rotary_emb_base");
+  Rename(j, "partial_rotary_factor", "rotary_pct");
+}
+
+// The first architecture has one key head and one norm, the newer one any number and one or two.
+void FinishFalcon(const ModelConfig& c, Json& j) {
+  const bool two_norms = c.layer.pre_mlp.exists();
+  const bool newer = c.kv_heads != 1 || two_norms;
+  j.erase("num_key_value_heads");
+  Rename(j, "intermediate_size", "ffn_hidden_size");
+  j["alibi"] = false;
+  j["multi_query"] = !newer;
+  j["new_decoder_architecture"] = newer;
+  j["num_kv_heads"] = c.kv_heads;
+  j["num_ln_in_parallel_attn"] = newer ? Json(two_norms ? 2 : 1) : Json();
+}
+
 struct ConvertedFamily {
   const char* name;
   const char* transformers_class;    // of the vendor's own code where transformers has none
   const char* written_as = nullptr;  // the family of the folder, where that is another one
+  void (*finish)(const ModelConfig& c, Json& config) = nullptr;  // its own words
 };
 constexpr ConvertedFamily kConverted[] = {
     {"llama", "LlamaForCausalLM"},
@@ -41,6 +117,13 @@ constexpr ConvertedFamily kConverted[] = {
     {"internlm2", "InternLM2ForCausalLM"},
     {"minicpm", "MiniCPMForCausalLM"},
     {"orion", "OrionForCausalLM"},
+    {"stablelm", "StableLmForCausalLM"},
+    {"gpt_neox", "GPTNeoXForCausalLM", nullptr, FinishNeox},
+    {"falcon", "FalconForCausalLM", nullptr, FinishFalcon},
+    {"phi", "PhiForCausalLM"},
+    {"gpt2", "GPT2LMHeadModel", nullptr, FinishGpt2},
+    {"bloom", "BloomForCausalLM", nullptr, FinishBloom},
+    {"mpt", "MptForCausalLM", nullptr, FinishMpt},
 };
 
 const ConvertedFamily* Find(const std::string& family) {
@@ -69,15 +152,12 @@ class ConfigWriter {
     WriteScales();
     j_.update(token_ids);
     j_["torch_dtype"] = torch_dtype;
+    if (const auto finish = Find(family_.name)->finish) finish(c_, j_);
     return j_;
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& what) const {
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("no key of config.json says that a {} model has {}", family_.name, what));
-  }
+  [[noreturn]] void Fail(const std::string& what) const { FailFor(family_.name, what); }
   bool Reads(const char* key) const { return family_.Reads(key); }
 
   void WriteSizes() {
@@ -96,8 +176,10 @@ class ConfigWriter {
   }
 
   void WritePositions() {
+    j_["max_position_embeddings"] =
+        c_.plan.learned ? c_.plan.learned->positions : c_.plan.trained_length;
+    if (family_.gguf_rope == GgufRope::kNone) return;
     const RotarySpec& spec = OnlyRotation(c_.plan);
-    j_["max_position_embeddings"] = c_.plan.trained_length;
     j_["rope_theta"] = spec.base;
     j_["rope_scaling"] = nullptr;
     const bool whole = spec.rotary_dim == spec.head_dim;
@@ -154,6 +236,7 @@ class ConfigWriter {
     WriteBias(block_.qkv_bias, c_.layer.attention.qkv_bias, "q, k and v");
     WriteBias(block_.out_bias, c_.layer.attention.out_bias, "o");
     WriteBias(block_.mlp_bias, c_.layer.mlp.bias, "its feed-forward layers");
+    if (c_.head_bias != block_.head_bias) Fail(c_.head_bias ? "a bias on its head" : "none there");
   }
 
   void WriteScales() {

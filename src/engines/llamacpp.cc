@@ -26,6 +26,13 @@ constexpr LlamaCppArchitecture kArchitectures[] = {
     {"starcoder2", kOutBias | kMlpBias | kEveryBias | kOwnHead | kIgnoredWindow},
     {"internlm2", kOwnHead | kNeedsHead},
     {"orion", kOwnHead | kNeedsHead},
+    {"stablelm", kPartOfAHead | kOwnHead | kNeedsHead},
+    {"gptneox", kPartOfAHead | kOutBias | kMlpBias | kEveryBias | kOwnHead | kNeedsHead},
+    {"falcon", kOwnHead | kParallelAlone},
+    {"phi2", kPartOfAHead | kOutBias | kMlpBias | kEveryBias | kOwnHead | kNeedsHead},
+    {"gpt2", kOutBias | kMlpBias | kEveryBias | kOwnHead},
+    {"bloom", kOutBias | kMlpBias | kEveryBias | kOwnHead},
+    {"mpt", kOwnHead},
 };
 
 }  // namespace

@@ -8,18 +8,19 @@
 namespace ropewalk::internal {
 
 enum LlamaCppTakes : uint32_t {
-  kPartOfAHead = 1,      // rotates part of a head; otherwise whole heads alone
-  kDivisorTensor = 2,    // loads rope_freqs.weight
-  kLongRopeTensors = 4,  // loads rope_factors_long.weight and rope_factors_short.weight
-  kHeadSize = 8,         // has a key for the head size; otherwise hidden / heads
-  kOutBias = 16,         // a bias of attn_output
-  kMlpBias = 32,         // biases of ffn_up, ffn_gate and ffn_down
-  kEveryBias = 64,       // loads no file without them
-  kOwnHead = 128,        // an output.weight; otherwise the head is the embedding
-  kNeedsHead = 256,      // loads no file without output.weight
-  kWindows = 512,        // sliding layers, as the file says which
-  kIgnoredWindow =
-      1024  // lets layers with a window see everything, as with its own converter's files
+  kPartOfAHead = 1,       // rotates part of a head; otherwise whole heads alone
+  kDivisorTensor = 2,     // loads rope_freqs.weight
+  kLongRopeTensors = 4,   // loads rope_factors_long.weight and rope_factors_short.weight
+  kHeadSize = 8,          // has a key for the head size; otherwise hidden / heads
+  kOutBias = 16,          // a bias of attn_output
+  kMlpBias = 32,          // biases of ffn_up, ffn_gate and ffn_down
+  kEveryBias = 64,        // loads no file without them
+  kOwnHead = 128,         // an output.weight; otherwise the head is the embedding
+  kNeedsHead = 256,       // loads no file without output.weight
+  kWindows = 512,         // sliding layers, as the file says which
+  kParallelAlone = 1024,  // attention and MLP side by side alone
+  // Lets layers that have a window see everything, as in its own converter's files.
+  kIgnoredWindow = 2048
 };
 
 struct LlamaCppArchitecture {

@@ -357,6 +357,9 @@ const TensorNames& NamesOf(Config c, Naming naming) {
   if (own && c.tensor_names != nullptr) return *c.tensor_names;
   const Family* family = FindFamily(c.architecture);
   const Block* block = family == nullptr ? nullptr : family->block;
+  const bool two_norms = block != nullptr && block->two_norms != nullptr &&
+                         c.layer.residual == Residual::kParallel && c.layer.pre_mlp.exists();
+  if (two_norms) return naming == Naming::kGguf ? kGgufTwoNormNames : *block->two_norms;
   if (naming == Naming::kGguf) return block == nullptr ? kGgufNames : *block->gguf_names;
   return block == nullptr ? kLlamaNames : *block->names;
 }

@@ -833,7 +833,9 @@ class Cli(support.CliCase):
         self.fails(1, "extend", falcon, "--method", "none", "-o", self.folder / "h",
                    says="no rotary layer")
         self.assertFalse((self.folder / "h").exists())
-        self.fails(1, "convert", mpt, "--no-tokenizer", "-o", self.folder / "i.gguf", says="mpt")
+        self.works("convert", mpt, "--no-tokenizer", "-o", self.folder / "i.gguf")
+        self.works("convert", self.folder / "i.gguf", "--no-tokenizer", "-o", self.folder / "i")
+        self.fails(1, "convert", falcon, "--no-tokenizer", "-o", self.folder / "j.gguf", says="does not rotate")
 
     def test_embed(self):
         """A tiny BERT with 20 positions, a T5 without an end, of tests/golden."""

@@ -118,17 +118,17 @@ class Config(support.CliCase):
             self.assertEqual(allowed.returncode, 0, allowed.stderr.decode())
             self.assertIn(says, self.warnings(allowed)[0])
             self.assertIn(says, self.works("inspect", patched).decode())
-        # A family whose weights are read from folders alone.
+        # A family of which the positions alone are read.
         other = self.folder / "other.gguf"
-        other.write_bytes(gguf_of({b"general.architecture": b"gpt2", b"gpt2.block_count": 2,
-                                   b"gpt2.context_length": 64, b"gpt2.embedding_length": 32,
-                                   b"gpt2.attention.head_count": 4}))
+        other.write_bytes(gguf_of({b"general.architecture": b"exaone", b"exaone.block_count": 2,
+                                   b"exaone.context_length": 64, b"exaone.embedding_length": 32,
+                                   b"exaone.attention.head_count": 4}))
         for name in ("generate", "perplexity", "passkey", "sweep"):
             result = self.command(name, other)
             self.assertEqual(result.returncode, 1)
             said = result.stderr.decode()
             self.assertIn("GGUF files that run are those of llama, qwen2, qwen3, smollm3, gemma, ", said)
-            self.assertIn("gemma2, gemma3); the same model runs as a Hugging Face folder", said)
+            self.assertIn("; nor does the decoder run it as a Hugging Face folder", said)
 
 
 def with_key(data, key, kind, value):

@@ -86,6 +86,11 @@ std::vector<Case> Cases() {
                         {"apply_residual_connection_post_layernorm", false},
                         {"original_rope", true},
                         {"rope_ratio", 2.0}};
+  const json neox = {{"model_type", "gpt_neox"},     {"rotary_pct", 0.5},
+                     {"rotary_emb_base", 1000},      {"num_key_value_heads", 4},
+                     {"tie_word_embeddings", false}, {"use_parallel_residual", true}};
+  json sequential = neox;
+  sequential["use_parallel_residual"] = false;
   return {
       {"granite", granite, "granite", nullptr, Yarn()},
       {"minicpm",
@@ -124,6 +129,48 @@ std::vector<Case> Cases() {
        with({{"model_type", "internlm2"}, {"bias", false}, {"tie_word_embeddings", false}}),
        "internlm2"},
       {"orion", with({{"model_type", "orion"}, {"tie_word_embeddings", false}}), "orion"},
+      {"stablelm",
+       {{"model_type", "stablelm"},
+        {"partial_rotary_factor", 0.5},
+        {"use_qkv_bias", true},
+        {"tie_word_embeddings", false}},
+       "stablelm"},
+      {"stablelm_parallel",
+       {{"model_type", "stablelm"},
+        {"partial_rotary_factor", 0.25},
+        {"use_parallel_residual", true},
+        {"tie_word_embeddings", false}},
+       "stablelm"},
+      {"gpt_neox", neox, "gptneox", nullptr, Yarn()},
+      {"gpt_neox_sequential", sequential, "gptneox"},
+      {"falcon",
+       {{"model_type", "falcon"}, {"multi_query", true}, {"num_key_value_heads", 1}},
+       "falcon"},
+      {"falcon_new",
+       {{"model_type", "falcon"}, {"new_decoder_architecture", true}, {"num_kv_heads", 2}},
+       "falcon"},
+      {"falcon_one_norm",
+       {{"model_type", "falcon"},
+        {"new_decoder_architecture", true},
+        {"num_kv_heads", 2},
+        {"num_ln_in_parallel_attn", 1}},
+       "falcon"},
+      {"phi",
+       {{"model_type", "phi"}, {"partial_rotary_factor", 0.5}, {"tie_word_embeddings", false}},
+       "phi2"},
+      {"gpt2",
+       {{"model_type", "gpt2"}, {"num_key_value_heads", 4}, {"max_position_embeddings", 128}},
+       "gpt2"},
+      {"bloom",
+       {{"model_type", "bloom"}, {"num_key_value_heads", 4}, {"intermediate_size", 128}},
+       "bloom"},
+      {"mpt",
+       {{"model_type", "mpt"},
+        {"num_key_value_heads", 4},
+        {"intermediate_size", 128},
+        {"no_bias", true},
+        {"attn_config", {{"alibi", true}, {"alibi_bias_max", 16}, {"clip_qkv", 0.5}}}},
+       "mpt"},
   };
 }
 
@@ -142,6 +189,11 @@ json ConfigOf(const Case& c) {
     config = {{"hidden_size", 32}, {"num_attention_heads", 4}, {"tie_word_embeddings", false}};
   }
   config.update(c.keys);
+  // Keys that the code of these families does not read.
+  const std::string type = config["model_type"];
+  if (type == "gpt_neox" || type == "gpt2" || type == "bloom" || type == "mpt") {
+    for (const char* key : {"rope_theta", "head_dim"}) config.erase(key);
+  }
   return config;
 }
 
@@ -241,6 +293,8 @@ TEST_P(FamilyTest, EveryTensorCounts) {
   FolderToGguf(Open(), folder_ / "m.gguf", kWeightsAlone);
   const GgufFile raw = OpenGguf(folder_ / "m.gguf");
   for (const auto& [renamed, ignored] : raw.tensors) {
+    // The first layer says what all have; the others are alike.
+    if (renamed.starts_with("blk.2.") || renamed.starts_with("blk.3.")) continue;
     std::vector<TensorSource> tensors;
     for (const auto& [name, weight] : raw.tensors) {
       tensors.push_back(CopyOf(weight));
@@ -256,11 +310,15 @@ INSTANTIATE_TEST_SUITE_P(Random, FamilyTest,
                          ::testing::Values("granite", "minicpm", "phi3", "phi3_partial",
                                            "phi3_longrope", "olmo", "olmo2", "olmo3", "cohere",
                                            "cohere2", "glm4", "glm", "chatglm", "starcoder2",
-                                           "internlm2", "orion"),
+                                           "internlm2", "orion", "stablelm", "stablelm_parallel",
+                                           "gpt_neox", "gpt_neox_sequential", "falcon",
+                                           "falcon_new", "falcon_one_norm", "phi", "gpt2", "bloom",
+                                           "mpt"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Random, ScaledFamilyTest,
-                         ::testing::Values("granite", "phi3_longrope", "olmo2", "olmo3", "glm4"),
+                         ::testing::Values("granite", "phi3_longrope", "olmo2", "olmo3", "glm4",
+                                           "gpt_neox"),
                          [](const auto& info) { return std::string(info.param); });
 
 // ---- What llama.cpp's converter writes, typed again --------------------------------------------
@@ -369,6 +427,58 @@ TEST(FamilyRows, GateAndUpStayOneTensor) {
   }
 }
 
+// Each head's q, k and v become all of q, all of k, all of v; biases as well.
+TEST(FamilyRows, HeadsAreTakenApart) {
+  const Written neox("gpt_neox");
+  for (int64_t row = 0; row < 96; ++row) {
+    const int64_t part = row / 32, head = row % 32 / 8;
+    const int64_t source = (head * 3 + part) * 8 + row % 8;
+    EXPECT_EQ(neox.GgufRow("blk.1.attn_qkv.weight", row),
+              neox.HfRow("gpt_neox.layers.1.attention.query_key_value.weight", source));
+    EXPECT_EQ(neox.GgufRow("blk.1.attn_qkv.bias", 0)[static_cast<std::size_t>(row)],
+              neox.HfRow("gpt_neox.layers.1.attention.query_key_value.bias",
+                         0)[static_cast<std::size_t>(source)]);
+  }
+  EXPECT_TRUE(neox.gguf.metadata.at("gptneox.use_parallel_residual").AsBool("parallel"));
+}
+
+TEST(FamilyRows, Gpt2IsTransposed) {
+  const Written gpt2("gpt2");
+  for (const char* name : {"attn.c_attn attn_qkv", "attn.c_proj attn_output", "mlp.c_fc ffn_up",
+                           "mlp.c_proj ffn_down"}) {
+    const std::string words = name, hf = words.substr(0, words.find(' ')),
+                      gguf = words.substr(words.find(' ') + 1);
+    const Weight& from = gpt2.hf.tensors.at("transformer.h.3." + hf + ".weight");
+    const Weight& to = gpt2.gguf.tensors.at("blk.3." + gguf + ".weight");
+    ASSERT_EQ(to.shape, (std::vector<int64_t>{from.shape[1], from.shape[0]}));
+    for (int64_t i = 0; i < from.rows(); ++i) {
+      const std::vector<float> row = Written::Row(from, i);
+      for (int64_t j = 0; j < from.cols(); ++j) {
+        ASSERT_EQ(Written::Row(to, j)[static_cast<std::size_t>(i)],
+                  row[static_cast<std::size_t>(j)]);
+      }
+    }
+  }
+  EXPECT_EQ(gpt2.Number("context_length"), 128);
+}
+
+// Falcon 40B: attention reads the second norm of GGUF.
+TEST(FamilyRows, FalconsTwoNorms) {
+  const Written falcon("falcon_new");
+  EXPECT_EQ(falcon.GgufRow("blk.0.attn_norm_2.weight", 0),
+            falcon.HfRow("transformer.h.0.ln_attn.weight", 0));
+  EXPECT_EQ(falcon.GgufRow("blk.0.attn_norm.weight", 0),
+            falcon.HfRow("transformer.h.0.ln_mlp.weight", 0));
+}
+
+TEST(FamilyKeys, AlibiAndClip) {
+  const Written mpt("mpt");
+  EXPECT_EQ(mpt.Number("attention.max_alibi_bias"), 16);
+  EXPECT_EQ(mpt.Number("attention.clamp_kqv"), 0.5);
+  const Written bloom("bloom");  // known by its name
+  EXPECT_FALSE(bloom.gguf.metadata.contains("bloom.attention.max_alibi_bias"));
+}
+
 // Files of other converters: q, k and v in one tensor where they usually are three, and the other
 // way; the old keys of MiniCPM.
 class OtherFiles : public ::testing::Test {
@@ -475,6 +585,15 @@ TEST(FamilyRefusals, WhatLlamaCppWouldNotLoad) {
       {"starcoder2", {{"use_bias", false}}, {"no biases", "starcoder2"}},
       {"starcoder2", {{"hidden_act", "gelu"}}, {"activation is not gelu_pytorch_tanh"}},
       {"phi3", {{"head_dim", 16}}, {"4 heads of 16 for 32", "phi3"}},
+      {"gpt_neox", {{"attention_bias", false}}, {"no biases", "gptneox"}},
+      {"falcon", {{"parallel_attn", false}}, {"its MLP follows attention", "falcon"}},
+      {"falcon", {{"alibi", true}}, {"does not rotate", "falcon"}},
+      {"bloom",
+       {{"apply_residual_connection_post_layernorm", true}},
+       {"added to the norm's result", "bloom"}},
+      {"mpt",
+       {{"attn_config", {{"alibi", true}, {"softmax_scale", 0.3}}}},
+       {"scores are multiplied by 0.3", "mpt"}},
       {"glm", {{"head_dim", 16}}, {"4 heads of 16 for 32", "chatglm"}},
       {"cohere2",
        {{"layer_types",

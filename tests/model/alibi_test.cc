@@ -307,10 +307,18 @@ TEST(AlibiModels, BiasOfGguf) {
     w.Int(arch + ".context_length", 2048);
     w.Int(arch + ".embedding_length", 24);
     w.Int(arch + ".block_count", 2);
+    w.Int(arch + ".feed_forward_length", 96);
+    w.Int(arch + ".vocab_size", 64);
     w.Int(arch + ".attention.head_count", 6);
     if (max_bias >= 0) w.Float(arch + ".attention.max_alibi_bias", max_bias);
     w.Write(folder / "model.gguf", {});
-    return ParseGgufConfig(OpenGguf(folder / "model.gguf")).plan;
+    const ModelConfig config = ParseGgufConfig(OpenGguf(folder / "model.gguf"));
+    const bool unknown = arch == "mpt" && max_bias <= 0;
+    EXPECT_EQ(config.not_runnable.find("max_alibi_bias is 0 or absent") != std::string::npos,
+              unknown)
+        << config.not_runnable;
+    EXPECT_EQ(config.not_runnable.empty(), !unknown);
+    return config.plan;
   };
   const std::string hash = Resolve(ParseHfConfig(ConfigOf("bloom").dump(), "").plan, 64).hash;
   EXPECT_EQ(Resolve(read("bloom", -1), 64).hash, hash);

@@ -25,16 +25,18 @@ class Case:
     wrong: dict  # name -> keys: what another reading of them would be
     layers: int = 2
     floor: float = 2e-5  # of the largest logit
-    far: float = 2e-5
+    far: float | None = 2e-5  # None: the table of positions ends before
+    four: bool = False  # feed-forward layers of 4 times the width
 
 
 class Maker:
     """Random tensors of one model. Attention is far from uniform: a wrong rope moves every logit."""
 
-    def __init__(self, layers, shape=cases.EXACT):
-        self.rng, self.layers, self.shape = np.random.default_rng(7), layers, shape
-        self.hidden, self.ff = shape.hidden, cases.FEED_FORWARD
-        self.q, self.kv = cases.HEADS * shape.head_dim, cases.KV_HEADS * shape.head_dim
+    def __init__(self, case, shape=cases.EXACT):
+        self.rng, self.layers, self.shape = np.random.default_rng(7), case.layers, shape
+        self.hidden, self.ff = shape.hidden, 4 * shape.hidden if case.four else cases.FEED_FORWARD
+        self.kv_heads = case.keys.get("num_key_value_heads", cases.KV_HEADS)
+        self.q, self.kv = cases.HEADS * shape.head_dim, self.kv_heads * shape.head_dim
         self.spread = 0.3 * (32 / self.hidden) ** 0.5 * (16 / shape.head_dim) ** 0.25
         self.out = {}
 
@@ -50,6 +52,10 @@ class Maker:
         self.out[name + ".weight"] = self.normal(rows, cols, scale=scale or 1.2 / cols ** 0.5)
         if bias:
             self.out[name + ".bias"] = self.normal(rows, scale=0.3)
+
+    def two(self, up, down, bias=True):
+        self.matrix(up, self.ff, self.hidden, bias=bias)
+        self.matrix(down, self.hidden, self.ff, 0.8 / self.ff ** 0.5, bias)
 
     def ends(self, embedding="model.embed_tokens", norm="model.norm", head="lm_head", bias=False):
         self.out[embedding + ".weight"] = self.normal(cases.VOCAB, self.hidden, scale=0.5)
@@ -69,12 +75,12 @@ class Maker:
 
     def stacked(self, name, grouped=False, bias=False):
         """q, k and v in one tensor: one after the other, or for each key head its queries, itself, its values."""
-        width, group = self.shape.head_dim, cases.HEADS // cases.KV_HEADS
+        width, group = self.shape.head_dim, cases.HEADS // self.kv_heads
         q, k, v = (self.normal(n // width, width, self.hidden, scale=s) for n, s in (
             (self.q, self.spread), (self.kv, self.spread), (self.kv, 1.2 / self.hidden ** 0.5)))
         heads = [*q, *k, *v]
         if grouped:
-            heads = [h for g in range(cases.KV_HEADS) for h in (*q[g * group:(g + 1) * group], k[g], v[g])]
+            heads = [h for g in range(self.kv_heads) for h in (*q[g * group:(g + 1) * group], k[g], v[g])]
         self.out[name + ".weight"] = np.concatenate(heads)
         if bias:
             self.out[name + ".bias"] = self.normal(self.q + 2 * self.kv, scale=0.3)
@@ -169,8 +175,7 @@ def starcoder2(m):
     m.ends(head=None, bias=True)
     for p in m.each_layer():
         m.attention(p + "self_attn.", True, True)
-        m.matrix(p + "mlp.c_fc", m.ff, m.hidden, bias=True)
-        m.matrix(p + "mlp.c_proj", m.hidden, m.ff, 0.8 / m.ff ** 0.5, bias=True)
+        m.two(p + "mlp.c_fc", p + "mlp.c_proj")
         m.norm(p + "input_layernorm", bias=True)
         m.norm(p + "post_attention_layernorm", bias=True)
 
@@ -185,6 +190,61 @@ def internlm2(m):
         m.norm(p + "ffn_norm")
 
 
+def stablelm(parallel):
+    def make(m):
+        m.ends(bias=True)
+        for p in m.each_layer():
+            m.attention(p + "self_attn.", True)
+            m.mlp(p + "mlp.")
+            for name in ["input_layernorm"] + ["post_attention_layernorm"] * (not parallel):
+                m.norm(p + name, bias=True)
+    return make
+
+
+def phi(m):
+    m.ends(norm="model.final_layernorm", bias=True)
+    m.out["lm_head.bias"] = m.normal(cases.VOCAB, scale=0.3)
+    for p in m.each_layer():
+        m.attention(p + "self_attn.", True, True, ("q_proj", "k_proj", "v_proj", "dense"))
+        m.two(p + "mlp.fc1", p + "mlp.fc2")
+        m.norm(p + "input_layernorm", bias=True)
+
+
+def fused(root, layers, words, bias=True, norms=("input_layernorm", "post_attention_layernorm"), norm_bias=True,
+          grouped=True, transposed=False, extra=None):
+    """GPT-2's descendants: `words` for embedding, final norm, head (or None), q with k and v, o, up, down."""
+    def make(m):
+        embedding, norm, head, qkv, o, up, down = words
+        m.ends(root + embedding, root + norm, head, norm_bias)
+        for p in m.each_layer(root + layers):
+            m.stacked(p + qkv, grouped, bias)
+            m.matrix(p + o, m.hidden, m.q, bias=bias)
+            m.two(p + up, p + down, bias)
+            for name in norms:
+                m.norm(p + name, bias=norm_bias)
+            for name in (qkv, o, up, down) if transposed else ():
+                m.out[p + name + ".weight"] = np.ascontiguousarray(m.out[p + name + ".weight"].T)
+        if extra:
+            extra(m)
+    return make
+
+
+NEOX = ("embed_in", "final_layer_norm", "embed_out", "attention.query_key_value", "attention.dense",
+        "mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+BLOOM = ("word_embeddings", "ln_f", None, "self_attention.query_key_value", "self_attention.dense",
+         "mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+GPT2 = ("wte", "ln_f", None, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+MPT = ("wte", "norm_f", None, "attn.Wqkv", "attn.out_proj", "ffn.up_proj", "ffn.down_proj")
+
+
+def gpt2_positions(m):
+    m.out["transformer.wpe.weight"] = m.normal(2 * cases.ORIGINAL, m.hidden, scale=0.5)
+
+
+def bloom_norm(m):
+    m.norm("transformer.word_embeddings_layernorm", bias=True)
+
+
 def longrope(kind, pairs):
     return {kind: "longrope", **{key: [1 + step * i for i in range(pairs)] for key, step in LONG.items()}}
 
@@ -192,6 +252,7 @@ def longrope(kind, pairs):
 THETA = dict(rope_theta=cases.EXACT.base * 1.5)
 SCALED = dict(max_position_embeddings=4 * cases.ORIGINAL)
 RMS, LAYER = dict(rms_norm_eps=cases.EPS), dict(layer_norm_eps=cases.EPS)
+GELU = 5e-4  # ggml computes it by a table of float16, and with tanh where the model has the formula with erf
 BLENDED = 2e-2  # far away, ggml's float32 angles of YaRN's blend and of divisors
 
 
@@ -211,11 +272,11 @@ def families():
     yield Case("minicpm", "plain", minicpm, llama_like(head=None),
                {"base": THETA, "scale_depth": dict(scale_depth=1.4), "scale_emb": dict(scale_emb=1),
                 "dim_model_base": dict(dim_model_base=128)})
-    phi = dict(RMS, tie_word_embeddings=False, sliding_window=None)
-    yield Case("phi3", "plain", phi, phi3(), {"base": THETA})
-    yield Case("phi3", "partial, tied", dict(phi, partial_rotary_factor=0.5, tie_word_embeddings=True),
+    small = dict(RMS, tie_word_embeddings=False, sliding_window=None)
+    yield Case("phi3", "plain", small, phi3(), {"base": THETA})
+    yield Case("phi3", "partial, tied", dict(small, partial_rotary_factor=0.5, tie_word_embeddings=True),
                phi3(None), {"base": THETA, "whole heads": dict(partial_rotary_factor=1.0)})
-    yield Case("phi3", "longrope", dict(phi, rope_scaling=longrope("type", pairs), **SCALED,
+    yield Case("phi3", "longrope", dict(small, rope_scaling=longrope("type", pairs), **SCALED,
                                         original_max_position_embeddings=cases.ORIGINAL), phi3(),
                {"no scaling": dict(rope_scaling=None)}, far=BLENDED)
     yield Case("olmo", "clip_qkv", dict(tie_word_embeddings=False, clip_qkv=0.8), olmo,
@@ -229,9 +290,8 @@ def families():
                {"no scaling": dict(rope_scaling=None)}, 4, far=BLENDED)
     command_r = dict(LAYER, tie_word_embeddings=True, logit_scale=0.25)
     yield Case("cohere", "plain", command_r, cohere(), {"base": THETA, "logit_scale": dict(logit_scale=1.0)})
-    # llama.cpp has norms of q and k in models of 64 layers and more; rounding grows with layers.
-    yield Case("cohere", "norms of q and k", dict(command_r, use_qk_norm=True), cohere(True), {"base": THETA}, 64,
-               floor=2e-4, far=2e-4)
+    # llama.cpp has norms of q and k in models of 64 layers and more.
+    yield Case("cohere", "norms of q and k", dict(command_r, use_qk_norm=True), cohere(True), {"base": THETA}, 64)
     cohere2 = dict(LAYER, tie_word_embeddings=True, logit_scale=0.25, sliding_window=WINDOW)
     yield Case("cohere2", "plain", cohere2, cohere(), {"base": THETA, "no window": dict(sliding_window=4096)}, 4)
     yield Case("cohere2", "another order", dict(cohere2, layer_types=[
@@ -247,17 +307,49 @@ def families():
         layernorm_epsilon=cases.EPS, add_qkv_bias=True, add_bias_linear=False, rmsnorm=True, post_layer_norm=True,
         apply_residual_connection_post_layernorm=False, original_rope=True, rope_ratio=6.5536,
         tie_word_embeddings=False), chatglm, {"base": dict(rope_ratio=9.0)})
-    # ggml computes GELU by a table of float16.
     yield Case("starcoder2", "plain", dict(norm_epsilon=cases.EPS, use_bias=True, tie_word_embeddings=True,
                                            hidden_act="gelu_pytorch_tanh"), starcoder2, {"base": THETA},
-               floor=5e-4, far=5e-4)
+               floor=GELU, far=GELU)
     yield Case("internlm2", "plain", dict(RMS, bias=False, tie_word_embeddings=False), internlm2, {"base": THETA})
     yield Case("orion", "plain", dict(RMS, tie_word_embeddings=False), llama_like(norm_bias=True), {"base": THETA})
+    partial = dict(LAYER, partial_rotary_factor=0.5, tie_word_embeddings=False)
+    for parallel in (False, True):
+        yield Case("stablelm", "parallel" if parallel else "plain", dict(
+            partial, use_qkv_bias=True, use_parallel_residual=parallel), stablelm(parallel),
+            {"base": THETA, "whole heads": dict(partial_rotary_factor=1.0)})
+    yield Case("phi", "plain", dict(partial, hidden_act="gelu_new"), phi, {"base": THETA}, floor=GELU, far=GELU)
+    all_heads = dict(num_key_value_heads=cases.HEADS, tie_word_embeddings=False)
+    for parallel in (False, True):
+        yield Case("gpt_neox", "parallel" if parallel else "one after the other", dict(
+            all_heads, **LAYER, rotary_pct=0.5, rotary_emb_base=cases.EXACT.base, hidden_act="gelu",
+            use_parallel_residual=parallel), fused("gpt_neox.", "layers.", NEOX),
+            {"base": dict(rotary_emb_base=cases.EXACT.base * 1.5),
+             "the other order": dict(use_parallel_residual=not parallel)}, floor=GELU, far=GELU)
+    falcon = dict(layer_norm_epsilon=cases.EPS, tie_word_embeddings=True, activation="gelu", alibi=False, bias=False,
+                  parallel_attn=True)
+    yield Case("falcon", "one key head", dict(falcon, num_key_value_heads=1, multi_query=True,
+                                              new_decoder_architecture=False),
+               fused("transformer.", "h.", BLOOM, False, ("input_layernorm",)), {"base": THETA}, floor=GELU, far=GELU)
+    yield Case("falcon", "two norms", dict(falcon, new_decoder_architecture=True, multi_query=True),
+               fused("transformer.", "h.", BLOOM, False, ("ln_attn", "ln_mlp")), {"base": THETA}, floor=GELU, far=GELU)
+    yield Case("gpt2", "plain", dict(layer_norm_epsilon=cases.EPS, num_key_value_heads=cases.HEADS,
+                                     max_position_embeddings=2 * cases.ORIGINAL, activation_function="gelu_new"),
+               fused("transformer.", "h.", GPT2, norms=("ln_1", "ln_2"), grouped=False, transposed=True,
+                     extra=gpt2_positions), {"eps": dict(layer_norm_epsilon=0.5)}, floor=GELU, far=None)
+    yield Case("bloom", "plain", dict(layer_norm_epsilon=cases.EPS, num_key_value_heads=cases.HEADS),
+               fused("transformer.", "h.", BLOOM, extra=bloom_norm),
+               {"residual": dict(apply_residual_connection_post_layernorm=True)}, floor=GELU, far=GELU, four=True)
+    attention = dict(alibi=True, alibi_bias_max=16, clip_qkv=0.8)
+    yield Case("mpt", "plain", dict(layer_norm_epsilon=cases.EPS, num_key_value_heads=cases.HEADS, no_bias=True,
+                                    attn_config=attention),
+               fused("transformer.", "blocks.", MPT, False, ("norm_1", "norm_2"), False, False),
+               {"alibi_bias_max": dict(attn_config=dict(attention, alibi_bias_max=8)),
+                "no clip": dict(attn_config=dict(attention, clip_qkv=None))}, floor=GELU, far=GELU, four=True)
 
 
 def write_folder(folder, case, change=None):
     folder.mkdir()
-    maker = Maker(case.layers)
+    maker = Maker(case)
     case.tensors(maker)
     safetensors.numpy.save_file(maker.out, folder / "model.safetensors")
     sizes = dict(
@@ -265,6 +357,12 @@ def write_folder(folder, case, change=None):
         intermediate_size=maker.ff, num_hidden_layers=case.layers, num_attention_heads=cases.HEADS,
         num_key_value_heads=cases.KV_HEADS, head_dim=maker.shape.head_dim, rope_theta=maker.shape.base,
         max_position_embeddings=cases.ORIGINAL)
+    if case.four or case.family == "mpt":
+        del sizes["intermediate_size"]
+    if case.family in ("gpt2", "bloom", "mpt"):  # nothing rotates
+        del sizes["rope_theta"]
+    if case.family == "gpt_neox":
+        del sizes["rope_theta"], sizes["head_dim"]
     if case.family == "chatglm":  # its own words for all of these
         sizes = dict(model_type="chatglm", hidden_size=maker.hidden, num_attention_heads=cases.HEADS)
     (folder / "config.json").write_text(json.dumps({**sizes, **case.keys, **(change or {})}))

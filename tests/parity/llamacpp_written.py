@@ -97,9 +97,10 @@ class Report:
 
 
 def compare(report, ours, files, ids, context=2 * cases.ORIGINAL):
-    """files: [(name, file for llama.cpp, model for ropewalk, limit near, limit far)]."""
-    numbers = [[ours.ask(model, ids, at, max(at + len(ids), context)) for at in (0, FAR)]
-               for _, _, model, *_ in files]
+    """files: [(name, file for llama.cpp, model for ropewalk, limit near, limit far or None)]."""
+    numbers = [[ours.ask(model, ids, at, max(at + len(ids), context))
+                for at, limit in zip((0, FAR), limits, strict=True) if limit is not None]
+               for _, _, model, *limits in files]
     answers = ours.run()
     for (name, path, _, *limits), asked in zip(files, numbers, strict=True):
         try:

@@ -50,11 +50,21 @@ class LayerReader {
                               : (fused_ ? &kGgufFusedNames : &kGgufNames);
   }
 
+  // Falcon's layers are parallel in llama.cpp, StableLM's where they have one norm.
+  bool IsParallel() const {
+    if (block_.parallel.key == nullptr) return block_.parallel.otherwise;
+    const bool said = keys_.Bool("use_parallel_residual").value_or(block_.parallel.otherwise);
+    if (block_.two_norms != nullptr) return true;
+    return block_.one_norm_if_parallel && !Bare() ? !InLayer("ffn_norm.weight") : said;
+  }
+
   void ReadNorms() {
     LayerSpec& layer = c_.layer;
-    if (block_.parallel.key == nullptr && block_.parallel.otherwise) {
+    if (IsParallel()) {
+      const bool two = block_.two_norms != nullptr && InLayer("attn_norm_2.weight");
       layer.residual = Residual::kParallel;
-      if (block_.one_norm_if_parallel) layer.pre_mlp = {};
+      if (two) c_.tensor_names = &kGgufTwoNormNames;
+      if (block_.one_norm_if_parallel && !two) layer.pre_mlp = {};
     }
     if (block_.qk_norm.key != nullptr && !InLayer("attn_q_norm.weight")) {
       layer.attention.qk_norm = {};
@@ -105,7 +115,7 @@ class LayerReader {
     };
     attention.soft_cap = number(block_.score_cap);
     c_.logit_cap = number(block_.logit_cap);
-    if (block_.clip_qkv.key != nullptr) attention.clip_qkv = Read("attention.clamp_kqv", 0);
+    if (block_.gguf_clip) attention.clip_qkv = Read("attention.clamp_kqv", 0);
     if (block_.wide_layers == 0 || block_.wide_layers != c_.layers) return;
     const int64_t whole = c_.hidden / c_.heads;  // llama.cpp divides integers
     attention.score_scale = 1 / std::sqrt(static_cast<double>(whole));

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ropewalk/base/error.h"
+#include "src/config/block.h"
 #include "src/config/gguf/config.h"
 #include "src/config/json_object.h"
 
@@ -298,6 +299,10 @@ void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double>
   if (other == OtherEncoding::kNone) {
     other = max == 0 ? OtherEncoding::kOther : OtherEncoding::kAlibi;
     words = max == 0 ? "attention.max_alibi_bias is 0 or absent" : NameOf(other);
+    if (max == 0 && c.not_runnable.empty()) {
+      c.not_runnable =
+          fmt::format("{}: the decoder does not compute its positions: {}", keys.File(), words);
+    }
   }
   c.plan.other = other;
   c.plan.notes.push_back("no rotation: " + words);
@@ -324,6 +329,11 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
     const auto max_bias = keys.Number("attention.max_alibi_bias", 0, 1e6);
     keys.Int("attention.relative_buckets_count", 0, kMaxTokens);
     ReadAlibi(keys, given, max_bias, c);
+    const Block* block = given.block;
+    if (block != nullptr && block->learned_first_row >= 0) {
+      plan.learned = LearnedPositions{keys.RequiredInt("context_length", 1, kMaxTokens),
+                                      block->learned_first_row};
+    }
     return;
   }
   // 0 stands for unset in some converters' files.

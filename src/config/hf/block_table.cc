@@ -125,7 +125,9 @@ constexpr Block kGpt2Block = {.names = &kGpt2Names,
                               .tied_head = {"tie_word_embeddings", true},
                               .learned_first_row = 0,
                               .feed_forward_is_4_hidden = true,
-                              .only = kGpt2Only};
+                              .only = kGpt2Only,
+                              .gguf = true,
+                              .gguf_names = &kGgufFusedNames};
 
 constexpr Block kGptNeoxBlock = {.names = &kGptNeoxNames,
                                  .layer = PreNorm(kLayerNorm, false),
@@ -133,7 +135,9 @@ constexpr Block kGptNeoxBlock = {.names = &kGptNeoxNames,
                                  .qkv_bias = {"attention_bias", true},
                                  .out_bias = {"attention_bias", true},
                                  .mlp_bias = kAlways,
-                                 .parallel = {"use_parallel_residual", true}};
+                                 .parallel = {"use_parallel_residual", true},
+                                 .gguf = true,
+                                 .gguf_names = &kGgufFusedNames};
 
 constexpr Block kGptjBlock = {.names = &kGptjNames,
                               .layer = PreNorm(kLayerNorm, false),
@@ -159,7 +163,9 @@ constexpr Block kFalconBlock = {.names = &kFalconNames,
                                 .two_norms = &kFalconTwoNormNames,
                                 .feed_forward_is_4_hidden = true,
                                 .falcon_alibi = true,
-                                .only = kFalconOnly};
+                                .only = kFalconOnly,
+                                .gguf = true,
+                                .gguf_names = &kGgufFusedNames};
 
 constexpr Block kPhiBlock = {.names = &kPhiNames,
                              .layer = PreNorm(kLayerNorm, false),
@@ -169,7 +175,8 @@ constexpr Block kPhiBlock = {.names = &kPhiNames,
                              .mlp_bias = kAlways,
                              .parallel = kAlways,
                              .one_norm_if_parallel = true,
-                             .only = kQkNormOnly};
+                             .only = kQkNormOnly,
+                             .gguf = true};
 
 constexpr Block kStableLmBlock = {.names = &kLlamaNames,
                                   .layer = PreNorm(kLayerNorm, true),
@@ -177,7 +184,8 @@ constexpr Block kStableLmBlock = {.names = &kLlamaNames,
                                   .qkv_bias = {"use_qkv_bias", false},
                                   .parallel = {"use_parallel_residual", false},
                                   .one_norm_if_parallel = true,
-                                  .only = kQkNormOnly};
+                                  .only = kQkNormOnly,
+                                  .gguf = true};
 
 constexpr Block kOptBlock = {.names = &kOptNames,
                              .layer = PreNorm(kLayerNorm, false),
@@ -201,6 +209,8 @@ constexpr Block kBloomBlock = {.names = &kBloomNames,
                                .mlp_bias = kAlways,
                                .tied_head = {"tie_word_embeddings", true},
                                .feed_forward_is_4_hidden = true,
+                               .gguf = true,
+                               .gguf_names = &kGgufFusedNames,
                                .rest = ReadBloom};
 
 constexpr Block kMptBlock = {.names = &kMptNames,
@@ -211,6 +221,9 @@ constexpr Block kMptBlock = {.names = &kMptNames,
                              .tied_head = {"tie_word_embeddings", true},
                              .feed_forward_is_4_hidden = true,
                              .only = kMptOnly,
+                             .gguf = true,
+                             .gguf_names = &kGgufFusedNames,
+                             .gguf_clip = true,
                              .rest = ReadMpt};
 
 // Granite 3 (Granite Team 2024): LLaMA with four multipliers.
@@ -232,6 +245,7 @@ constexpr Block kOlmoBlock = [] {
   block.norm_eps_key = nullptr;
   block.norm_eps = 1e-5;
   block.clip_qkv = {"clip_qkv", 0};
+  block.gguf_clip = true;
   return block;
 }();
 
