@@ -101,6 +101,47 @@ write("gguf", "empty", gguf([], []))
 split = [key("split.no", U16, 0), key("split.count", U16, 2), key("split.tensors.count", I32, 2)]
 write("gguf", "split", gguf(config + split, [("token_embd.weight", [8, 8], 0, 256)]))
 
+
+def of(architecture, *more):
+    """Keys of a model of another family, without a tokenizer."""
+    sizes = [("block_count", U32, 2), ("context_length", U32, 64), ("embedding_length", U32, 8),
+             ("feed_forward_length", U32, 16), ("attention.head_count", U32, 2), ("vocab_size", U32, 8),
+             ("attention.layer_norm_rms_epsilon", F32, 1e-5), ("attention.layer_norm_epsilon", F32, 1e-5)]
+    return [key("general.architecture", STRING, architecture)] + [
+        key(f"{architecture}.{name}", *rest) for name, *rest in [*sizes, *more]]
+
+
+def floats(*shapes):
+    """name -> dimensions, inner first, of float32."""
+    out = []
+    for name, *dims in shapes:
+        size = 4
+        for d in dims:
+            size *= d
+        out.append((name, dims, 0, size))
+    return out
+
+
+# What the layers of the families are read from: multipliers, windows, tensors that are there.
+write("gguf", "granite", gguf(
+    of("granite", ("logit_scale", F32, 4.0), ("embedding_scale", F32, 12.0), ("residual_scale", F32, 0.25),
+       ("attention.scale", F32, 0.5), ("rope.scaling.finetuned", BOOL, False)),
+    floats(("blk.0.attn_qkv.weight", 8, 24), ("blk.0.attn_qkv.bias", 24), ("blk.0.ffn_up.bias", 16))))
+write("gguf", "minicpm", gguf(of("minicpm"), floats(("token_embd.weight", 8, 8))))
+write("gguf", "cohere2", gguf(
+    of("cohere2", ("logit_scale", F32, 0.25), ("attention.sliding_window", U32, 16),
+       ("attention.sliding_window_pattern", ARRAY, [True, False], BOOL)), floats(("token_embd.weight", 8, 8))))
+write("gguf", "phi3", gguf(
+    of("phi3", ("rope.scaling.type", STRING, "longrope"), ("rope.scaling.attn_factor", F32, 1.25),
+       ("rope.scaling.original_context_length", U32, 16), ("attention.sliding_window", U32, 32),
+       ("rope.dimension_count", U32, 4)),
+    floats(("rope_factors_long.weight", 2), ("rope_factors_short.weight", 2), ("blk.0.attn_qkv.weight", 8, 24))))
+write("gguf", "gptneox", gguf(of("gptneox", ("use_parallel_residual", BOOL, False), ("rope.dimension_count", U32, 2)),
+                              floats(("blk.0.attn_qkv.bias", 24), ("output.weight", 8, 8))))
+write("gguf", "falcon", gguf(of("falcon", ("attention.head_count_kv", U32, 1)), floats(("blk.0.attn_norm_2.weight", 8))))
+write("gguf", "gpt2", gguf(of("gpt2"), floats(("position_embd.weight", 8, 64))))
+write("gguf", "mpt", gguf(of("mpt", ("attention.max_alibi_bias", F32, 16.0), ("attention.clamp_kqv", F32, 0.5)), []))
+
 plain = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 half = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}
 write("safetensors", "two", safetensors({"__metadata__": {"format": "pt"}, "a": plain, "b": half}, bytes(22)))
