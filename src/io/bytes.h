@@ -36,4 +36,7 @@ std::optional<int64_t> TensorBytes(WeightType type, const std::vector<int64_t>& 
 // are read once and kept in another form, so their file pages would only count against peak memory.
 void ReleasePages(const void* data, std::size_t bytes);
 
+// Tells the kernel that the pages of [data, data + bytes) will be read again and again.
+void ExpectReuse(const void* data, std::size_t bytes);
+
 }  // namespace ropewalk::internal

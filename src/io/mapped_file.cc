@@ -71,5 +71,11 @@ void ReleasePages(const void* data, std::size_t bytes) {
             (bytes - front) / page * page, MADV_DONTNEED);
 }
 
+void ExpectReuse(const void* data, std::size_t bytes) {
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(data) % page;
+  ::madvise(const_cast<char*>(static_cast<const char*>(data)) - past, bytes + past, MADV_NORMAL);
+}
+
 }  // namespace internal
 }  // namespace ropewalk

@@ -1,9 +1,14 @@
-// y = x W^T + b by oneDNN, with the weights packed once into its preferred layout.
+// y = x W^T + b, with the weights either converted once into the layout that oneDNN prefers, or left
+// as their file has them and decoded in each call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
+
+#include "ropewalk/io/weights.h"
 
 namespace ropewalk {
 
@@ -23,6 +28,20 @@ constexpr const char* Name(Bf16Unit unit) {
 }
 Bf16Unit FindBf16Unit();
 
+// Rows of a weight that stay as a file has them: blocks of `type`, row after row from `data` on, of
+// any alignment.
+struct FileRows {
+  WeightType type = WeightType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+  std::vector<int64_t> order = {};              // row wanted -> row from `data` on; empty: the same
+  std::shared_ptr<const MappedFile> file = {};  // kept open
+};
+
+namespace internal {
+class LinearForm;
+}  // namespace internal
+
 class Linear {
  public:
   Linear();
@@ -31,6 +50,12 @@ class Linear {
   using RowSource = std::function<void(int64_t first, int64_t rows, float* out)>;
   Linear(int64_t out_features, int64_t in_features, const RowSource& weight, const float* bias,
          ComputeType compute = ComputeType::kFloat32);
+  // Weights that stay in the file: the rows of all of `weight`, one after the other, are those of
+  // the product. What is multiplied is the same numbers: many rows of x are multiplied as
+  // `compute` says with a band of decoded rows at a time, a few in float32 with the blocks as they
+  // are.
+  Linear(int64_t in_features, std::vector<FileRows> weight, const float* bias,
+         ComputeType compute = ComputeType::kFloat32);
   ~Linear();
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;
@@ -38,7 +63,8 @@ class Linear {
   int64_t out_features() const;
   int64_t in_features() const;
   ComputeType compute() const;
-  int64_t bytes() const;
+  int64_t bytes() const;         // of memory; a mapped file is none
+  int64_t mapped_bytes() const;  // of the file, where weights stay there
 
   // x [rows, in] with row stride x_stride (elements), y [rows, out] with row stride y_stride.
   // With `accumulate`, y += instead of y =. Rows of x with gaps are copied first.
@@ -46,8 +72,7 @@ class Linear {
              bool accumulate = false) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<const internal::LinearForm> form_;
 };
 
 }  // namespace ropewalk

@@ -1,0 +1,378 @@
+#include "src/linear/rows_cpu.h"
+
+#include <cstring>
+
+#include "ropewalk/base/dtype.h"
+#include "src/io/dequantize.h"
+#include "src/linear/scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/linear/rows_cpu.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ropewalk::internal {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Blocks have parts of 16 elements with a scale of their own.
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+using Integers = hn::Vec<hn::RebindToSigned<D>>;
+
+HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+
+HWY_INLINE uint16_t Bits16(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return bits;
+}
+HWY_INLINE float Half(const uint8_t* p) { return ToFloat(Float16{Bits16(p)}); }
+
+HWY_INLINE Integers LoadBytes(const uint8_t* p) {
+  const hn::Rebind<uint8_t, D> d8;
+  return hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(d8, p));
+}
+HWY_INLINE Integers Lower4(Integers q) { return hn::And(q, hn::Set(hn::RebindToSigned<D>(), 15)); }
+HWY_INLINE V ToFloats(Integers q) { return hn::ConvertTo(D(), q); }
+HWY_INLINE Integers Minus(Integers q, int32_t n) {
+  return hn::Sub(q, hn::Set(hn::RebindToSigned<D>(), n));
+}
+
+// A type: Visit calls f(i, v, j, w) for the elements of one block, where v are those from i on and
+// w those from j on, until each was there once. The layouts are ggml's, as in src/io/dequantize.cc,
+// where it says why fused multiply-add changes no bit; tests hold the two against each other.
+struct Q8_0 {
+  static int64_t Elements() { return 32; }
+  static int64_t Bytes() { return 34; }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    const auto d = hn::Set(D(), Half(block));
+    const auto at = [&](int64_t i) HWY_ATTR {
+      const hn::Rebind<int8_t, D> d8;
+      const auto q = hn::LoadU(d8, reinterpret_cast<const int8_t*>(block + 2 + i));
+      return hn::Mul(ToFloats(hn::PromoteTo(hn::RebindToSigned<D>(), q)), d);
+    };
+    for (int64_t i = 0; i < 32; i += 2 * Lanes()) f(i, at(i), i + Lanes(), at(i + Lanes()));
+  }
+};
+
+struct Q4_0 {
+  static int64_t Elements() { return 32; }
+  static int64_t Bytes() { return 18; }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    const auto d = hn::Set(D(), Half(block));
+    for (int64_t i = 0; i < 16; i += Lanes()) {
+      const auto q = LoadBytes(block + 2 + i);
+      f(i, hn::Mul(ToFloats(Minus(Lower4(q), 8)), d), i + 16,
+        hn::Mul(ToFloats(Minus(hn::ShiftRight<4>(q), 8)), d));
+    }
+  }
+};
+
+struct Q4_1 {
+  static int64_t Elements() { return 32; }
+  static int64_t Bytes() { return 20; }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    const auto d = hn::Set(D(), Half(block)), m = hn::Set(D(), Half(block + 2));
+    for (int64_t i = 0; i < 16; i += Lanes()) {
+      const auto q = LoadBytes(block + 4 + i);
+      f(i, hn::MulAdd(ToFloats(Lower4(q)), d, m), i + 16,
+        hn::MulAdd(ToFloats(hn::ShiftRight<4>(q)), d, m));
+    }
+  }
+};
+
+struct Q4_K {
+  static int64_t Elements() { return 256; }
+  static int64_t Bytes() { return 144; }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    uint8_t scales[8], mins[8];
+    Unpack(block + 4, scales, mins);
+    const float d = Half(block), dmin = Half(block + 2);
+    for (int64_t pair = 0; pair < 4; ++pair) {  // 32 elements in low halves, 32 in high ones
+      const uint8_t* q = block + 16 + pair * 32;
+      const auto scale = hn::Set(D(), d * scales[2 * pair]);
+      const auto min = hn::Set(D(), dmin * mins[2 * pair]);
+      const auto next_scale = hn::Set(D(), d * scales[2 * pair + 1]);
+      const auto next_min = hn::Set(D(), dmin * mins[2 * pair + 1]);
+      for (int64_t i = 0; i < 32; i += Lanes()) {
+        const auto bits = LoadBytes(q + i);
+        f(pair * 64 + i, hn::MulSub(ToFloats(Lower4(bits)), scale, min), pair * 64 + 32 + i,
+          hn::MulSub(ToFloats(hn::ShiftRight<4>(bits)), next_scale, next_min));
+      }
+    }
+  }
+  // Eight pairs of 6 bits in 12 bytes, four bytes at a time.
+  static HWY_INLINE void Unpack(const uint8_t* packed, uint8_t* scales, uint8_t* mins) {
+    uint32_t words[3];
+    std::memcpy(words, packed, sizeof(words));
+    const uint32_t s[2] = {words[0] & 0x3f3f3f3fu,
+                           (words[2] & 0x0f0f0f0fu) | ((words[0] >> 6 & 0x03030303u) << 4)};
+    const uint32_t m[2] = {words[1] & 0x3f3f3f3fu,
+                           (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4)};
+    std::memcpy(scales, s, sizeof(s));
+    std::memcpy(mins, m, sizeof(m));
+  }
+};
+
+struct Q6_K {
+  static int64_t Elements() { return 256; }
+  static int64_t Bytes() { return 210; }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    const float d = Half(block + 208);
+    const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
+    for (int64_t half = 0; half < 2; ++half) {
+      for (int64_t i = 0; i < 32; i += Lanes()) {
+        const auto even = LoadBytes(block + half * 64 + i);
+        const auto odd = LoadBytes(block + half * 64 + 32 + i);
+        const auto high = LoadBytes(block + 128 + half * 32 + i);
+        const int8_t* scale = scales + half * 8 + i / 16;
+        const auto value = [&](Integers low, Integers two, int quarter) HWY_ATTR {
+          const auto q = hn::Or(low, hn::ShiftLeft<4>(two));
+          return hn::Mul(ToFloats(Minus(q, 32)), hn::Set(D(), d * scale[2 * quarter]));
+        };
+        const auto three = hn::Set(hn::RebindToSigned<D>(), 3);
+        const int64_t at = half * 128 + i;
+        f(at, value(Lower4(even), hn::And(high, three), 0), at + 32,
+          value(Lower4(odd), hn::And(hn::ShiftRight<2>(high), three), 1));
+        f(at + 64, value(hn::ShiftRight<4>(even), hn::And(hn::ShiftRight<4>(high), three), 2),
+          at + 96, value(hn::ShiftRight<4>(odd), hn::ShiftRight<6>(high), 3));
+      }
+    }
+  }
+};
+
+// Of any alignment: vectors of bytes have none.
+template <class To>
+HWY_INLINE hn::Vec<To> LoadAny(To d, const uint8_t* p) {
+#if HWY_TARGET == HWY_SCALAR
+  hn::TFromD<To> value;
+  std::memcpy(&value, p, sizeof(value));
+  return hn::Set(d, value);
+#else
+  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, To>(), p));
+#endif
+}
+
+// Plain types: two vectors are a block.
+struct F32 {
+  static int64_t Elements() { return 2 * Lanes(); }
+  static int64_t Bytes() { return 8 * Lanes(); }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    f(0, LoadAny(D(), block), Lanes(), LoadAny(D(), block + 4 * Lanes()));
+  }
+};
+
+struct BF16 {
+  static int64_t Elements() { return 2 * Lanes(); }
+  static int64_t Bytes() { return 4 * Lanes(); }
+  static HWY_INLINE V Load(const uint8_t* p) {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(D(),
+                       hn::ShiftLeft<16>(hn::PromoteTo(du, LoadAny(hn::Rebind<uint16_t, D>(), p))));
+  }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    f(0, Load(block), Lanes(), Load(block + 2 * Lanes()));
+  }
+};
+
+struct F16 {
+  static int64_t Elements() { return 2 * Lanes(); }
+  static int64_t Bytes() { return 4 * Lanes(); }
+  static HWY_INLINE V Load(const uint8_t* p) {
+// Highway 1.0.3 emulates the conversion where there is no instruction, and wrongly there.
+#if HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || \
+    HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+    HWY_ALIGN float lanes[16];
+    for (int64_t i = 0; i < Lanes(); ++i) lanes[i] = Half(p + 2 * i);
+    return hn::Load(D(), lanes);
+#else
+    const hn::Rebind<hwy::float16_t, D> dh;
+    return hn::PromoteTo(D(), hn::BitCast(dh, LoadAny(hn::Rebind<uint16_t, D>(), p)));
+#endif
+  }
+  template <class F>
+  static HWY_INLINE void Visit(const uint8_t* block, F f) {
+    f(0, Load(block), Lanes(), Load(block + 2 * Lanes()));
+  }
+};
+
+// Calls visit(block, first element) for the whole blocks of a row; returns the elements in them.
+template <class Type, class F>
+HWY_INLINE int64_t EachBlock(const std::byte* row, int64_t n, F visit) {
+  const auto* block = reinterpret_cast<const uint8_t*>(row);
+  int64_t first = 0;
+  for (; first + Type::Elements() <= n; first += Type::Elements(), block += Type::Bytes()) {
+    visit(block, first);
+  }
+  return first;
+}
+
+constexpr int64_t kMostTail = 32;  // elements behind the last whole block of a plain type
+
+template <class Type>
+void Decode(const std::byte* row, int64_t n, float* out, WeightType type) {
+  const D d;
+  const int64_t done = EachBlock<Type>(row, n, [&](const uint8_t* block, int64_t first) HWY_ATTR {
+    float* to = out + first;
+    Type::Visit(block, [&](int64_t i, V v, int64_t j, V w) HWY_ATTR {
+      hn::StoreU(v, d, to + i);
+      hn::StoreU(w, d, to + j);
+    });
+  });
+  if (done == n) return;
+  Dequantize(type, row + done * Info(type).block_bytes, n - done, out + done);
+}
+
+// Four sums, taken in turn, so that none waits for itself.
+struct Sums {
+  HWY_INLINE Sums() : a(hn::Zero(D())), b(a), c(a), d(a) {}
+  HWY_INLINE void Add(V v, V x, V w, V y) {
+    const V next = hn::MulAdd(v, x, c), other = hn::MulAdd(w, y, d);
+    c = a;
+    d = b;
+    a = next;
+    b = other;
+  }
+  HWY_INLINE float Total() const {
+    return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(a, b), hn::Add(c, d))));
+  }
+
+  V a, b, c, d;
+};
+
+template <class Type>
+float Dot(const std::byte* row, int64_t n, const float* x, WeightType type) {
+  const D d;
+  Sums sums;
+  const int64_t done = EachBlock<Type>(row, n, [&](const uint8_t* block, int64_t first) HWY_ATTR {
+    const float* in = x + first;
+    Type::Visit(block, [&](int64_t i, V v, int64_t j, V w) HWY_ATTR {
+      sums.Add(v, hn::LoadU(d, in + i), w, hn::LoadU(d, in + j));
+    });
+  });
+  float total = sums.Total();
+  if (done < n) {
+    float tail[kMostTail];
+    Dequantize(type, row + done * Info(type).block_bytes, n - done, tail);
+    for (int64_t i = done; i < n; ++i) total += tail[i - done] * x[i];
+  }
+  return total;
+}
+
+// visit.template operator()<Type>() for a type that has a struct here; else false.
+template <class F>
+HWY_INLINE bool VisitType(WeightType type, F visit) {
+  switch (type) {
+    case WeightType::kF32:
+      return visit(F32()), true;
+    case WeightType::kF16:
+      return visit(F16()), true;
+    case WeightType::kBF16:
+      return visit(BF16()), true;
+    case WeightType::kQ8_0:
+      return visit(Q8_0()), true;
+    case WeightType::kQ4_0:
+      return visit(Q4_0()), true;
+    case WeightType::kQ4_1:
+      return visit(Q4_1()), true;
+    case WeightType::kQ4_K:
+      return visit(Q4_K()), true;
+    case WeightType::kQ6_K:
+      return visit(Q6_K()), true;
+    default:
+      return false;
+  }
+}
+
+void DecodeRowOf(WeightType type, const std::byte* row, int64_t n, float* out) {
+  const bool here = VisitType(type, [&](auto t) { Decode<decltype(t)>(row, n, out, type); });
+  if (!here) Dequantize(type, row, n / Info(type).block_elements, out);
+}
+
+float DotRowOf(WeightType type, const std::byte* row, int64_t n, const float* x) {
+  float sum = 0;
+  if (VisitType(type, [&](auto t) { sum = Dot<decltype(t)>(row, n, x, type); })) return sum;
+  auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(n));
+  Dequantize(type, row, n / Info(type).block_elements, decoded);
+  return Dot<F32>(reinterpret_cast<const std::byte*>(decoded), n, x, WeightType::kF32);
+}
+
+// Four rows of x, so that w is loaded once for them.
+HWY_INLINE void DotFour(const float* w, int64_t n, const float* x, int64_t stride, float* y,
+                        int64_t y_stride) {
+  const D d;
+  const float *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+  V a = hn::Zero(d), b = a, e = a, f = a, a2 = a, b2 = a, e2 = a, f2 = a;
+  int64_t i = 0;
+  for (; i + 2 * Lanes() <= n; i += 2 * Lanes()) {
+    const int64_t j = i + Lanes();
+    const auto v = hn::LoadU(d, w + i), v2 = hn::LoadU(d, w + j);
+    a = hn::MulAdd(v, hn::LoadU(d, x + i), a);
+    b = hn::MulAdd(v, hn::LoadU(d, x1 + i), b);
+    e = hn::MulAdd(v, hn::LoadU(d, x2 + i), e);
+    f = hn::MulAdd(v, hn::LoadU(d, x3 + i), f);
+    a2 = hn::MulAdd(v2, hn::LoadU(d, x + j), a2);
+    b2 = hn::MulAdd(v2, hn::LoadU(d, x1 + j), b2);
+    e2 = hn::MulAdd(v2, hn::LoadU(d, x2 + j), e2);
+    f2 = hn::MulAdd(v2, hn::LoadU(d, x3 + j), f2);
+  }
+  const auto finish = [&](V one, V two, const float* row) HWY_ATTR {
+    float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(one, two)));
+    for (int64_t k = i; k < n; ++k) sum += w[k] * row[k];
+    return sum;
+  };
+  y[0] += finish(a, a2, x);
+  y[y_stride] += finish(b, b2, x1);
+  y[2 * y_stride] += finish(e, e2, x2);
+  y[3 * y_stride] += finish(f, f2, x3);
+}
+
+void DotFloatsOf(const float* w, int64_t n, const float* x, int64_t rows, int64_t stride, float* y,
+                 int64_t y_stride) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) DotFour(w, n, x + r * stride, stride, y + r * y_stride, y_stride);
+  for (; r < rows; ++r) {
+    y[r * y_stride] +=
+        Dot<F32>(reinterpret_cast<const std::byte*>(w), n, x + r * stride, WeightType::kF32);
+  }
+}
+
+int64_t TargetOfRows() { return HWY_TARGET; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ropewalk::internal
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ropewalk::internal {
+HWY_EXPORT(DecodeRowOf);
+HWY_EXPORT(DotRowOf);
+HWY_EXPORT(DotFloatsOf);
+HWY_EXPORT(TargetOfRows);
+
+void DecodeRow(WeightType type, const std::byte* row, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodeRowOf)(type, row, n, out);
+}
+
+float DotRow(WeightType type, const std::byte* row, int64_t n, const float* x) {
+  return HWY_DYNAMIC_DISPATCH(DotRowOf)(type, row, n, x);
+}
+
+void DotFloats(const float* w, int64_t n, const float* x, int64_t rows, int64_t x_stride, float* y,
+               int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(DotFloatsOf)(w, n, x, rows, x_stride, y, y_stride);
+}
+
+int64_t RowsTarget() { return HWY_DYNAMIC_DISPATCH(TargetOfRows)(); }
+
+}  // namespace ropewalk::internal
+#endif  // HWY_ONCE
