@@ -87,7 +87,8 @@ double PrefillSeconds(const ropewalk::Decoder& decoder, const std::vector<int32_
 struct Lane {
   Lane(const ropewalk::ModelFiles& files, ropewalk::ComputeType compute)
       : compute(compute),
-        decoder(ropewalk::Decoder::Load(files, compute)),
+        decoder(ropewalk::Decoder::Load(
+            files, {.compute = compute, .weights = ropewalk::WeightStorage::kUnpacked})),
         ceiling(decoder->config(), compute) {}
   void Measure(const std::vector<int32_t>& ids, std::vector<float>& logits) {
     gemm.push_back(ceiling.GflopsPerSecond());

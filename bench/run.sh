@@ -18,6 +18,7 @@ if [ "${2:-}" = --smoke ]; then
   run "$build/bench/absolute_bench" --rounds 1 --json "$out"
   run "$build/bench/attention_bench" --rounds 1 --tokens 1024 --json "$out"
   run "$build/bench/attention_forms_bench" --rounds 1 --tokens 256 --json "$out"
+  run "$build/bench/packed_bench" --rounds 1 --hidden 1024 --feed-forward 256 --json "$out"
   run "$build/bench/prefill_bench" "$here/../models" --rounds 1 --tokens 64 --threads 1
   run "$build/bench/lanes_bench" "$here/../models" --rounds 1 --length 128 --windows 2
   python=$here/../.venv-parity/bin/python
@@ -37,7 +38,7 @@ fi
 
 out=$build/bench/results.jsonl
 : >"$out"
-for bench in rotary_bench rotary_ops_bench absolute_bench attention_bench attention_forms_bench; do
+for bench in rotary_bench rotary_ops_bench absolute_bench attention_bench attention_forms_bench packed_bench; do
   run "$build/bench/$bench" --json "$out"
 done
 gguf=$("$here/../scripts/get_smollm2.sh" "$build/models" | awk '/gguf/ {print $1; exit}')

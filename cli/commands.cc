@@ -35,7 +35,7 @@ constexpr Command kCommands[] = {
      .required = "",
      .options =
          "MODEL --lengths --trained --rope-scaling --dialect --engine --methods --factors --text "
-         "--ids --special --diff --html --json --output --allow-unknown --threads "
+         "--ids --special --weights --diff --html --json --output --allow-unknown --threads "
          "--oversubscribe",
      .about = "A config.json without weights or tokenizer is enough, except for --text, which "
               "measures how much each frequency contributes to the scores. --methods and --factors "
@@ -57,8 +57,9 @@ constexpr Command kCommands[] = {
      .title = "Continues a prompt greedily, to check that the model is read correctly",
      .group = kLook,
      .required = "MODEL",
-     .options = "--prompt --max-tokens --methods --rope-scaling --factors --trained --angles "
-                "--compute --bos --special --threads --oversubscribe --allow-unknown --json",
+     .options =
+         "--prompt --max-tokens --methods --rope-scaling --factors --trained --angles "
+         "--compute --weights --bos --special --threads --oversubscribe --allow-unknown --json",
      .about = "Without --method: as-shipped.",
      .examples = "ropewalk generate ./SmolLM2-135M --prompt \"The capital of France is\"",
      .run = RunGenerate},
@@ -67,7 +68,8 @@ constexpr Command kCommands[] = {
               "XLNet)",
      .group = kLook,
      .required = "MODEL",
-     .options = "--text --ids --special --positions --states --compute --threads --oversubscribe "
+     .options = "--text --ids --special --positions --states --compute --weights --threads "
+                "--oversubscribe "
                 "--allow-unknown",
      .about =
          "--text takes one text and adds the special tokens of tokenizer.json ([CLS] and "
@@ -92,7 +94,8 @@ constexpr Command kCommands[] = {
          "--protocol --anchors --seed --passkey-trials --passkey-filler "
          "--share --spans --evaluator --short-context --tasks --samples --questions --generate "
          "--haystack --squad --hotpot "
-         "--english-words --no-race --prompts --prompts-only --angles --compute --bos --special "
+         "--english-words --no-race --prompts --prompts-only --angles --compute --weights --bos "
+         "--special "
          "--threads --oversubscribe --allow-unknown --json --dry-run --budget --search --search-by "
          "--search-trials --engine "
          "--device --dtype",
@@ -128,9 +131,10 @@ constexpr Command kCommands[] = {
      .title = "One cell: perplexity at one length under one method",
      .group = kMeasure,
      .required = "MODEL",
-     .options = "--text --ids --lengths --methods --rope-scaling --factors --trained --protocol "
-                "--anchors --seed --per-token --angles --compute --bos --special --threads "
-                "--oversubscribe --allow-unknown --json --dry-run",
+     .options =
+         "--text --ids --lengths --methods --rope-scaling --factors --trained --protocol "
+         "--anchors --seed --per-token --angles --compute --weights --bos --special --threads "
+         "--oversubscribe --allow-unknown --json --dry-run",
      .about = "Without --method: as-shipped. docs/results-format.md describes --json.",
      .examples = "ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half",
      .run = RunPerplexity},
@@ -139,7 +143,7 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL",
      .options = "--passkey-filler --text --lengths --methods --rope-scaling --factors --trained "
-                "--seed --passkey-trials --angles --compute --bos --special --threads "
+                "--seed --passkey-trials --angles --compute --weights --bos --special --threads "
                 "--oversubscribe --allow-unknown --json --dry-run",
      .about = "--text is read only for --passkey-filler text. Without --method: as-shipped. "
               "docs/tasks/passkey.md describes the task, docs/results-format.md --json.",
@@ -149,9 +153,10 @@ constexpr Command kCommands[] = {
      .title = "One cell: retrieval of a value among JSON key-value pairs",
      .group = kMeasure,
      .required = "MODEL",
-     .options = "--lengths --methods --rope-scaling --factors --trained --seed --samples "
-                "--questions --generate --angles --compute --bos --threads --oversubscribe "
-                "--allow-unknown --json --dry-run",
+     .options =
+         "--lengths --methods --rope-scaling --factors --trained --seed --samples "
+         "--questions --generate --angles --compute --weights --bos --threads --oversubscribe "
+         "--allow-unknown --json --dry-run",
      .about = "Every question of a prompt is asked behind the same keys and values, which are "
               "computed once. docs/tasks/kv.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk kv model.gguf --length 16k --method yarn --factor 2",
@@ -160,9 +165,10 @@ constexpr Command kCommands[] = {
      .title = "One cell: the tasks of RULER",
      .group = kMeasure,
      .required = "MODEL",
-     .options = "--tasks --lengths --methods --rope-scaling --factors --trained --seed --samples "
-                "--questions --generate --haystack --squad --hotpot --english-words --angles "
-                "--compute --bos --threads --oversubscribe --allow-unknown --json --dry-run",
+     .options =
+         "--tasks --lengths --methods --rope-scaling --factors --trained --seed --samples "
+         "--questions --generate --haystack --squad --hotpot --english-words --angles "
+         "--compute --weights --bos --threads --oversubscribe --allow-unknown --json --dry-run",
      .about = "Without --tasks every task that needs no file, or has its file. "
               "docs/tasks/ruler.md describes the tasks, docs/results-format.md --json.",
      .examples = "ropewalk ruler ./SmolLM2-135M --tasks vt,cwe --length 4k --samples 20",
@@ -184,7 +190,8 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL --text",
      .options = "--spans --evaluator --short-context --lengths --methods --rope-scaling --factors "
-                "--trained --anchors --angles --compute --bos --special --threads --oversubscribe "
+                "--trained --anchors --angles --compute --weights --bos --special --threads "
+                "--oversubscribe "
                 "--allow-unknown --json",
      .about =
          "Key tokens are those that the evaluator predicts more than 2 nats better behind all of a "
@@ -202,7 +209,7 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "URL --model",
      .options = "--text --ids --methods --rope-scaling --factors --lengths --trained --tokens "
-                "--served-model --timeout --angles --compute --bos --special --threads "
+                "--served-model --timeout --angles --compute --weights --bos --special --threads "
                 "--oversubscribe --allow-unknown --json",
      .about =
          "Compares the server's log-probabilities beyond the trained length with those computed "
@@ -232,8 +239,9 @@ constexpr Command kCommands[] = {
      .title = "Converts a Hugging Face folder to GGUF and back, or q and k between pair layouts",
      .group = kWrite,
      .required = "MODEL --output",
-     .options = "--type --layout --head-dim --rotary-dim --no-tokenizer --no-verify --threads "
-                "--oversubscribe --allow-unknown --json",
+     .options =
+         "--type --layout --head-dim --rotary-dim --no-tokenizer --no-verify --weights --threads "
+         "--oversubscribe --allow-unknown --json",
      .about =
          "To a GGUF file if the output ends in .gguf, else to a folder; the output must not "
          "exist. The result is read back, and its positions, tokenizer and the logits of a probe "

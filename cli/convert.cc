@@ -81,6 +81,11 @@ void Report(const Options& options, const Converted& written, const PlanProof* p
   for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
 }
 
+// Of the source and of what was written alike: they would differ in rounding.
+WeightStorage ProbeWeights(const Options& options, const ModelFiles& files) {
+  return ChooseStorage(files, ComputeType::kFloat32, WeightsOf(options));
+}
+
 // Converts to another format.
 void RunFormat(const Options& options) {
   const ModelFiles files = OpenModelFor(options, true);
@@ -121,8 +126,9 @@ void RunFormat(const Options& options) {
       ProveExtras(written.extras, read);
     }
     if (!options.no_verify) {
-      logits =
-          CompareLogits(ProbeLogits(files, written.stored), ProbeLogits(read), written.same_values);
+      const WeightStorage form = ProbeWeights(options, files);
+      logits = CompareLogits(ProbeLogits(files, written.stored, form), ProbeLogits(read, form),
+                             written.same_values);
     }
   });
   Report(options, written, &proof, logits);
@@ -138,7 +144,8 @@ void RunFolderLayout(const Options& options, PairLayout to) {
     written = PermuteFolder(files, path, to);
     if (options.no_verify) return;
     const ModelFiles read = OpenEitherLayout(path, options.allow_unknown);
-    logits = CompareLogits(ProbeLogits(files), ProbeLogits(read), true);
+    const WeightStorage form = ProbeWeights(options, files);
+    logits = CompareLogits(ProbeLogits(files, form), ProbeLogits(read, form), true);
   });
   Report(options, written, nullptr, logits);
 }

@@ -122,8 +122,9 @@ void RunEmbed(const Options& options) {
     texts = ReadIdLists(options.ids);
   }
   const SentencePooling pooling = ReadSentencePooling(files.path);
-  const auto encoder =
-      Encoder::Load(files, {.compute = ComputeOf(options), .hierarchical_alpha = alpha});
+  const auto encoder = Encoder::Load(
+      files,
+      {.compute = ComputeOf(options), .weights = WeightsOf(options), .hierarchical_alpha = alpha});
   Json vectors = Json::array();
   int64_t beyond = 0;
   InterruptScope scope;

@@ -120,7 +120,9 @@ Price& Price::operator+=(const Price& other) {
 
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
                        bool costs_known, const std::vector<SearchLeft>& searches, double budget) {
-  Estimate estimate{.left = std::move(left), .budget = budget};
+  Estimate estimate{.left = std::move(left),
+                    .budget = budget,
+                    .mapped_bytes = inputs.engine->Facts().mapped_bytes};
   estimate.cell_seconds.resize(sweep.tasks.size());
   const bool done = costs_known && std::all_of(estimate.left.begin(), estimate.left.end(),
                                                [](const CellLeft& l) { return l.finished; });
@@ -177,10 +179,14 @@ std::string Text(const Estimate& estimate) {
     text += fmt::format(", the key tokens, which take about {} to find",
                         Duration(estimate.key_tokens.seconds));
   }
-  text +=
-      fmt::format(", {} tokens through the model, about {:.0f} MiB of memory, about {}",
-                  AllTokens(estimate.price), static_cast<double>(estimate.memory_bytes) / (1 << 20),
-                  Times(estimate.price));
+  const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  text += fmt::format(", {} tokens through the model, about {:.0f} MiB of memory",
+                      AllTokens(estimate.price), mebibytes(estimate.memory_bytes));
+  if (estimate.mapped_bytes > 0) {
+    text += fmt::format(" beside {:.0f} MiB of weights that stay in the file",
+                        mebibytes(estimate.mapped_bytes));
+  }
+  text += fmt::format(", about {}", Times(estimate.price));
   if (estimate.price.seconds > estimate.budget) {
     text += fmt::format("; the budget ends it after {}", Duration(estimate.budget));
     const std::string without = Lengths(estimate.lengths);

@@ -56,6 +56,7 @@ struct Estimate {
   double searches_seconds = 0;  // of the trials
   double budget = 0;            // seconds
   int64_t memory_bytes = 0;
+  int64_t mapped_bytes = 0;  // of the model's files, where weights stay there
   Pace pace = {};
 };
 

@@ -52,8 +52,22 @@ ComputeType ComputeOf(const Options& options) {
   return bf16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
 }
 
+WeightStorage WeightsOf(const Options& options) {
+  for (const auto form : {WeightStorage::kPacked, WeightStorage::kUnpacked}) {
+    if (options.weights == Name(form)) return form;
+  }
+  return WeightStorage::kAuto;
+}
+
 std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files) {
-  return Decoder::Load(files, ComputeOf(options));
+  auto decoder =
+      Decoder::Load(files, {.compute = ComputeOf(options), .weights = WeightsOf(options)});
+  if (WeightsOf(options) == WeightStorage::kAuto && decoder->weights() == WeightStorage::kPacked) {
+    Message(
+        "ropewalk: weights stay in the file and are decoded as they are needed, because there is "
+        "too little memory to convert them; --weights unpacked does so all the same");
+  }
+  return decoder;
 }
 
 std::string ReadFile(const std::string& path) {

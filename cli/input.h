@@ -23,7 +23,9 @@ ModelFiles OpenRunnable(const Options& options);
 
 // The type of --compute; warns if this CPU gains nothing by it.
 ComputeType ComputeOf(const Options& options);
-// Loads the decoder with that type.
+// The form of --weights.
+WeightStorage WeightsOf(const Options& options);
+// Loads the decoder with both; says where auto leaves weights in the file.
 std::unique_ptr<Decoder> LoadDecoder(const Options& options, const ModelFiles& files);
 
 // The whole file, or standard input for "-".

@@ -187,7 +187,7 @@ FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const In
   std::vector<int32_t> ids = ReadTokenText(options, files).ids;
   const int64_t most = options.lengths.empty() ? kTokens : page.length;
   if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<std::size_t>(most));
-  return MeasureFrequencyUse(*Decoder::Load(files), page.plan, ids);
+  return MeasureFrequencyUse(*LoadDecoder(options, files), page.plan, ids);
 }
 
 }  // namespace ropewalk::cli

@@ -216,6 +216,14 @@ constexpr OptionRow kOutput[] = {
              "to bf16, sums and all else in float32)",
      .takes = Takes::kOneOf,
      .choices = "float32,bf16"},
+    {.names = "--weights",
+     .value = "FORM",
+     .field = &O::weights,
+     .help = "Weights while the model runs: unpacked (in memory, converted once), packed (in the "
+             "mapped file, decoded as they are needed), or auto: unpacked where that takes at most "
+             "half of the memory that is left",
+     .takes = Takes::kOneOf,
+     .choices = "auto,packed,unpacked"},
     {.names = "--device",
      .value = "DEVICE",
      .field = &O::device,

@@ -33,7 +33,7 @@ struct Options {
   std::vector<double> factors;
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
-  std::string compute = "float32";
+  std::string compute = "float32", weights = "auto";
   std::string device, dtype;  // of --engine torch
   std::vector<std::string> tasks;
   std::string haystack, squad, hotpot, english_words;  // files of RULER's tasks

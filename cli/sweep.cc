@@ -149,6 +149,7 @@ void PrintPlan(const Sweep& sweep, const Estimate& estimate, const std::string& 
                         {"seconds", estimate.key_tokens.seconds}};
   json["budget_seconds"] = estimate.budget;  // null: none
   json["memory_bytes"] = estimate.memory_bytes;
+  json["mapped_bytes"] = estimate.mapped_bytes;
   json["protocol"] = protocol;
   fmt::print("{}\n", JsonText(json));
 }

@@ -36,7 +36,7 @@ bool TakeTorch(Options& options) {
         "--engine torch: only the program of the Python package has it (pip install "
         "'ropewalk[torch]')");
   }
-  for (const char* name : {"--compute", "--angles"}) {
+  for (const char* name : {"--compute", "--weights", "--angles"}) {
     if (IsGiven(options, name)) {
       throw UsageError(std::string(name) +
                        " does not go with --engine torch: --dtype says in which type it computes, "

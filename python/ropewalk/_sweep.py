@@ -75,13 +75,16 @@ def _read_text(text: Any) -> tuple[bytes | None, Any, str]:
 _DTYPES = {None: "float32", "float32": "float32", "bf16": "bf16", "bfloat16": "bf16"}
 
 
-def _native_engine(files: Any, device: Any, dtype: Any) -> Any:
+_WEIGHTS = (None, "auto", "packed", "unpacked")
+
+
+def _native_engine(files: Any, device: Any, dtype: Any, weights: Any) -> Any:
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
         raise Error(f'dtype: the native engine computes in "float32" or "bfloat16", got {dtype!r}')
     if device is not None and str(device) != "cpu":
         raise Error(f'device: the native engine runs on the CPU, got {device!r}; engine="torch" takes devices')
-    return _core.DecoderEngine(files.decoder(_DTYPES[name]))
+    return _core.DecoderEngine(files.decoder(_DTYPES[name], weights or "auto"))
 
 
 class _Opened(NamedTuple):
@@ -94,7 +97,7 @@ class _Opened(NamedTuple):
     warnings: list[str]
 
 
-def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, allow_unknown: bool) -> _Opened:
+def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, weights: Any, allow_unknown: bool) -> _Opened:
     on_disk = isinstance(model, (str, os.PathLike))
     if engine is None:
         engine = "native" if on_disk else "torch"
@@ -103,8 +106,12 @@ def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, allo
         raise Error(f'engine: expected "native", "torch" or a ScoringEngine, got {engine!r}')
     if given and (device is not None or dtype is not None):
         raise Error("device and dtype are those of the engine that was given")
+    if weights not in _WEIGHTS:
+        raise Error(f'weights: expected "auto", "packed" or "unpacked", got {weights!r}')
+    if weights is not None and engine != "native":
+        raise Error("weights: the native engine alone can leave them in their file")
     if on_disk:
-        return _open_path(os.fspath(model), tokenizer, engine, device, dtype, allow_unknown)
+        return _open_path(os.fspath(model), tokenizer, engine, device, dtype, weights, allow_unknown)
     if engine == "native":
         raise Error('engine: the native engine reads a model from a path; a model of PyTorch needs engine="torch"')
     if not given:
@@ -120,7 +127,7 @@ def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, allo
     return _Opened(plan, _as_tokenizer(tokenizer), engine, _hash_of(engine), name, Path(name).name, [])
 
 
-def _open_path(path: str, tokenizer: Any, engine: Any, device: Any, dtype: Any, allow_unknown: bool) -> _Opened:
+def _open_path(path: str, tokenizer: Any, engine: Any, device: Any, dtype: Any, weights: Any, allow_unknown: bool) -> _Opened:
     name = Path(path).resolve().name
     try:
         files = _core.ModelFiles(path, allow_unknown)
@@ -130,7 +137,7 @@ def _open_path(path: str, tokenizer: Any, engine: Any, device: Any, dtype: Any, 
         files = None  # PyTorch reads more kinds of weights, and more families
     tokenizer = _as_tokenizer(tokenizer) or (files.tokenizer if files else None)
     if engine == "native":
-        engine = _native_engine(files, device, dtype)
+        engine = _native_engine(files, device, dtype, weights)
     elif engine == "torch":
         from ropewalk._engine_load import load_tokenizer
         from ropewalk.engine import TorchEngine
@@ -221,6 +228,7 @@ def sweep(
     engine: Any = None,
     device: Any = None,
     dtype: Any = None,
+    weights: str | None = None,
     threads: int | None = None,
     output: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -253,6 +261,9 @@ def sweep(
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
     device, dtype: of the engine "torch" ("cuda", "bfloat16"); the native one takes dtype "bfloat16" too.
+    weights: of the native engine: "unpacked" (in memory, converted once), "packed" (in the mapped file, decoded as they
+        are needed: an 8B model of 4 bits runs in the memory of its file), or "auto" (default): unpacked where that takes
+        at most half of the memory that is left.
     threads: as ``ropewalk.set_num_threads``, for the library as a whole.
     output: a folder for results.jsonl. What it holds already is not measured again; results with other settings, of
         another model or of another engine are refused. Without it a folder of its own, removed with the Sweep.
@@ -270,7 +281,7 @@ def sweep(
     content, ids, text_path = _read_text(text)
     if threads is not None:
         _core.set_num_threads(threads)
-    opened = _open(model, tokenizer, engine, device, dtype, allow_unknown)
+    opened = _open(model, tokenizer, engine, device, dtype, weights, allow_unknown)
     if content is not None and opened.tokenizer is None:
         raise Error("tokenizer: the model has none that can be read; give one of transformers, or token ids as text")
     given = _list(methods)

@@ -62,14 +62,19 @@ ModelFiles Open(const std::string& path, bool allow_unknown, bool weights) {
   return OpenModel(path, {.allow_unknown = allow_unknown, .need_weights = weights});
 }
 
-std::unique_ptr<Decoder> Load(const ModelFiles& files, const std::string& compute) {
+std::unique_ptr<Decoder> Load(const ModelFiles& files, const std::string& compute,
+                              const std::string& weights) {
   if (!files.config.not_runnable.empty()) {
     throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
   }
   const ComputeType type =
       compute == Name(ComputeType::kBFloat16) ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+  WeightStorage form = WeightStorage::kAuto;
+  for (const auto named : {WeightStorage::kPacked, WeightStorage::kUnpacked}) {
+    if (weights == Name(named)) form = named;
+  }
   const nb::gil_scoped_release no_gil;
-  return Decoder::Load(files, type);
+  return Decoder::Load(files, {.compute = type, .weights = form});
 }
 
 }  // namespace
@@ -100,7 +105,7 @@ void RegisterModels(nb::module_& m) {
                                               f.config.not_honoured));
                    })
       .def("hash", &ModelFiles::Hash, nb::call_guard<nb::gil_scoped_release>())
-      .def("decoder", &Load, nb::arg("compute") = "float32");
+      .def("decoder", &Load, nb::arg("compute") = "float32", nb::arg("weights") = "auto");
   nb::class_<Hasher>(m, "Hasher")
       .def(nb::init<>())
       .def("update",

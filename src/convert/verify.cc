@@ -74,13 +74,14 @@ PlanProof ProvePlan(const PositionPlan& asked, const PositionPlan& stored, const
   return proof;
 }
 
-std::vector<float> ProbeLogits(const ModelFiles& files) {
-  return ProbeLogits(files, files.config.plan);
+std::vector<float> ProbeLogits(const ModelFiles& files, WeightStorage weights) {
+  return ProbeLogits(files, files.config.plan, weights);
 }
 
-std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan) {
+std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan,
+                               WeightStorage weights) {
   constexpr int64_t kTokens = 48;
-  const auto decoder = Decoder::Load(files);
+  const auto decoder = Decoder::Load(files, {.weights = weights});
   const ModelConfig& c = decoder->config();
   std::vector<int32_t> ids;
   uint64_t state = 12345;

@@ -224,7 +224,8 @@ EngineFacts DecoderEngine::Facts() const {
           .lanes = MostLanes(c),
           .token_flops = static_cast<double>(c.layers) * 2 * static_cast<double>(LayerWeights(c)),
           .pair_flops = 4 * queries,
-          .head_flops = 2 * static_cast<double>(c.hidden) * static_cast<double>(c.vocab)};
+          .head_flops = 2 * static_cast<double>(c.hidden) * static_cast<double>(c.vocab),
+          .mapped_bytes = decoder_.mapped_bytes()};
 }
 
 int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length) const {

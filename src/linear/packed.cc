@@ -8,6 +8,7 @@
 #include "ropewalk/base/threads.h"
 #include "src/base/parallel.h"
 #include "src/io/bytes.h"
+#include "src/io/dequantize.h"
 #include "src/linear/form.h"
 #include "src/linear/onednn.h"
 #include "src/linear/round_bf16.h"
@@ -35,8 +36,11 @@ class Packed final : public LinearForm {
       : LinearForm(out_features, in_features, bias_of_all, type), parts_(std::move(rows)) {
     for (const FileRows& part : parts_) {
       const int64_t bytes = part.rows * RowBytes(part);
-      mapped_ += bytes;
-      if (part.file != nullptr) ExpectReuse(part.data, static_cast<std::size_t>(bytes));
+      (part.mapped ? mapped_ : held_) += bytes;
+      held_ += static_cast<int64_t>(part.order.size() * sizeof(int64_t));
+      if (part.owner != nullptr && part.mapped) {
+        ExpectReuse(part.data, static_cast<std::size_t>(bytes));
+      }
     }
   }
 
@@ -51,11 +55,7 @@ class Packed final : public LinearForm {
     }
   }
 
-  int64_t weight_bytes() const override {
-    std::size_t bytes = 0;
-    for (const FileRows& part : parts_) bytes += part.order.size() * sizeof(int64_t);
-    return static_cast<int64_t>(bytes);
-  }
+  int64_t weight_bytes() const override { return held_; }
   int64_t mapped_bytes() const override { return mapped_; }
 
  private:
@@ -64,18 +64,26 @@ class Packed final : public LinearForm {
     return in / info.block_elements * info.block_bytes;
   }
 
-  // f(type, row of the file) for output features [first, first + count), with their numbers.
+  // f(part, row of the part) for output features [first, first + count), with their numbers.
   template <class F>
   void EachRow(int64_t first, int64_t count, F f) const {
     int64_t begin = 0;  // of the part
     for (const FileRows& part : parts_) {
       const int64_t from = std::max(first, begin), to = std::min(first + count, begin + part.rows);
       for (int64_t o = from; o < to; ++o) {
-        const int64_t row = part.order.empty() ? o - begin : part.order[o - begin];
-        f(o, part.type, part.data + row * RowBytes(part));
+        f(o, part, part.order.empty() ? o - begin : part.order[o - begin]);
       }
       begin += part.rows;
     }
+  }
+
+  // [in]
+  void DecodeOne(const FileRows& part, int64_t row, float* to) const {
+    const std::byte* blocks = part.data + row * RowBytes(part);
+    if (part.scales == nullptr) return DecodeRow(part.type, blocks, in, to);
+    const WeightTypeInfo& info = Info(part.type);
+    const int64_t count = in / info.block_elements;
+    Dequantize(part.type, blocks, count, to, part.scales + row * count * info.scale_bytes);
   }
 
   void ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
@@ -89,20 +97,20 @@ class Packed final : public LinearForm {
   Product Find(int64_t rows, int64_t count, int64_t y_stride, bool accumulate) const;
 
   std::vector<FileRows> parts_;
-  int64_t mapped_ = 0;
+  int64_t mapped_ = 0, held_ = 0;  // bytes of files, and of memory
   Products products_;
 };
 
 // y has what the sums are added to.
 void Packed::FewOf(int64_t first, int64_t count, const float* x, int64_t rows, int64_t x_stride,
                    float* y, int64_t y_stride) const {
-  EachRow(first, count, [&](int64_t o, WeightType type, const std::byte* row) {
-    if (rows == 1) {
-      y[o] += DotRow(type, row, in, x);
+  EachRow(first, count, [&](int64_t o, const FileRows& part, int64_t row) {
+    if (rows == 1 && part.scales == nullptr) {
+      y[o] += DotRow(part.type, part.data + row * RowBytes(part), in, x);
       return;
     }
     auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(in));
-    DecodeRow(type, row, in, decoded);
+    DecodeOne(part, row, decoded);
     DotFloats(decoded, in, x, rows, x_stride, y + o, y_stride);
   });
 }
@@ -132,11 +140,11 @@ void Packed::Decode(int64_t first, int64_t count, std::byte* to) const {
   const int threads = ThreadsFor(count * in / 5);  // 0.2 ns an element
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < count; ++r) {
-    EachRow(first + r, 1, [&](int64_t, WeightType type, const std::byte* row) {
+    EachRow(first + r, 1, [&](int64_t, const FileRows& part, int64_t row) {
       std::byte* at = to + r * in * TypeBytes(compute);
-      if (!round) return DecodeRow(type, row, in, reinterpret_cast<float*>(at));
+      if (!round) return DecodeOne(part, row, reinterpret_cast<float*>(at));
       auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(in));
-      DecodeRow(type, row, in, decoded);
+      DecodeOne(part, row, decoded);
       RoundToBf16(decoded, in, 1, in, reinterpret_cast<BFloat16*>(at));
     });
   }

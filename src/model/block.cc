@@ -140,6 +140,11 @@ int64_t Bytes(const LayerWeights& layer) {
   return bytes + static_cast<int64_t>(numbers * sizeof(float));
 }
 
+int64_t MappedBytes(const LayerWeights& layer) {
+  return layer.qkv.mapped_bytes() + layer.out.mapped_bytes() + layer.up.mapped_bytes() +
+         layer.down.mapped_bytes();
+}
+
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig& c, const float* x,
                int64_t rows, float* out) {
   Normalize(spec, {x, c.hidden, out, c.hidden, rows, 1, c.hidden, norm.weight.data(),

@@ -52,6 +52,7 @@ struct LayerWeights {
 };
 int64_t Bytes(const NormWeights& norm);
 int64_t Bytes(const LayerWeights& layer);
+int64_t MappedBytes(const LayerWeights& layer);  // of files, where weights stay there
 
 // Activations of a call of `tokens` rows.
 struct LayerScratch {

@@ -150,10 +150,17 @@ Decoder::~Decoder() = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 ComputeType Decoder::compute() const { return impl_->head.compute(); }
+WeightStorage Decoder::weights() const { return impl_->weights; }
 
 int64_t Decoder::weight_bytes() const {
   int64_t bytes = impl_->head.bytes() + Bytes(impl_->final_norm) + Bytes(impl_->embedding_norm);
   for (const internal::LayerWeights& layer : impl_->layers) bytes += Bytes(layer);
+  return bytes;
+}
+
+int64_t Decoder::mapped_bytes() const {
+  int64_t bytes = impl_->head.mapped_bytes();
+  for (const internal::LayerWeights& layer : impl_->layers) bytes += MappedBytes(layer);
   return bytes;
 }
 

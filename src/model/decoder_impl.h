@@ -10,6 +10,7 @@ namespace ropewalk {
 
 struct Decoder::Impl {
   ModelConfig config;
+  WeightStorage weights = WeightStorage::kUnpacked;
   Weight embedding;  // [vocab, hidden]; rows are read from the file, so a tied head exists once
   Weight positions;  // [positions, hidden], where they are learned
   internal::NormWeights embedding_norm;

@@ -17,10 +17,11 @@ using internal::TensorLoader;
 // What an encoder has beside its layers: embeddings, and the forms of its bias.
 class Encoder::Impl::Loader {
  public:
-  Loader(Impl& impl, const ModelFiles& files, ComputeType compute)
+  Loader(Impl& impl, const ModelFiles& files, const EncoderOptions& options)
       : m_(impl),
         c_(impl.config),
-        tensors_(impl.config, files, internal::Naming::kHuggingFace, compute) {}
+        tensors_(impl.config, files, internal::Naming::kHuggingFace, options.compute,
+                 ChooseStorage(files, options.compute, options.weights)) {}
 
   void Run() {
     m_.words = *tensors_.Find(Id::kEmbedding);
@@ -113,7 +114,7 @@ std::unique_ptr<Encoder> Encoder::Load(const ModelFiles& files, const EncoderOpt
     impl->hierarchical =
         HierarchicalSpec{c.plan.learned->positions, c.hidden, *options.hierarchical_alpha};
   }
-  Impl::Loader(*impl, files, options.compute).Run();
+  Impl::Loader(*impl, files, options).Run();
   if (impl->hierarchical) {  // refuses an alpha that loses positions
     HierarchicalRows(*impl->hierarchical, impl->positions, {}, {});
   }

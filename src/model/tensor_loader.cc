@@ -10,6 +10,7 @@
 #include "src/model/decoder_impl.h"
 #include "src/model/latent.h"
 #include "src/model/rows.h"
+#include "src/model/weight_storage.h"
 
 namespace ropewalk {
 namespace internal {
@@ -80,6 +81,21 @@ struct TensorLoader::Part {
     const int64_t file_rows = stored_cols() / weight->cols();  // for each of ours
     weight->ReadRows(first * file_rows, count * file_rows, out);
   }
+  // The same rows, left where they are. A row of a transposed matrix (GPT-2's Conv1D) has an
+  // element in every row of the file, so that a band of rows would decode everything: these are
+  // copied to memory in float32.
+  FileRows InFile() const {
+    FileRows out = {weight->type, weight->data, rows, {}, weight->file};
+    out.scales = weight->scales;
+    out.scales_owner = weight->scales_file;
+    for (int64_t i = 0; source && i < rows; ++i) out.order.push_back(source(i));
+    if (!transposed) return out;
+    const auto copy = std::make_shared<AlignedBuffer<float>>(rows * cols());
+    Read(0, rows, copy->data());
+    out = {WeightType::kF32, reinterpret_cast<const std::byte*>(copy->data()), rows, {}, copy};
+    out.mapped = false;
+    return out;
+  }
   // The whole matrix is read at the first call: each row wanted has an element of every row stored.
   void ReadColumns(int64_t first, int64_t count, float* out) const {
     const int64_t width = stored_cols();
@@ -94,8 +110,8 @@ struct TensorLoader::Part {
 };
 
 TensorLoader::TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming,
-                           ComputeType compute)
-    : c_(config), names_(&NamesOf(config, naming)), compute_(compute) {
+                           ComputeType compute, WeightStorage weights)
+    : c_(config), names_(&NamesOf(config, naming)), compute_(compute), weights_(weights) {
   const std::vector<std::string> harmless = config.harmless_keys;
   CheckTensors(config, files.tensors, naming, files.path);
   config.harmless_keys = harmless;  // said when the files were opened
@@ -308,7 +324,11 @@ Linear TensorLoader::MakeLinear(const std::vector<Part>& parts, const std::vecto
       for (int64_t i = 0; i < p.rows; ++i) *at++ = vector[p.source ? p.source(i) : i];
     }
   }
-  return Linear(rows, cols, source, bias_parts.empty() ? nullptr : bias.data(), compute);
+  const float* added = bias_parts.empty() ? nullptr : bias.data();
+  if (weights_ == WeightStorage::kUnpacked) return Linear(rows, cols, source, added, compute);
+  std::vector<FileRows> in_file;
+  for (const Part& p : parts) in_file.push_back(p.InFile());
+  return Linear(cols, std::move(in_file), added, compute);
 }
 
 // Rows of q and k back into the half layout where the file has them interleaved.
@@ -322,18 +342,17 @@ RowMap TensorLoader::PairOrder(int64_t layer) const {
 
 }  // namespace internal
 
-std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, ComputeType compute) {
+std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, const DecoderOptions& options) {
   if (!files.config.not_runnable.empty()) {
     throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
   }
-  const internal::Naming naming = files.config.format == FileFormat::kGguf
-                                      ? internal::Naming::kGguf
-                                      : internal::Naming::kHuggingFace;
   using Id = internal::TensorId;
   auto impl = std::make_unique<Impl>();
   impl->config = files.config;
   const ModelConfig& c = impl->config;
-  const internal::TensorLoader loader(impl->config, files, naming, compute);
+  impl->weights = ChooseStorage(files, options.compute, options.weights);
+  const internal::TensorLoader loader(impl->config, files, internal::NamingOf(c), options.compute,
+                                      impl->weights);
   impl->embedding = *loader.Find(Id::kEmbedding);
   if (c.plan.learned) impl->positions = *loader.Find(Id::kPositions);
   impl->embedding_norm = loader.MakeNorm(Id::kEmbeddingNorm, c.embedding_norm);

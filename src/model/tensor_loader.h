@@ -21,7 +21,8 @@ using RowMap = std::function<int64_t(int64_t)>;  // row wanted -> row of the fil
 class TensorLoader {
  public:
   // Throws Error that names the file and the tensor; sets config.bare_names.
-  TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming, ComputeType compute);
+  TensorLoader(ModelConfig& config, const ModelFiles& files, Naming naming, ComputeType compute,
+               WeightStorage weights);
 
   // Null where the model has no such tensor. layer -1: of no layer.
   const Weight* Find(TensorId id, int64_t layer = -1, bool bias = false, int64_t expert = -1) const;
@@ -52,6 +53,7 @@ class TensorLoader {
   const ModelConfig& c_;
   const TensorNames* names_;
   ComputeType compute_;
+  WeightStorage weights_;
   struct Key {
     int64_t layer;
     TensorId id;

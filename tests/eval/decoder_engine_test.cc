@@ -173,7 +173,7 @@ TEST(DecoderEngine, NumbersDoNotDependOnTheOrder) {
 
 TEST(DecoderEngine, Bf16KeepsItsBitsToo) {
   if (FindBf16Unit() == Bf16Unit::kNone) GTEST_SKIP() << "this CPU multiplies no bf16";
-  const auto decoder = Decoder::Load(Tiny().files, ComputeType::kBFloat16);
+  const auto decoder = Decoder::Load(Tiny().files, {.compute = ComputeType::kBFloat16});
   const DecoderEngine engine(*decoder);
   EXPECT_EQ(engine.Facts().compute, "bf16");
   const PositionPlan plan = Method("yarn");

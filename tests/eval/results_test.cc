@@ -431,7 +431,7 @@ TEST(RunSweep, Bf16AndFloat32DoNotMix) {
   SmallSweep sweep;
   TempFolder folder;
   const std::vector<Cell> exact = sweep.Run(folder.path());
-  const auto decoder = Decoder::Load(Tiny().files, ComputeType::kBFloat16);
+  const auto decoder = Decoder::Load(Tiny().files, {.compute = ComputeType::kBFloat16});
   SmallSweep other;
   const DecoderEngine engine(*decoder);
   other.inputs.engine = &engine;

@@ -22,7 +22,7 @@ class Bf16Decoder : public testing::Test {
     if (FindBf16Unit() == Bf16Unit::kNone) GTEST_SKIP() << "this CPU multiplies no bf16";
     files_ = OpenModel(std::string(ROPEWALK_SOURCE_DIR) + "/models");
     exact_ = Decoder::Load(files_);
-    rounded_ = Decoder::Load(files_, ComputeType::kBFloat16);
+    rounded_ = Decoder::Load(files_, {.compute = ComputeType::kBFloat16});
   }
   const PositionPlan& plan() const { return files_.config.plan; }
   std::vector<int32_t> Ids(int64_t n) const {

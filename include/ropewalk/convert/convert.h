@@ -82,10 +82,13 @@ struct PlanProof {
 PlanProof ProvePlan(const PositionPlan& asked, const PositionPlan& stored, const PositionPlan& read,
                     int64_t served_length);
 
-// Logits [tokens, vocab] of a fixed sequence of ids.
-std::vector<float> ProbeLogits(const ModelFiles& files);
+// Logits [tokens, vocab] of a fixed sequence of ids. Equal numbers in two files give equal bits
+// under one `weights`; kAuto may choose differently for the two.
+std::vector<float> ProbeLogits(const ModelFiles& files,
+                               WeightStorage weights = WeightStorage::kUnpacked);
 // The same under `plan`: the reference for files whose format rounds frequencies.
-std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan);
+std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan,
+                               WeightStorage weights = WeightStorage::kUnpacked);
 
 // Checks that both tokenise a text of difficult cases (digits, contractions, spaces, scripts, added
 // tokens) equally. Throws Error(kMismatch) that shows where they differ.

@@ -29,6 +29,9 @@ struct EngineFacts {
   double head_flops = 0;   // the logits of one position
   // How it computes angles, recorded with every result; empty: as a call asks.
   std::string angles = {};
+  // Of model files that are read where they are in every pass; no part of MemoryBytes, since the
+  // system may drop and read them again.
+  int64_t mapped_bytes = 0;
 };
 
 // How much of a prefix shared by requests is computed only once.

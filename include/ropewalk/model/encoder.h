@@ -27,12 +27,13 @@ enum class EncoderStates : uint8_t { kLast, kMaskDecoder };
 
 struct EncoderOptions {
   ComputeType compute = ComputeType::kFloat32;  // of the linear layers
+  WeightStorage weights = WeightStorage::kAuto;
   // The alpha of absolute/hierarchical.h, by which n learned positions serve n^2 tokens. Absent:
   // only the learned positions.
   std::optional<double> hierarchical_alpha = {};
 };
 
-// Weights are packed once at Load. Several threads may call Forward at once.
+// Several threads may call Forward at once.
 class Encoder {
  public:
   // Throws Error(kUnsupported) with the reason for a model that is no encoder or not supported, and

@@ -39,6 +39,19 @@ struct OpenOptions {
 };
 ModelFiles OpenModel(const std::string& path, const OpenOptions& options = {});
 
+// Where the weights of matrix products are while a model runs. kUnpacked: in memory, converted once
+// for its arithmetic, the fastest. kPacked: in the files, as they are, and decoded whenever they are
+// needed; the same numbers in less memory. kAuto: kUnpacked where that takes at most half of the
+// memory that the machine, and every control group around the process, has left.
+enum class WeightStorage : uint8_t { kAuto, kUnpacked, kPacked };
+constexpr const char* Name(WeightStorage weights) {
+  constexpr const char* kNames[] = {"auto", "unpacked", "packed"};
+  return kNames[static_cast<int>(weights)];
+}
+// What `wanted` means for this model, here and now; never kAuto.
+WeightStorage ChooseStorage(const ModelFiles& files, ComputeType compute,
+                            WeightStorage wanted = WeightStorage::kAuto);
+
 class Decoder;
 
 // The state of one sequence: KV caches, the declared final length, its resolved plan and tables.
@@ -94,18 +107,24 @@ class Sequence {
   int64_t tokens_ = 0;
 };
 
-// Decoder of the LLaMA family and of all families whose layers LayerSpec can express. Weights are
-// packed once; immutable after Load. `compute` is the type of the linear layers and of the head;
-// everything else (norms, rotation, attention) is float32.
+struct DecoderOptions {
+  // Of the linear layers and of the head; everything else (norms, rotation, attention) is float32.
+  ComputeType compute = ComputeType::kFloat32;
+  WeightStorage weights = WeightStorage::kAuto;
+};
+
+// Decoder of the LLaMA family and of all families whose layers LayerSpec can express. Immutable
+// after Load.
 class Decoder {
  public:
-  static std::unique_ptr<Decoder> Load(const ModelFiles& files,
-                                       ComputeType compute = ComputeType::kFloat32);
+  static std::unique_ptr<Decoder> Load(const ModelFiles& files, const DecoderOptions& options = {});
   ~Decoder();
 
   const ModelConfig& config() const;
   ComputeType compute() const;
-  int64_t weight_bytes() const;
+  WeightStorage weights() const;  // as chosen, never kAuto
+  int64_t weight_bytes() const;   // of memory
+  int64_t mapped_bytes() const;   // of the files, where weights stay there
 
   // Appends tokens to the sequence, in chunks of at most kChunkTokens. `hidden`, when not null,
   // receives the final normalised states of the last `hidden_rows` of them: [hidden_rows, hidden].
