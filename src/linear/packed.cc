@@ -9,6 +9,7 @@
 #include "src/base/parallel.h"
 #include "src/io/bytes.h"
 #include "src/io/dequantize.h"
+#include "src/linear/band_layout.h"
 #include "src/linear/form.h"
 #include "src/linear/onednn.h"
 #include "src/linear/round_bf16.h"
@@ -21,11 +22,9 @@ namespace {
 using dnnl::memory;
 
 // Below, oneDNN would spend more on arranging a decoded band than on multiplying with it.
-constexpr int64_t kFewRows = 16;
-// Bands: in a cache that cores share, and wide enough that arranging x once for each costs little.
-constexpr int64_t kBandBytes = int64_t{16} << 20;
-constexpr int64_t kBandRows = 1024;
-constexpr int64_t kBandMultiple = 64;
+constexpr int64_t kFewRows = 12;
+// Bands: for each thread what its second-level cache holds. Larger ones were slower (Ice Lake).
+constexpr int64_t kBandBytes = int64_t{1} << 20;
 // Rows of x at a time where they are copied.
 constexpr int64_t kCopyRows = 4096;
 
@@ -77,24 +76,28 @@ class Packed final : public LinearForm {
     }
   }
 
-  // [in]
-  void DecodeOne(const FileRows& part, int64_t row, float* to) const {
-    const std::byte* blocks = part.data + row * RowBytes(part);
-    if (part.scales == nullptr) return DecodeRow(part.type, blocks, in, to);
+  // out [count], of which `first` and `count` are whole blocks.
+  void DecodeColumns(const FileRows& part, int64_t row, int64_t first, int64_t count,
+                     float* to) const {
     const WeightTypeInfo& info = Info(part.type);
-    const int64_t count = in / info.block_elements;
-    Dequantize(part.type, blocks, count, to, part.scales + row * count * info.scale_bytes);
+    const int64_t block = first / info.block_elements;
+    const std::byte* blocks = part.data + row * RowBytes(part) + block * info.block_bytes;
+    if (part.scales == nullptr) return DecodeRow(part.type, blocks, count, to);
+    const int64_t before = row * (in / info.block_elements) + block;
+    Dequantize(part.type, blocks, count / info.block_elements, to,
+               part.scales + before * info.scale_bytes);
   }
 
   void ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
                 bool accumulate) const;
   void FewOf(int64_t first, int64_t count, const float* x, int64_t rows, int64_t x_stride, float* y,
              int64_t y_stride) const;
-  void Decode(int64_t first, int64_t count, std::byte* to) const;
+  void Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const;
   void ApplyBands(const void* x, int64_t rows, float* y, int64_t y_stride, bool accumulate) const;
-  void Multiply(const void* x, int64_t rows, const std::byte* band, int64_t first, int64_t count,
-                float* y, int64_t y_stride, bool accumulate) const;
-  Product Find(int64_t rows, int64_t count, int64_t y_stride, bool accumulate) const;
+  void Multiply(const BandLayout& layout, const void* x, int64_t rows, const std::byte* band,
+                int64_t first, int64_t count, float* y, int64_t y_stride, bool accumulate) const;
+  Product Find(const BandLayout& layout, int64_t rows, int64_t count, int64_t y_stride,
+               bool accumulate) const;
 
   std::vector<FileRows> parts_;
   int64_t mapped_ = 0, held_ = 0;  // bytes of files, and of memory
@@ -110,7 +113,7 @@ void Packed::FewOf(int64_t first, int64_t count, const float* x, int64_t rows, i
       return;
     }
     auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(in));
-    DecodeOne(part, row, decoded);
+    DecodeColumns(part, row, 0, in, decoded);
     DotFloats(decoded, in, x, rows, x_stride, y + o, y_stride);
   });
 }
@@ -134,39 +137,50 @@ void Packed::ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, 
   }
 }
 
-// To rows of float32 or bf16, one after the other.
-void Packed::Decode(int64_t first, int64_t count, std::byte* to) const {
-  const bool round = compute == ComputeType::kBFloat16;
-  const int threads = ThreadsFor(count * in / 5);  // 0.2 ns an element
+// Tile by tile, to the layout that oneDNN takes.
+void Packed::Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const {
+  if (layout.padded) std::fill_n(band, layout.weights.get_size(), std::byte{0});
+  const int64_t tiles = layout.row_tiles * layout.column_tiles;
+  const int threads = ThreadsFor(count * in / 2);  // 0.5 ns an element
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t r = 0; r < count; ++r) {
-    EachRow(first + r, 1, [&](int64_t, const FileRows& part, int64_t row) {
-      std::byte* at = to + r * in * TypeBytes(compute);
-      if (!round) return DecodeOne(part, row, reinterpret_cast<float*>(at));
-      auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(in));
-      DecodeOne(part, row, decoded);
-      RoundToBf16(decoded, in, 1, in, reinterpret_cast<BFloat16*>(at));
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t row = tile / layout.column_tiles * kTileRows;
+    const int64_t column = tile % layout.column_tiles * kTileColumns;
+    const int64_t rows = std::min(kTileRows, count - row);
+    const int64_t columns = std::min(kTileColumns, in - column);
+    auto* decoded = Scratch<float>(Purpose::kRow, static_cast<std::size_t>(rows * columns));
+    EachRow(first + row, rows, [&](int64_t o, const FileRows& part, int64_t from) {
+      DecodeColumns(part, from, column, columns, decoded + (o - first - row) * columns);
     });
+    const void* tile_data = decoded;
+    if (compute == ComputeType::kBFloat16) {
+      auto* rounded = Scratch<BFloat16>(Purpose::kTile, static_cast<std::size_t>(rows * columns));
+      RoundToBf16(decoded, columns, rows, columns, rounded);
+      tile_data = rounded;
+    }
+    layout.Arrange(tile, tile_data, band);
   }
 }
 
-Product Packed::Find(int64_t rows, int64_t count, int64_t y_stride, bool accumulate) const {
+// With the weights `layout` of `count` features.
+Product Packed::Find(const BandLayout& layout, int64_t rows, int64_t count, int64_t y_stride,
+                     bool accumulate) const {
   return products_.Find({rows, count, y_stride, accumulate}, [&](const Product& wanted) {
     const memory::desc bias_desc = Dense(1, wanted.out);
     const memory::desc y({wanted.rows, wanted.out}, memory::data_type::f32, {wanted.y_stride, 1});
-    return Describe(Dense(wanted.rows, in, TypeOf(compute)),
-                    {{in, wanted.out}, TypeOf(compute), memory::format_tag::ba},
+    return Describe(Dense(wanted.rows, in, TypeOf(compute)), layout.weights,
                     bias.size() != 0 ? &bias_desc : nullptr, y, wanted.accumulate);
   });
 }
 
-// Features [first, first + count), whose rows are `band`, of y.
-void Packed::Multiply(const void* x, int64_t rows, const std::byte* band, int64_t first,
-                      int64_t count, float* y, int64_t y_stride, bool accumulate) const {
+// Features [first, first + count), which are in `band`, of y.
+void Packed::Multiply(const BandLayout& layout, const void* x, int64_t rows, const std::byte* band,
+                      int64_t first, int64_t count, float* y, int64_t y_stride,
+                      bool accumulate) const {
   const float* own_bias = bias.size() != 0 ? bias.data() + first : nullptr;
-  const Product into_rows = Find(rows, count, y_stride, accumulate);
+  const Product into_rows = Find(layout, rows, count, y_stride, accumulate);
   if (!into_rows.IsReference()) return into_rows.Run(x, band, own_bias, y + first);
-  const Product dense = Find(rows, count, count, /*accumulate=*/false);
+  const Product dense = Find(layout, rows, count, count, /*accumulate=*/false);
   auto* made = Scratch<float>(Purpose::kY, static_cast<std::size_t>(rows * count));
   dense.Run(x, band, own_bias, made);
   CopyRows(made, count, rows, count, y + first, y_stride, accumulate);
@@ -174,18 +188,18 @@ void Packed::Multiply(const void* x, int64_t rows, const std::byte* band, int64_
 
 void Packed::ApplyBands(const void* x, int64_t rows, float* y, int64_t y_stride,
                         bool accumulate) const {
-  const int64_t fit = kBandBytes / (in * TypeBytes(compute)) / kBandMultiple * kBandMultiple;
-  const int64_t most = std::clamp(fit, kBandMultiple, kBandRows);
+  const int64_t fit = NumThreads() * kBandBytes / (in * TypeBytes(compute));
+  const int64_t most = std::max(kTileRows, fit / kTileRows * kTileRows);
   // Bands of like size: a narrow one at the end would cost as much as a wide one.
   const int64_t bands = (out + most - 1) / most;
   const int64_t even = (out + bands - 1) / bands;
-  const int64_t size = (even + kBandMultiple - 1) / kBandMultiple * kBandMultiple;
-  auto* band =
-      Scratch<std::byte>(Purpose::kBand, static_cast<std::size_t>(size * in * TypeBytes(compute)));
+  const int64_t size = (even + kTileRows - 1) / kTileRows * kTileRows;
   for (int64_t first = 0; first < out; first += size) {
     const int64_t count = std::min(size, out - first);
-    Decode(first, count, band);
-    Multiply(x, rows, band, first, count, y, y_stride, accumulate);
+    const BandLayout& layout = LayoutFor(compute, in, count);
+    auto* band = Scratch<std::byte>(Purpose::kBand, layout.weights.get_size());
+    Decode(layout, first, count, band);
+    Multiply(layout, x, rows, band, first, count, y, y_stride, accumulate);
   }
 }
 

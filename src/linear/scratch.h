@@ -9,8 +9,9 @@
 
 namespace ropewalk::internal {
 
-// kBand: decoded rows of a packed weight, for all threads of a call; kRow: one of them, for one.
-enum class Purpose : uint8_t { kOneDnn, kX, kY, kBand, kRow };
+// kBand: decoded rows of a packed weight, for all threads of a call; kRow: of one thread, a row or a
+// tile of them, kTile: that tile in bf16.
+enum class Purpose : uint8_t { kOneDnn, kX, kY, kBand, kRow, kTile };
 
 AlignedBuffer<std::byte>& ScratchOf(Purpose purpose);
 

@@ -120,20 +120,30 @@ int64_t Bytes(const NormWeights& norm) {
   return static_cast<int64_t>((norm.weight.size() + norm.bias.size()) * sizeof(float));
 }
 
-int64_t Bytes(const MlpWeights& mlp) { return mlp.up.bytes() + mlp.down.bytes(); }
+namespace {
+
+// f(linear) for every product of a layer.
+template <class F>
+void EachLinear(const LayerWeights& layer, F f) {
+  const LatentWeights& latent = layer.latent;
+  const ExpertWeights& experts = layer.experts;
+  for (const Linear* linear :
+       {&layer.qkv, &layer.out, &layer.mlp.up, &layer.mlp.down, &latent.q_down, &latent.q,
+        &latent.kv_down, &latent.kv, &experts.router, &experts.shared_router, &experts.shared.up,
+        &experts.shared.down}) {
+    f(*linear);
+  }
+  for (const MlpWeights& expert : experts.experts) f(expert.up), f(expert.down);
+}
+
+}  // namespace
 
 int64_t Bytes(const LayerWeights& layer) {
-  int64_t bytes = layer.qkv.bytes() + layer.out.bytes() + Bytes(layer.mlp) +
-                  Bytes(layer.experts.shared) + layer.experts.router.bytes() +
-                  layer.experts.shared_router.bytes();
-  for (const MlpWeights& expert : layer.experts.experts) bytes += Bytes(expert);
-  const LatentWeights& latent = layer.latent;
-  for (const Linear* linear : {&latent.q_down, &latent.q, &latent.kv_down, &latent.kv}) {
-    bytes += linear->bytes();
-  }
+  int64_t bytes = 0;
+  EachLinear(layer, [&](const Linear& linear) { bytes += linear.bytes(); });
   for (const NormWeights* norm :
        {&layer.pre_attention, &layer.post_attention, &layer.pre_mlp, &layer.post_mlp, &layer.q_norm,
-        &layer.k_norm, &latent.q_norm, &latent.kv_norm}) {
+        &layer.k_norm, &layer.latent.q_norm, &layer.latent.kv_norm}) {
     bytes += Bytes(*norm);
   }
   const std::size_t numbers = layer.sinks.size() + layer.experts.choice_bias.size();
@@ -141,8 +151,9 @@ int64_t Bytes(const LayerWeights& layer) {
 }
 
 int64_t MappedBytes(const LayerWeights& layer) {
-  return layer.qkv.mapped_bytes() + layer.out.mapped_bytes() + layer.up.mapped_bytes() +
-         layer.down.mapped_bytes();
+  int64_t bytes = 0;
+  EachLinear(layer, [&](const Linear& linear) { bytes += linear.mapped_bytes(); });
+  return bytes;
 }
 
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig& c, const float* x,

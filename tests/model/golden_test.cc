@@ -73,14 +73,16 @@ TEST(Golden, LogitsEqualTransformers) {
     SCOPED_TRACE(family + " " + rope);
     const test::TempFolder folder;
     const ModelFiles files = OpenCase(folder, family, rope);
-    const auto decoder = Decoder::Load(files);
     const auto expected = Expected(family, rope);
     // Learned positions end after the first two offsets.
     const std::size_t runs = files.config.plan.learned ? 2 : cases["offsets"].size();
     ASSERT_EQ(expected.size(), runs * cases["rows"].size() * 64);
-    for (const int64_t chunk : {64, 11}) {  // whole, and in pieces
-      const auto ours = Ours(*decoder, files.config.plan, cases, AnglePrecision::kFloat32, chunk);
-      EXPECT_LE(Difference(ours, expected), kLimit) << "chunk " << chunk;
+    for (const WeightStorage weights : {WeightStorage::kUnpacked, WeightStorage::kPacked}) {
+      const auto decoder = Decoder::Load(files, {.weights = weights});
+      for (const int64_t chunk : {64, 11}) {  // whole, and in pieces
+        const auto ours = Ours(*decoder, files.config.plan, cases, AnglePrecision::kFloat32, chunk);
+        EXPECT_LE(Difference(ours, expected), kLimit) << Name(weights) << ", chunk " << chunk;
+      }
     }
   }
 }
