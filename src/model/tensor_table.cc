@@ -194,7 +194,7 @@ constexpr Row kTable[] = {
     {Id::kDown, Of::kDenseLayer, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
     {Id::kRouter, Of::kExpertLayer, Dim::kExperts, Dim::kHidden, Always, RouterBias},
     {Id::kChoiceBias, Of::kExpertLayer, Dim::kExperts, Dim::kNone, ChoiceBias},
-    {Id::kAlways, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
+    {Id::kExpertGate, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
     {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
     {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, Always, MlpBias},
     {Id::kExpertDown, Of::kExpert, Dim::kHidden, Dim::kExpertWidth, Always, MlpBias},
