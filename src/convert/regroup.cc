@@ -184,6 +184,11 @@ std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, co
   return all;
 }
 
+bool IsVector(const ExpectedTensor& tensor) {
+  return tensor.shape.size() < 2 || tensor.id == Id::kQNorm || tensor.id == Id::kKNorm ||
+         tensor.id == Id::kPositions;
+}
+
 TensorSource SourceOf(const Regrouped& tensor, WeightType type) {
   if (tensor.transposed) return Transposed(tensor, type);
   if (!tensor.where) return Rearranged(*tensor.from[0], tensor.to.name, {}, type);

@@ -35,6 +35,10 @@ struct Regrouped {
 // Every tensor of the model. Of a vector (a bias), each element is a row.
 std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, const Grouping& to);
 
+// What llama.cpp wants in float32 whatever matrices are: vectors, norms of q and k that each head has
+// of its own, the table of positions.
+bool IsVector(const ExpectedTensor& tensor);
+
 // To be written with elements of this type. Stored bytes are moved where the type stays.
 TensorSource SourceOf(const Regrouped& tensor, WeightType type);
 // True where every element survives that.

@@ -17,7 +17,6 @@
 namespace ropewalk {
 namespace {
 
-using internal::ExpectedTensor;
 using internal::ExtrasOfFolder;
 using internal::Family;
 using internal::FindLlamaCpp;
@@ -26,6 +25,7 @@ using internal::GgufKeysOf;
 using internal::GgufModelKeys;
 using internal::GgufPositionsOf;
 using internal::Holds;
+using internal::IsVector;
 using internal::kGgufPermuted;
 using internal::kNeedsHead;
 using internal::ListFolderKeys;
@@ -53,11 +53,6 @@ int64_t FileType(WeightType type) {
     default:
       return 0;
   }
-}
-
-// llama.cpp wants float32 in vectors, and in norms of q and k that each head has of its own.
-bool IsVector(const ExpectedTensor& t) {
-  return t.shape.size() < 2 || t.id == TensorId::kQNorm || t.id == TensorId::kKNorm;
 }
 
 WeightType TypeFor(const Regrouped& tensor, const ConvertOptions& options, Converted& result) {

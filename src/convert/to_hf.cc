@@ -18,12 +18,12 @@ namespace {
 
 using internal::ConfigJsonOf;
 using internal::CreateFolder;
-using internal::ExpectedTensor;
 using internal::ExtrasOfGguf;
 using internal::FindFamily;
 using internal::FolderFamilyOf;
 using internal::GgufRope;
 using internal::Holds;
+using internal::IsVector;
 using internal::ListGgufKeys;
 using internal::Naming;
 using internal::NotesOf;
@@ -52,11 +52,6 @@ const char* TorchName(WeightType type) {
 WeightType MatrixType(WeightType own, const ConvertOptions& options) {
   if (options.type) return *options.type;
   return IsPlain(own) ? own : WeightType::kF32;
-}
-
-// Norms of q and k that each head has of its own are float32 in GGUF as well.
-bool IsVector(const ExpectedTensor& t) {
-  return t.shape.size() < 2 || t.id == TensorId::kQNorm || t.id == TensorId::kKNorm;
 }
 
 // config.json with the scaling of the plan; `stored` becomes the plan as it says it.

@@ -278,6 +278,10 @@ TEST_P(FamilyTest, Q8_0IsTheSameModel) {
   EXPECT_FALSE(FolderToGguf(files, folder_ / "q8.gguf", {WeightType::kQ8_0, false}).same_values);
   const ModelFiles q8 = OpenModel(folder_ / "q8.gguf");
   EXPECT_EQ(q8.tensors.at("token_embd.weight").type, WeightType::kQ8_0);
+  for (const char* name : {"position_embd.weight", "blk.1.attn_norm.weight"}) {
+    if (!q8.tensors.contains(name)) continue;
+    EXPECT_EQ(q8.tensors.at(name).type, WeightType::kF32) << name;
+  }
   const double moved = test::Difference(ProbeLogits(q8), ProbeLogits(files));
   EXPECT_GT(moved, 0);
   EXPECT_LT(moved, 0.2);
