@@ -249,7 +249,7 @@ class ConfigWriter {
     number(block_.residual_scale, c_.layer.residual_scale);
     number(block_.score_scale, scores > 0 ? scores : usual);
     number(block_.logit_scale, c_.logit_scale);
-    number(block_.logit_divisor, 1 / c_.logit_scale);
+    number(block_.logit_divisor, static_cast<float>(1 / c_.logit_scale));  // as GGUF has it
     if (const double clip = c_.layer.attention.clip_qkv; clip > 0) number(block_.clip_qkv, clip);
     if (block_.gguf_scales != GgufScales::kMiniCpm) return;
     const double depth = c_.layer.residual_scale * std::sqrt(static_cast<double>(c_.layers));

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "ropewalk/base/error.h"
@@ -369,6 +370,29 @@ TEST(FamilyKeys, MultipliersHaveGranitesWords) {
   EXPECT_FLOAT_EQ(cohere.Number("attention.layer_norm_epsilon"), 1e-5);
   EXPECT_FALSE(cohere.gguf.metadata.contains("command-r.attention.layer_norm_rms_epsilon"));
   EXPECT_FLOAT_EQ(Written("olmo").Number("attention.clamp_kqv"), 0.5);
+}
+
+// What is no short decimal: float32 in GGUF, and the same float in every product.
+TEST(FamilyKeys, MultipliersOfManyDigits) {
+  const test::TempFolder folder;
+  json config = ConfigOf(Find("granite"));
+  config.update({{"logits_scaling", 7.123456789},
+                 {"attention_multiplier", 0.123456789},
+                 {"residual_multiplier", 0.2718281828459}});
+  WriteModel(folder / "hf", config);
+  const ModelFiles files = OpenModel(folder / "hf");
+  const Converted there = FolderToGguf(files, folder / "m.gguf", kWeightsAlone);
+  const ModelFiles gguf = OpenModel(folder / "m.gguf");
+  if (there.same_values) {
+    EXPECT_EQ(ProbeLogits(gguf), ProbeLogits(files));
+  }
+  EXPECT_LT(test::Difference(ProbeLogits(gguf), ProbeLogits(files)), 1e-6);
+  GgufToFolder(gguf, folder / "back", kWeightsAlone);
+  std::ifstream in(folder / "back/config.json");
+  const json back = json::parse(in);
+  EXPECT_EQ(back["logits_scaling"], 7.123457);
+  EXPECT_EQ(back["attention_multiplier"], 0.12345679);
+  EXPECT_EQ(ProbeLogits(OpenModel(folder / "back")), ProbeLogits(gguf));
 }
 
 TEST(FamilyKeys, WindowsOfLayers) {

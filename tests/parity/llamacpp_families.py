@@ -368,7 +368,7 @@ def write_folder(folder, case, change=None):
     (folder / "config.json").write_text(json.dumps({**sizes, **case.keys, **(change or {})}))
 
 
-def check(report, ours, root, ids):
+def check(report, ours, root, ids, decoded):
     """Converts every case, and returns [(name, file for llama.cpp, model for ropewalk, limit near, limit far)].
     The control: read otherwise, the files would give other logits."""
     files, controls, numbers = [], {}, {}
@@ -381,6 +381,11 @@ def check(report, ours, root, ids):
             report.row(label, error.strip(), False)
             continue
         files.append((label, path, folder, case.floor, case.far))
+        # llama.cpp rounds activations to 8 bits as well, so that the file's numbers are compared as float32.
+        rounded, plain = root / f"{label} q8_0.gguf", root / f"{label} q8_0 decoded.gguf"
+        ours.program("convert", folder, "-o", rounded, "--no-tokenizer", "--type", "q8_0", "--no-verify")
+        decoded(rounded, plain)
+        files.append((f"{label} q8_0 decoded", plain, rounded, case.floor, None))
         numbers[label] = ours.ask(folder, ids, 0, 2 * cases.ORIGINAL)
         for name, change in case.wrong.items():
             wrong = root / f"hf {label} {name}"

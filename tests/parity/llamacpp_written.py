@@ -276,7 +276,8 @@ def check(build, root):
     rng = np.random.default_rng(1)
     ids = [int(i) for i in rng.integers(0, cases.VOCAB, 300)]
     check_convert(report, build, root, ids)
-    compare(report, Ours(build, root), llamacpp_families.check(report, Ours(build, root), root, ids), ids)
+    families = llamacpp_families.check(report, Ours(build, root), root, ids, decoded)
+    compare(report, Ours(build, root), families, ids)
     check_embedded(report, build, root)
     check_refusals(report, root)
     check_ignored(report, build, root, ids)
