@@ -23,12 +23,27 @@ using Integers = hn::Vec<hn::RebindToSigned<D>>;
 
 HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 
-HWY_INLINE uint16_t Bits16(const uint8_t* p) {
+#undef ROPEWALK_ROWS_SCALAR_F16  // of the target before
+// Highway 1.0.3 emulates f16 conversion where there is no instruction, and wrongly there.
+#if HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || \
+    HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+#define ROPEWALK_ROWS_SCALAR_F16 1
+#else
+#define ROPEWALK_ROWS_SCALAR_F16 0
+#endif
+
+HWY_INLINE float Half(const uint8_t* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
-  return bits;
+#if ROPEWALK_ROWS_SCALAR_F16
+  return ToFloat(Float16{bits});
+#else
+  const hn::CappedTag<float, 4> d;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  return hn::GetLane(hn::PromoteTo(d, hn::BitCast(dh, hn::Set(d16, bits))));
+#endif
 }
-HWY_INLINE float Half(const uint8_t* p) { return ToFloat(Float16{Bits16(p)}); }
 
 HWY_INLINE Integers LoadBytes(const uint8_t* p) {
   const hn::Rebind<uint8_t, D> d8;
@@ -39,6 +54,53 @@ HWY_INLINE V ToFloats(Integers q) { return hn::ConvertTo(D(), q); }
 HWY_INLINE Integers Minus(Integers q, int32_t n) {
   return hn::Sub(q, hn::Set(hn::RebindToSigned<D>(), n));
 }
+
+// out[i] = factor * bytes[i]
+template <std::size_t kCount, class Byte>
+HWY_INLINE void MultiplyBytes(const void* bytes, float factor, float* out) {
+  Byte loaded[kCount];
+  std::memcpy(loaded, bytes, kCount);
+  const hn::CappedTag<float, 8> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<Byte, decltype(d)> d8;
+  const auto f = hn::Set(d, factor);
+  for (std::size_t i = 0; i < kCount; i += hn::Lanes(d)) {
+    hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, loaded + i))), f), d,
+               out + i);
+  }
+}
+
+// What 4 bits stand for. Where a vector has 16 elements it is a table of all, and a value takes one
+// permutation, not a conversion and a multiplication.
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+struct Values {
+  HWY_INLINE V operator()(Integers bits) const {
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(D(), bits));
+  }
+  V table;
+};
+// bits * scale + offset
+HWY_INLINE Values Scaled(float scale, float offset) {
+  return {hn::MulAdd(hn::Iota(D(), 0.0f), hn::Set(D(), scale), hn::Set(D(), offset))};
+}
+// (bits - 8) * scale
+HWY_INLINE Values Centered(float scale) {
+  return {hn::Mul(hn::Iota(D(), -8.0f), hn::Set(D(), scale))};
+}
+#else
+struct ScaledValues {
+  HWY_INLINE V operator()(Integers bits) const { return hn::MulAdd(ToFloats(bits), scale, offset); }
+  V scale, offset;
+};
+struct CenteredValues {
+  HWY_INLINE V operator()(Integers bits) const { return hn::Mul(ToFloats(Minus(bits, 8)), scale); }
+  V scale;
+};
+HWY_INLINE ScaledValues Scaled(float scale, float offset) {
+  return {hn::Set(D(), scale), hn::Set(D(), offset)};
+}
+HWY_INLINE CenteredValues Centered(float scale) { return {hn::Set(D(), scale)}; }
+#endif
 
 // A type: Visit calls f(i, v, j, w) for the elements of one block, where v are those from i on and
 // w those from j on, until each was there once. The layouts are ggml's, as in src/io/dequantize.cc,
@@ -58,17 +120,21 @@ struct Q8_0 {
   }
 };
 
+// 32 elements of 4 bits: those of lower halves, then those of upper ones.
+template <class Of, class F>
+HWY_INLINE void VisitHalves(const uint8_t* q, Of values, F f) {
+  for (int64_t i = 0; i < 16; i += Lanes()) {
+    const auto bits = LoadBytes(q + i);
+    f(i, values(Lower4(bits)), i + 16, values(hn::ShiftRight<4>(bits)));
+  }
+}
+
 struct Q4_0 {
   static int64_t Elements() { return 32; }
   static int64_t Bytes() { return 18; }
   template <class F>
   static HWY_INLINE void Visit(const uint8_t* block, F f) {
-    const auto d = hn::Set(D(), Half(block));
-    for (int64_t i = 0; i < 16; i += Lanes()) {
-      const auto q = LoadBytes(block + 2 + i);
-      f(i, hn::Mul(ToFloats(Minus(Lower4(q), 8)), d), i + 16,
-        hn::Mul(ToFloats(Minus(hn::ShiftRight<4>(q), 8)), d));
-    }
+    VisitHalves(block + 2, Centered(Half(block)), f);
   }
 };
 
@@ -77,12 +143,7 @@ struct Q4_1 {
   static int64_t Bytes() { return 20; }
   template <class F>
   static HWY_INLINE void Visit(const uint8_t* block, F f) {
-    const auto d = hn::Set(D(), Half(block)), m = hn::Set(D(), Half(block + 2));
-    for (int64_t i = 0; i < 16; i += Lanes()) {
-      const auto q = LoadBytes(block + 4 + i);
-      f(i, hn::MulAdd(ToFloats(Lower4(q)), d, m), i + 16,
-        hn::MulAdd(ToFloats(hn::ShiftRight<4>(q)), d, m));
-    }
+    VisitHalves(block + 4, Scaled(Half(block), Half(block + 2)), f);
   }
 };
 
@@ -91,32 +152,29 @@ struct Q4_K {
   static int64_t Bytes() { return 144; }
   template <class F>
   static HWY_INLINE void Visit(const uint8_t* block, F f) {
-    uint8_t scales[8], mins[8];
-    Unpack(block + 4, scales, mins);
-    const float d = Half(block), dmin = Half(block + 2);
+    HWY_ALIGN float scales[8];
+    HWY_ALIGN float mins[8];
+    Unpack(block, scales, mins);
     for (int64_t pair = 0; pair < 4; ++pair) {  // 32 elements in low halves, 32 in high ones
       const uint8_t* q = block + 16 + pair * 32;
-      const auto scale = hn::Set(D(), d * scales[2 * pair]);
-      const auto min = hn::Set(D(), dmin * mins[2 * pair]);
-      const auto next_scale = hn::Set(D(), d * scales[2 * pair + 1]);
-      const auto next_min = hn::Set(D(), dmin * mins[2 * pair + 1]);
+      const auto low = Scaled(scales[2 * pair], mins[2 * pair]);
+      const auto high = Scaled(scales[2 * pair + 1], mins[2 * pair + 1]);
       for (int64_t i = 0; i < 32; i += Lanes()) {
         const auto bits = LoadBytes(q + i);
-        f(pair * 64 + i, hn::MulSub(ToFloats(Lower4(bits)), scale, min), pair * 64 + 32 + i,
-          hn::MulSub(ToFloats(hn::ShiftRight<4>(bits)), next_scale, next_min));
+        f(pair * 64 + i, low(Lower4(bits)), pair * 64 + 32 + i, high(hn::ShiftRight<4>(bits)));
       }
     }
   }
-  // Eight pairs of 6 bits in 12 bytes, four bytes at a time.
-  static HWY_INLINE void Unpack(const uint8_t* packed, uint8_t* scales, uint8_t* mins) {
+  // Eight pairs of 6 bits in 12 bytes, four bytes at a time; the second of each negated.
+  static HWY_INLINE void Unpack(const uint8_t* block, float* scales, float* mins) {
     uint32_t words[3];
-    std::memcpy(words, packed, sizeof(words));
+    std::memcpy(words, block + 4, sizeof(words));
     const uint32_t s[2] = {words[0] & 0x3f3f3f3fu,
                            (words[2] & 0x0f0f0f0fu) | ((words[0] >> 6 & 0x03030303u) << 4)};
     const uint32_t m[2] = {words[1] & 0x3f3f3f3fu,
                            (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4)};
-    std::memcpy(scales, s, sizeof(s));
-    std::memcpy(mins, m, sizeof(m));
+    MultiplyBytes<8, uint8_t>(s, Half(block), scales);
+    MultiplyBytes<8, uint8_t>(m, -Half(block + 2), mins);
   }
 };
 
@@ -125,17 +183,17 @@ struct Q6_K {
   static int64_t Bytes() { return 210; }
   template <class F>
   static HWY_INLINE void Visit(const uint8_t* block, F f) {
-    const float d = Half(block + 208);
-    const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
+    HWY_ALIGN float scales[16];
+    MultiplyBytes<16, int8_t>(block + 192, Half(block + 208), scales);
     for (int64_t half = 0; half < 2; ++half) {
       for (int64_t i = 0; i < 32; i += Lanes()) {
         const auto even = LoadBytes(block + half * 64 + i);
         const auto odd = LoadBytes(block + half * 64 + 32 + i);
         const auto high = LoadBytes(block + 128 + half * 32 + i);
-        const int8_t* scale = scales + half * 8 + i / 16;
+        const float* scale = scales + half * 8 + i / 16;
         const auto value = [&](Integers low, Integers two, int quarter) HWY_ATTR {
           const auto q = hn::Or(low, hn::ShiftLeft<4>(two));
-          return hn::Mul(ToFloats(Minus(q, 32)), hn::Set(D(), d * scale[2 * quarter]));
+          return hn::Mul(ToFloats(Minus(q, 32)), hn::Set(D(), scale[2 * quarter]));
         };
         const auto three = hn::Set(hn::RebindToSigned<D>(), 3);
         const int64_t at = half * 128 + i;
@@ -188,9 +246,7 @@ struct F16 {
   static int64_t Elements() { return 2 * Lanes(); }
   static int64_t Bytes() { return 4 * Lanes(); }
   static HWY_INLINE V Load(const uint8_t* p) {
-// Highway 1.0.3 emulates the conversion where there is no instruction, and wrongly there.
-#if HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || \
-    HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+#if ROPEWALK_ROWS_SCALAR_F16
     HWY_ALIGN float lanes[16];
     for (int64_t i = 0; i < Lanes(); ++i) lanes[i] = Half(p + 2 * i);
     return hn::Load(D(), lanes);
