@@ -72,7 +72,7 @@ struct Block {
   Flag parallel = {};             // attention and feed-forward side by side
   bool one_norm_if_parallel = false;
   const TensorNames* two_norms = nullptr;  // names where both have their own (Falcon 40B on)
-  const TensorNames* mxfp4 = nullptr;  // names where quantization_config says MXFP4
+  const TensorNames* mxfp4 = nullptr;      // names where quantization_config says MXFP4
   int64_t learned_first_row = -1;          // row of position 0 in the table of positions; -1: none
   bool feed_forward_is_4_hidden = false;   // where intermediate_size is absent
   // ALiBi as Falcon has it: slopes rounded to bfloat16, added before scores are scaled.

@@ -34,9 +34,9 @@ struct FileRows {
   WeightType type = WeightType::kF32;
   const std::byte* data = nullptr;
   int64_t rows = 0;
-  std::vector<int64_t> order = {};              // row wanted -> row from `data` on; empty: the same
-  std::shared_ptr<const void> owner = {};       // of `data`, kept as long as the layer
-  bool mapped = true;                           // `data` is in a mapped file, not in memory
+  std::vector<int64_t> order = {};         // row wanted -> row from `data` on; empty: the same
+  std::shared_ptr<const void> owner = {};  // of `data`, kept as long as the layer
+  bool mapped = true;                      // `data` is in a mapped file, not in memory
   // Where the type has scales in a tensor of their own: these, block by block.
   const std::byte* scales = nullptr;
   std::shared_ptr<const void> scales_owner = {};
