@@ -31,7 +31,6 @@ using internal::NotKept;
 using internal::Regroup;
 using internal::Regrouped;
 using internal::SourceOf;
-using internal::TensorId;
 using internal::TokenIdsOf;
 using internal::TokenizerFilesOfGguf;
 using internal::WithPhi3Rope;
