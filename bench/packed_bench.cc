@@ -2,7 +2,8 @@
 // of one layer of the shape of LLaMA: what chunks of many tokens lose, and how fast single tokens
 // read.
 //
-//   packed_bench [--rounds 5] [--threads 2] [--hidden 2048] [--feed-forward 8192] [--json FILE]
+//   packed_bench [--rounds 5] [--threads 2] [--hidden 2048] [--feed-forward 8192] [--type Q4_K]
+//                [--json FILE]
 //
 // A round times both forms for every chunk in turn, so that both see the same machine. Single tokens
 // go through as many layers as exceed every cache, beside a plain sum over as much memory: the
@@ -42,6 +43,7 @@ struct Settings {
   int rounds = 5, threads = 2;
   int64_t hidden = 2048, feed_forward = 8192;
   std::FILE* out = stdout;
+  std::string only = {};  // one type, by its name
 };
 
 struct TypeCase {
@@ -214,22 +216,29 @@ int main(int argc, char** argv) {
     if (option == "--threads") s.threads = static_cast<int>(number);
     if (option == "--hidden") s.hidden = number;
     if (option == "--feed-forward") s.feed_forward = number;
+    if (option == "--type") s.only = argv[i + 1];
     if (option == "--json") s.out = std::fopen(argv[i + 1], "a");
   }
   if (s.rounds < 1 || s.threads < 1 || s.hidden % 1024 != 0 || s.feed_forward % 256 != 0 ||
       s.out == nullptr) {
     std::fprintf(stderr,
                  "usage: %s [--rounds N] [--threads N] [--hidden N] [--feed-forward N] "
-                 "[--json FILE]\nhidden in 1024s, feed-forward in 256s: rows are whole blocks\n",
+                 "[--type NAME] [--json FILE]\nhidden in 1024s, feed-forward in 256s: rows are "
+                 "whole blocks\n",
                  argv[0]);
     return 2;
   }
   try {
     ropewalk::SetNumThreads(s.threads);
     const std::vector<uint64_t> memory(static_cast<size_t>(16) << 20, 1);  // 128 MiB
-    for (const TypeCase& type : kTypes) SingleTokens(s, type, memory);
+    const auto wanted = [&](const TypeCase& type) {
+      return s.only.empty() || s.only == ropewalk::Info(type.type).name;
+    };
     for (const TypeCase& type : kTypes) {
-      if (type.in_chunks) Chunks(s, type);
+      if (wanted(type)) SingleTokens(s, type, memory);
+    }
+    for (const TypeCase& type : kTypes) {
+      if (wanted(type) && type.in_chunks) Chunks(s, type);
     }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "packed_bench: %s\n", e.what());

@@ -1,8 +1,9 @@
-// Weights that stay in their file. Many rows of x: bands of output features are decoded, by all
-// threads, into memory that stays in cache, and multiplied by oneDNN. A few rows: each row of the
+// Weights that stay in their file. Many rows of x: bands of output features are decoded into memory
+// that stays in cache, and multiplied by oneDNN, each thread its own. A few rows: each row of the
 // weight is decoded in registers, or in the first cache, and multiplied at once.
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <utility>
 
 #include "ropewalk/base/threads.h"
@@ -23,10 +24,10 @@ using dnnl::memory;
 
 // Below, oneDNN would spend more on arranging a decoded band than on multiplying with it.
 constexpr int64_t kFewRows = 12;
-// Bands: for each thread what its second-level cache holds. Larger ones were slower (Ice Lake).
+// Bands: what a second-level cache holds. Larger ones were slower (Ice Lake).
 constexpr int64_t kBandBytes = int64_t{1} << 20;
 // Rows of x at a time where they are copied.
-constexpr int64_t kCopyRows = 4096;
+constexpr int64_t kCopyRows = 4096, kDenseRows = 512;
 
 class Packed final : public LinearForm {
  public:
@@ -46,7 +47,6 @@ class Packed final : public LinearForm {
   void Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
              bool accumulate) const override {
     if (rows <= kFewRows) return ApplyFew(x, rows, x_stride, y, y_stride, accumulate);
-    const ScopedNumThreads limit(ThreadsForProduct(ProductNs(compute, rows, out, in)));
     for (int64_t r = 0; r < rows; r += kCopyRows) {
       const int64_t count = std::min(kCopyRows, rows - r);
       const void* dense = DenseX(compute, x + r * x_stride, count, in, x_stride);
@@ -93,6 +93,7 @@ class Packed final : public LinearForm {
   void FewOf(int64_t first, int64_t count, const float* x, int64_t rows, int64_t x_stride, float* y,
              int64_t y_stride) const;
   void Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const;
+  int64_t BandRows() const;
   void ApplyBands(const void* x, int64_t rows, float* y, int64_t y_stride, bool accumulate) const;
   void Multiply(const BandLayout& layout, const void* x, int64_t rows, const std::byte* band,
                 int64_t first, int64_t count, float* y, int64_t y_stride, bool accumulate) const;
@@ -140,10 +141,7 @@ void Packed::ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, 
 // Tile by tile, to the layout that oneDNN takes.
 void Packed::Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const {
   if (layout.padded) std::fill_n(band, layout.weights.get_size(), std::byte{0});
-  const int64_t tiles = layout.row_tiles * layout.column_tiles;
-  const int threads = ThreadsFor(count * in / 2);  // 0.5 ns an element
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t tile = 0; tile < tiles; ++tile) {
+  for (int64_t tile = 0; tile < layout.row_tiles * layout.column_tiles; ++tile) {
     const int64_t row = tile / layout.column_tiles * kTileRows;
     const int64_t column = tile % layout.column_tiles * kTileColumns;
     const int64_t rows = std::min(kTileRows, count - row);
@@ -180,27 +178,47 @@ void Packed::Multiply(const BandLayout& layout, const void* x, int64_t rows, con
   const float* own_bias = bias.size() != 0 ? bias.data() + first : nullptr;
   const Product into_rows = Find(layout, rows, count, y_stride, accumulate);
   if (!into_rows.IsReference()) return into_rows.Run(x, band, own_bias, y + first);
-  const Product dense = Find(layout, rows, count, count, /*accumulate=*/false);
-  auto* made = Scratch<float>(Purpose::kY, static_cast<std::size_t>(rows * count));
-  dense.Run(x, band, own_bias, made);
-  CopyRows(made, count, rows, count, y + first, y_stride, accumulate);
+  // oneDNN 2.6 writes dense rows alone; few of them stay in cache until they are copied.
+  auto* made = Scratch<float>(Purpose::kY, static_cast<std::size_t>(kDenseRows * count));
+  for (int64_t r = 0; r < rows; r += kDenseRows) {
+    const int64_t n = std::min(kDenseRows, rows - r);
+    const auto* from = static_cast<const std::byte*>(x) + r * in * TypeBytes(compute);
+    Find(layout, n, count, count, /*accumulate=*/false).Run(from, band, own_bias, made);
+    CopyRows(made, count, n, count, y + first + r * y_stride, y_stride, accumulate);
+  }
 }
 
+// Every thread takes a band after the other, from its blocks to y: none waits for others before the
+// end, and the bits do not depend on how many there are.
 void Packed::ApplyBands(const void* x, int64_t rows, float* y, int64_t y_stride,
                         bool accumulate) const {
-  const int64_t fit = NumThreads() * kBandBytes / (in * TypeBytes(compute));
-  const int64_t most = std::max(kTileRows, fit / kTileRows * kTileRows);
-  // Bands of like size: a narrow one at the end would cost as much as a wide one.
-  const int64_t bands = (out + most - 1) / most;
-  const int64_t even = (out + bands - 1) / bands;
-  const int64_t size = (even + kTileRows - 1) / kTileRows * kTileRows;
-  for (int64_t first = 0; first < out; first += size) {
-    const int64_t count = std::min(size, out - first);
-    const BandLayout& layout = LayoutFor(compute, in, count);
-    auto* band = Scratch<std::byte>(Purpose::kBand, layout.weights.get_size());
-    Decode(layout, first, count, band);
-    Multiply(layout, x, rows, band, first, count, y, y_stride, accumulate);
+  const int threads = ThreadsForProduct(ProductNs(compute, rows, out, in));
+  const int64_t size = BandRows();
+  const int64_t bands = (out + size - 1) / size;
+  std::exception_ptr error;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t b = 0; b < bands; ++b) {
+    try {
+      const ScopedNumThreads one(1);
+      const int64_t first = b * size, count = std::min(size, out - first);
+      const BandLayout& layout = LayoutFor(compute, in, count);
+      auto* band = Scratch<std::byte>(Purpose::kBand, layout.weights.get_size());
+      Decode(layout, first, count, band);
+      Multiply(layout, x, rows, band, first, count, y, y_stride, accumulate);
+    } catch (...) {
+#pragma omp critical(ropewalk_packed)
+      error = std::current_exception();
+    }
   }
+  if (error) std::rethrow_exception(error);
+}
+
+// A band fits the second-level cache of its thread; and there is one for each of 16 threads, however
+// many there are, or bits would depend on that.
+int64_t Packed::BandRows() const {
+  const int64_t fit = kBandBytes / (in * TypeBytes(compute)) / kTileRows * kTileRows;
+  const int64_t share = out / 16 / kTileRows * kTileRows;
+  return std::max(kTileRows, std::min(fit, share));
 }
 
 }  // namespace

@@ -417,6 +417,15 @@ def test_pandas(small):
 # ---- Bad input
 
 
+def test_weights_in_the_file_give_the_same_rows():
+    packed, unpacked = (
+        rw.sweep(MODEL, text=TEXT, progress=False, **SMALL, weights=form).rows for form in ("packed", "unpacked")
+    )
+    assert len(packed) == len(unpacked) > 0
+    for one, other in zip(packed, unpacked):
+        assert one["mean_nll"] == pytest.approx(other["mean_nll"], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -432,6 +441,8 @@ def test_pandas(small):
         ({"tasks": "perplexity,nonsense"}, "nonsense"),
         ({"engine": "jax"}, "jax"),
         ({"dtype": "float16"}, "float16"),
+        ({"weights": "half"}, "packed"),
+        ({"weights": "packed", "engine": "torch"}, "native engine alone"),
         ({"device": "cuda"}, "device"),
         ({"angles": "rough"}, "rough"),
         ({"text": ""}, "text"),
