@@ -144,6 +144,7 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "chatglm2 32k",
                                      "minicpm",
                                      "deepseek v3",
+                                     "qwen 1",
                                      "internlm2",
                                      "drope of llama",
                                      "gpt2",
@@ -249,10 +250,10 @@ TEST(Families, Multipliers) {
 // What experts are chosen by, as published configurations say it, and ones that cannot be.
 TEST(Families, Experts) {
   using nlohmann::json;
-  const json sizes = {{"hidden_size", 512},      {"num_attention_heads", 8},
-                      {"num_hidden_layers", 4},  {"intermediate_size", 1024},
-                      {"vocab_size", 1000},      {"max_position_embeddings", 64},
-                      {"num_experts_per_tok", 2}};
+  const json sizes = {{"hidden_size", 512},       {"num_attention_heads", 8},
+                      {"num_hidden_layers", 4},   {"intermediate_size", 1024},
+                      {"vocab_size", 1000},       {"max_position_embeddings", 64},
+                      {"num_experts_per_tok", 2}, {"num_key_value_heads", 8}};
   const auto with = [&](json base, const json& more) {
     for (const json& part : {sizes, more}) base.update(part);
     return ParseHfConfig(base.dump(), "config.json");
@@ -276,8 +277,7 @@ TEST(Families, Experts) {
                    {"qk_rope_head_dim", 32},
                    {"v_head_dim", 48},
                    {"n_group", 4},
-                   {"topk_group", 2},
-                   {"num_key_value_heads", 8}};
+                   {"topk_group", 2}};
   const ModelConfig deepseek = with(v3, {{"first_k_dense_replace", 1},
                                          {"n_shared_experts", 2},
                                          {"num_nextn_predict_layers", 1},
@@ -371,11 +371,14 @@ TEST(Families, BaichuanAndQwen) {
   EXPECT_FALSE(thirteen.plan.layers[0].rotation);
   EXPECT_TRUE(thirteen.plan.layers[0].bias);
   EXPECT_EQ(thirteen.plan.trained_length, 4096);
-  EXPECT_EQ(Parse(R"({"model_type": "qwen", SIZES "seq_length": 2048})").feed_forward, 512);
+  EXPECT_EQ(Parse(R"({"model_type": "qwen", SIZES "seq_length": 2048,
+                      "max_position_embeddings": 2048})")
+                .feed_forward,
+            512);
   try {
     Parse(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
               "num_hidden_layers": 2, "vocab_size": 99, "seq_length": 64,
-              "intermediate_size": 95})");
+              "max_position_embeddings": 64, "intermediate_size": 95})");
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("intermediate_size"));

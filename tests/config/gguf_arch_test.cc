@@ -250,6 +250,7 @@ TEST(GgufArchitectures, SameHashAsConfigJson) {
                      .plan));
   EXPECT_EQ(hash(find("mistral3").plan),
             hash(ParseHfConfig("{" + sizes + R"("model_type": "ministral3", "head_dim": 16,
+                "intermediate_size": 96, "vocab_size": 100,
                 "num_hidden_layers": 2, "rope_parameters": {"rope_type": "yarn", "factor": 16,
                 "original_max_position_embeddings": 1024, "mscale": 1, "mscale_all_dim": 1,
                 "rope_theta": 1000000, "llama_4_scaling_beta": 0.1}})",

@@ -137,11 +137,11 @@ TEST(DecoderEngine, FarPositions) {
 // Chunked attention (Llama 4) is not computed: an error, never other numbers.
 TEST(DecoderEngine, WhatTheDecoderCannotComputeIsAnError) {
   PositionPlan plan = Method("none");
-  plan.layers[1].chunk_tokens = 64;
+  plan.layers[1].rotation->xpos = XposDecay{};
   const Case shared(20, {3});
   EXPECT_THAT(
       [&] { Tiny().engine->Score({.plan = &plan, .final_length = 100}, shared.Requests()); },
-      testing::ThrowsMessage<Error>(HasSubstr("attention within chunks")));
+      testing::ThrowsMessage<Error>(HasSubstr("xPos decay")));
 }
 
 // What stands before or beside a request changes nothing, also where one prefix begins another.

@@ -265,6 +265,8 @@ TEST(Decoder, SequenceRefusesWhatCannotBe) {
   EXPECT_THAT(make(other, 10), HasSubstr("heads of 16"));
   PositionPlan chunked = model.plan();
   chunked.layers[1].chunk_tokens = 64;
+  EXPECT_EQ(make(chunked, 10), "(no error)");
+  chunked.layers[1].map = Rerope{16};
   EXPECT_THAT(make(chunked, 10), testing::AllOf(HasSubstr("layer 1"), HasSubstr("chunks")));
   PositionPlan decaying = model.plan();
   decaying.layers[0].rotation->xpos = XposDecay{};
