@@ -75,10 +75,10 @@ def patches(layers):
 
 
 # (family, patch) -> what must happen, beyond the rule above. "runs": transformers 4.57 checks the form
-# of the dictionary (OLMo's two keys, the newer word, Phi-3's longrope alone), and its layers would
+# of the dictionary (OLMo's two keys, the newer word, Phi-3's longrope and Llama 4's llama3 alone), and its layers would
 # compute it as all others do.
 MUST = {"linear, old word": "runs", ("olmo", "linear"): "runs", ("olmo2", "linear"): "runs",
-        ("phi3", "linear"): "runs",
+        ("phi3", "linear"): "runs", ("llama4", "linear"): "runs",
         ("llama", "no_rope_layers"): "same", ("llama", "layer_types, window"): "same",
         ("llama", "partial_rotary_factor"): "refused", ("smollm3", "no_rope_layers"): "same",
         ("qwen3", "layer_types, window used"): "same", ("mistral", "window unused"): "same",
