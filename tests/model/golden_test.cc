@@ -2,12 +2,15 @@
 // rope type: bf16, f16, f32 in shards, tied and untied, windows, biases, norms of q and k, NoPE,
 // and the ways in which GPT-2, GPT-NeoX, GPT-J, Falcon, OPT, Phi, StableLM, BLOOM and MPT differ.
 // Where ALiBi has no positions but distances, transformers gives the same at every offset.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "ropewalk/base/error.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
@@ -109,6 +112,58 @@ TEST(Golden, NegativeControls) {
     EXPECT_GT(Difference(Ours(*decoder, unscaled, cases, AnglePrecision::kFloat32, 64), expected),
               0.1);
   }
+}
+
+// No weight is dropped in silence: each tensor of each family, under another name, is missed by its own
+// (in a shard, by the index), and one too many is refused.
+TEST(Golden, EveryTensorIsUsed) {
+  const nlohmann::json cases = Cases();
+  std::set<std::string> families;
+  int tensors = 0;
+  for (const auto& c : cases["cases"]) {
+    const std::string family = c[0], rope = c[1];
+    if (!families.insert(family).second) continue;
+    if (!test::fs::exists(kGoldens / family / "model.safetensors")) continue;  // in shards
+    SCOPED_TRACE(family);
+    std::ifstream in(kGoldens / family / "model.safetensors", std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    uint64_t size = 0;
+    std::memcpy(&size, bytes.data(), 8);
+    const auto header = nlohmann::json::parse(bytes.substr(8, size));
+    const test::TempFolder folder;
+    test::fs::copy_file(kGoldens / family / (rope + ".json"), folder / "config.json");
+    const auto error_with = [&](const nlohmann::json& changed) -> std::string {
+      const std::string text = changed.dump();
+      const uint64_t length = text.size();
+      test::WriteFile(
+          folder / "model.safetensors",
+          std::string(reinterpret_cast<const char*>(&length), 8) + text + bytes.substr(8 + size));
+      try {
+        OpenModel(folder.path());
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "";
+    };
+    EXPECT_EQ(error_with(header), "");
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      nlohmann::json changed = header;
+      changed.erase(name);
+      changed["renamed." + name] = entry;
+      // A half of an MXFP4 pair is missed by the other half.
+      const std::string word = name.substr(0, name.find("_blocks"));
+      EXPECT_THAT(error_with(changed), testing::HasSubstr(word.substr(0, word.find("_scales"))));
+      ++tensors;
+    }
+    nlohmann::json more = header;
+    more["model.layers.0.extra.weight"] = {
+        {"dtype", "F32"},
+        {"shape", {0}},
+        {"data_offsets", {bytes.size() - 8 - size, bytes.size() - 8 - size}}};
+    EXPECT_THAT(error_with(more), testing::HasSubstr("extra.weight"));
+  }
+  EXPECT_GE(tensors, 1900);
 }
 
 }  // namespace golden_test
