@@ -327,6 +327,7 @@ Linear TensorLoader::MakeLinear(const std::vector<Part>& parts, const std::vecto
   const float* added = bias_parts.empty() ? nullptr : bias.data();
   if (weights_ == WeightStorage::kUnpacked) return Linear(rows, cols, source, added, compute);
   std::vector<FileRows> in_file;
+  in_file.reserve(parts.size());
   for (const Part& p : parts) in_file.push_back(p.InFile());
   return Linear(cols, std::move(in_file), added, compute);
 }

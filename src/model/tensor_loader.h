@@ -1,11 +1,11 @@
 // Weights from the files into the layers: which rows make which product.
 #pragma once
 
-#include <compare>
 #include <deque>
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -54,14 +54,8 @@ class TensorLoader {
   const TensorNames* names_;
   ComputeType compute_;
   WeightStorage weights_;
-  struct Key {
-    int64_t layer;
-    TensorId id;
-    bool bias;
-    int64_t expert;
-    auto operator<=>(const Key&) const = default;
-  };
-  std::map<Key, const Weight*> found_;
+  // By layer, tensor, whether it is the bias, and expert.
+  std::map<std::tuple<int64_t, TensorId, bool, int64_t>, const Weight*> found_;
   std::deque<Weight> slices_;  // of tensors that hold all experts
 };
 
