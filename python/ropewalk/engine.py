@@ -47,12 +47,15 @@ __all__ = [
 ]
 
 
-def native_engine(path: str | os.PathLike[str], dtype: str = "float32") -> ScoringEngine:
+def native_engine(
+    path: str | os.PathLike[str], dtype: str = "float32", weights: str | None = None
+) -> ScoringEngine:
     """The library's decoder on the CPU: a Hugging Face folder, a GGUF or a llama2.c file. ``dtype`` "bfloat16" rounds
-    weights and inputs of the linear layers to bf16."""
+    weights and inputs of the linear layers to bf16; ``weights`` is "packed", "unpacked" or "auto", the default, as in
+    ``sweep``."""
     from ropewalk._sweep import _native_engine
 
-    return _native_engine(_core.ModelFiles(os.fspath(path)), None, dtype)
+    return _native_engine(_core.ModelFiles(os.fspath(path)), None, dtype, weights)
 
 
 _LEAST = 64  # tokens of a chunk below which no memory is enough
