@@ -78,12 +78,18 @@ _DTYPES = {None: "float32", "float32": "float32", "bf16": "bf16", "bfloat16": "b
 _WEIGHTS = (None, "auto", "packed", "unpacked")
 
 
+def _check_weights(weights: Any) -> None:
+    if weights not in _WEIGHTS:
+        raise Error(f'weights: expected "auto", "packed" or "unpacked", got {weights!r}')
+
+
 def _native_engine(files: Any, device: Any, dtype: Any, weights: Any) -> Any:
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
         raise Error(f'dtype: the native engine computes in "float32" or "bfloat16", got {dtype!r}')
     if device is not None and str(device) != "cpu":
         raise Error(f'device: the native engine runs on the CPU, got {device!r}; engine="torch" takes devices')
+    _check_weights(weights)
     return _core.DecoderEngine(files.decoder(_DTYPES[name], weights or "auto"))
 
 
@@ -106,8 +112,7 @@ def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, weig
         raise Error(f'engine: expected "native", "torch" or a ScoringEngine, got {engine!r}')
     if given and (device is not None or dtype is not None):
         raise Error("device and dtype are those of the engine that was given")
-    if weights not in _WEIGHTS:
-        raise Error(f'weights: expected "auto", "packed" or "unpacked", got {weights!r}')
+    _check_weights(weights)
     if weights is not None and engine != "native":
         raise Error("weights: the native engine alone can leave them in their file")
     if on_disk:

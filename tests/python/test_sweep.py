@@ -179,6 +179,17 @@ def test_the_native_engine_scores_and_generates_the_same_tokens():
     assert stopped
 
 
+def test_the_native_engine_leaves_weights_in_their_file():
+    plan = rw.plan(MODEL).at(64)
+    request = ScoreRequest(ids=np.arange(20, 60), positions=[5, 39])
+    packed, unpacked = (
+        native_engine(MODEL, weights=form).score(plan, [request]).tokens[0][0] for form in ("packed", "unpacked")
+    )
+    np.testing.assert_allclose(packed, unpacked, atol=1e-4)
+    with pytest.raises(rw.Error, match="packed"):
+        native_engine(MODEL, weights="half")
+
+
 def test_log_probabilities_are_those_of_a_softmax():
     """Over the whole vocabulary they sum to 1."""
     engine, plan = native_engine(MODEL), rw.plan(MODEL).at(16)
