@@ -21,7 +21,7 @@ void CheckDims(const RotarySpec& spec) {
   if (spec.head_dim > int64_t{1} << 20) {
     BadScaling("head_dim " + std::to_string(spec.head_dim) + " is over the limit of 1048576");
   }
-  if (spec.first_dim < 0 || spec.first_dim > spec.head_dim - d) {
+  if (spec.head_dim < d || spec.first_dim < 0 || spec.first_dim > spec.head_dim - d) {
     BadScaling("rotated elements [" + std::to_string(spec.first_dim) + ", first_dim + " +
                std::to_string(d) + ") must lie within the head of " +
                std::to_string(spec.head_dim));

@@ -357,6 +357,14 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"zero", With(good, [](RotarySpec& s) { s.rotary_dim = 0; }), 1, "even"},
       {"negative", With(good, [](RotarySpec& s) { s.rotary_dim = -2; }), 1, "even"},
       {"past the head", With(good, [](RotarySpec& s) { s.first_dim = 2; }), 1, "within the head"},
+      // head_dim - rotary_dim would overflow, and 2^30 pairs would be made.
+      {"no head",
+       With(good,
+            [](RotarySpec& s) {
+              s.head_dim = std::numeric_limits<int64_t>::min();
+              s.rotary_dim = int64_t{1} << 31;
+            }),
+       1, "within the head"},
       {"before the head", With(good, [](RotarySpec& s) { s.first_dim = -1; }), 1, "within"},
       {"huge head", With(good, [](RotarySpec& s) { s.head_dim = s.rotary_dim = INT64_MAX - 1; }), 1,
        "limit"},
