@@ -46,6 +46,9 @@ struct Settings {
   std::string only = {};  // one type, by its name
 };
 
+// Of the widest product: q, k and v, or gate and up.
+int64_t Widest(const Settings& s) { return std::max(3 * s.hidden, 2 * s.feed_forward); }
+
 struct TypeCase {
   WeightType type;
   std::vector<int> halves;  // where a block has half-precision scales
@@ -143,7 +146,7 @@ void Chunks(const Settings& s, const TypeCase& type) {
     std::vector<float> x(static_cast<size_t>(rows * std::max(s.hidden, s.feed_forward)));
     std::mt19937 random(2);
     for (float& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
-    std::vector<float> y(static_cast<size_t>(rows * 2 * s.feed_forward)), other(y.size());
+    std::vector<float> y(static_cast<size_t>(rows * Widest(s))), other(y.size());
     Layer::Run(layer.packed, x, rows, y);
     Layer::Run(layer.unpacked, x, rows, other);
     const double difference = Difference(y, other, rows * s.hidden);
@@ -188,7 +191,7 @@ void SingleTokens(const Settings& s, const TypeCase& type, const std::vector<uin
     bytes += layers.back().bytes;
   }
   std::vector<float> x(static_cast<size_t>(std::max(s.hidden, s.feed_forward)), 0.5f);
-  std::vector<float> y(static_cast<size_t>(2 * s.feed_forward));
+  std::vector<float> y(static_cast<size_t>(Widest(s)));
   std::vector<double> rate, share;
   for (int r = 0; r < s.rounds + 1; ++r) {
     double seconds = 0;
