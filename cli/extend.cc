@@ -41,7 +41,8 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
   throw UsageError("give --factor S, or --length N for the factor N / trained length");
 }
 
-// Configuration files cannot hold a distance map or a temperature that training did not have.
+// Configuration files cannot hold a distance map or a temperature that training did not have, and
+// this command leaves layers with a local base as they are.
 [[noreturn]] void RefuseUnwritable(const ModelFiles& files, const PositionPlan& plan,
                                    const PositionMethod& method, double factor,
                                    const std::vector<EngineChoice>& engines) {
@@ -51,7 +52,9 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
   SettingsTarget target{plan.trained_length,
                         std::llround(static_cast<double>(plan.trained_length) * factor)};
   if (rotation != plan.layers.end()) {
-    target.base = rotation->rotation->base;
+    const bool local = LocalBase(files.config.plan).has_value();
+    target.base = local ? OnlyRotation(files.config.plan).base : rotation->rotation->base;
+    target.local_base = LocalBase(files.config.plan);
     target.rotary_dim = rotation->rotation->rotary_dim;
   }
   std::string who;
@@ -59,9 +62,12 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
     if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.Title(), e.setting, e.note);
   }
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold {}: it changes how attention uses positions, and files "
-                          "only hold frequencies{}",
-                          files.config.format_name, method.Describe(factor, plan.trained_length),
+              fmt::format("{} cannot hold {}: {}{}", files.config.format_name,
+                          method.Describe(factor, plan.trained_length),
+                          method.only_scales()
+                              ? "it holds one scaling, for the layers that see everything"
+                              : "it changes how attention uses positions, and files only hold "
+                                "frequencies",
                           !who.empty()      ? who
                           : engines.empty() ? ". No known engine has it"
                                             : ". No chosen engine has it"));
@@ -88,7 +94,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
     factor = FactorFor(options, method, trained);
     request.scaling = method.ScalingFor(factor);
     request.plan = method.Apply(files.config.plan, factor, trained);
-    if (!method.only_scales()) {
+    if (!method.only_scales() || method.all_layers()) {
       RefuseUnwritable(files, request.plan, method, factor, EnginesOf(options.engines));
     }
   }

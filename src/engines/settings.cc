@@ -52,7 +52,8 @@ struct HfForms {
   Json older, newer;
 };
 
-HfForms FormsOf(const Json& rope, const Recipe& r, const SettingsTarget& t) {
+// `local`: for layers with a local base, a dictionary with its rope_theta.
+HfForms FormsOf(const Json& rope, const Recipe& r, const Json& local, const SettingsTarget& t) {
   const double base = r.base.value_or(t.base);
   HfForms out;
   if (r.raise_positions) {
@@ -64,7 +65,7 @@ HfForms FormsOf(const Json& rope, const Recipe& r, const SettingsTarget& t) {
   out.newer["rope_parameters"] = NewForm(rope, base);
   if (t.local_base) {  // Fact::kPerLayerTypeAlone
     out.newer["rope_parameters"] = {{"full_attention", NewForm(rope, base)},
-                                    {"sliding_attention", NewForm(nullptr, *t.local_base)}};
+                                    {"sliding_attention", local}};
   }
   return out;
 }
@@ -95,13 +96,27 @@ std::string LlamaCppSetting(const Recipe& r, const SettingsTarget& t, const Has&
 
 constexpr char kArchitecture[] = "ARCH is the file's general.architecture.";
 
-std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
-  const HfForms hf = FormsOf(r.rope, r, t);
-  const HfForms vllm = FormsOf(r.vllm_rope.is_null() ? r.rope : r.vllm_rope, r, t);
+const Json& VllmRope(const Recipe& r) { return r.vllm_rope.is_null() ? r.rope : r.vllm_rope; }
+
+// `local`: the recipe of the layers with a local base, where the setting is for them too, else null.
+std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
+                                  const Recipe* local = nullptr) {
+  const double local_base = t.local_base.value_or(0);
+  const auto local_form = [&](const Json& (*rope)(const Recipe&)) {
+    return local == nullptr ? NewForm(nullptr, local_base)
+                            : NewForm(rope(*local), local->base.value_or(local_base));
+  };
+  const HfForms hf =
+      FormsOf(r.rope, r, local_form([](const Recipe& of) -> const Json& { return of.rope; }), t);
+  const HfForms vllm = FormsOf(VllmRope(r), r, local_form(VllmRope), t);
+  // Fact::kPerLayerTypeAlone
+  constexpr const char* kFullAlone =
+      "It scales the layers that see everything alone, not those that slide.";
   std::vector<EngineSetting> out;
   const auto add_hf = [&](const Way& way, const Json& form, const std::string& note) {
     const auto tell = [&](const Has& has) -> Told {
-      const std::string objection = HfObjection(r.rope, has);
+      std::string objection = HfObjection(r.rope, has);
+      if (local != nullptr && form == hf.older) objection = kFullAlone;
       if (!objection.empty()) return {"", objection};
       return {Pretty(form), Join("Replace these keys in config.json.", Join(r.hf_note, note))};
     };
@@ -109,6 +124,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
   };
   const auto add_vllm = [&](const Way& way, const Json& form) {
     const auto tell = [&](const Has&) -> Told {
+      if (local != nullptr && form == vllm.older) return {"", kFullAlone};
       return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, form.dump()),
               Join("Append to the command: vllm serve MODEL.", r.vllm_note)};
     };
@@ -119,6 +135,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t) {
   add_vllm(internal::kVllmOn5, vllm.newer);
   add_vllm(internal::kVllmOn4, vllm.older);
   const auto tell_llama = [&](const Has& has) -> Told {
+    if (local != nullptr) return {"", kFullAlone};
     if (r.llama_flags.empty()) return {"", r.llama_note};
     std::string setting = LlamaCppSetting(r, t, has);
     std::string note = Join("Append to the command: llama-server -m MODEL.gguf.", r.llama_note);
@@ -208,7 +225,11 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
   }
   Recipe recipe = internal::RecipeOf(scaling, target);
   recipe.llama_flags = LlamaFlags(recipe, target);
-  return Render(recipe, target);
+  if (!target.local_base || !target.scales_local) return Render(recipe, target);
+  SettingsTarget of_local = target;
+  of_local.base = *target.local_base;
+  const Recipe local = internal::RecipeOf(scaling, of_local);
+  return Render(recipe, target, &local);
 }
 
 std::vector<EngineSetting> SettingsAsShipped(int64_t target_length) {

@@ -78,7 +78,11 @@ std::string NearSinks(const AttentionSinks& m) {
 std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double factor,
                                        const SettingsTarget& target) {
   const Scaling scaling = method.ScalingFor(factor);
-  if (method.only_scales()) return SettingsFor(scaling, target);
+  if (method.only_scales()) {
+    SettingsTarget all = target;
+    all.scales_local = method.all_layers();
+    return SettingsFor(scaling, all);
+  }
   const auto map = method.MapFor(factor, target.trained_length);
   const std::string missing = Missing(method, factor, target);
   // Nothing but the map: no other frequencies, no temperature.

@@ -11,6 +11,7 @@
 #include "ropewalk/base/did_you_mean.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/relative/distance_bias.h"
+#include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
@@ -143,6 +144,22 @@ void SetTemperature(const QueryTemperature& temperature, PositionPlan& plan) {
   }
 }
 
+// The scaling for the layers that WithScaling leaves alone.
+void ScaleLocalLayers(const PositionPlan& trained, const std::string& method,
+                      const Scaling& scaling, PositionPlan& plan) {
+  bool used = false;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (!internal::HasLocalBase(trained, trained.layers[l])) continue;
+    plan.layers[l].rotation->scaling = scaling;
+    used = true;
+  }
+  if (used) return;
+  Refuse(ErrorCode::kUnsupported,
+         fmt::format("method {}: no sliding-window layer of this model has a base of its own, so "
+                     "that every layer is scaled without {}; leave it out",
+                     method, kAllLayers));
+}
+
 // Some models are trained with a share of the pairs at frequency 0 (Gemma 4), which formulas over all
 // pairs would set going: only to divide all frequencies by one number keeps it.
 void KeepProportional(const PositionPlan& trained, const Scaling& scaling, PositionPlan& plan) {
@@ -183,6 +200,11 @@ PositionMethod PositionMethod::Parse(const std::string& text) {
   method.name_ = text;
   method.scaling_given_ = false;
   for (const std::string& part : Split(text, '+')) method.AddPart(part);
+  if (method.all_layers_ && method.ScalingFor(2) == Scaling(NoScaling{})) {
+    Refuse(ErrorCode::kInvalidArgument,
+           fmt::format("method {}: expected a scaling before {}, as in yarn+{}", text, kAllLayers,
+                       kAllLayers));
+  }
   return method;
 }
 
@@ -214,6 +236,14 @@ void PositionMethod::AddPart(const std::string& text) {
     scaling_factor_ = ReadSettings<double>(name, settings, {"factor"}).at("factor");
     return;
   }
+  if (name == kAllLayers) {
+    if (all_layers_ || colon != std::string::npos) {
+      Refuse(ErrorCode::kInvalidArgument,
+             fmt::format("method {}: expected {} once and without settings", name_, kAllLayers));
+    }
+    all_layers_ = true;
+    return;
+  }
   const MethodPart* part = FindPart(name);
   if (part == nullptr) RefuseName(name);
   Chosen& chosen = part->make == nullptr ? temperature_ : map_;
@@ -235,7 +265,7 @@ std::string PositionMethod::title() const {
   for (const Chosen* c : {&map_, &temperature_}) {
     if (c->part != nullptr) titles.emplace_back(c->part->title);
   }
-  return fmt::format("{}", fmt::join(titles, " + "));
+  return fmt::format("{}{}", fmt::join(titles, " + "), all_layers_ ? ", in all layers" : "");
 }
 
 std::string PositionMethod::source() const {
@@ -300,6 +330,7 @@ std::optional<QueryTemperature> PositionMethod::TemperatureFor(int64_t trained_l
 PositionPlan PositionMethod::Apply(const PositionPlan& plan, double factor,
                                    int64_t trained_length) const {
   PositionPlan out = WithScaling(plan, ScalingFor(factor), trained_length);
+  if (all_layers_) ScaleLocalLayers(plan, name_, ScalingFor(factor), out);
   KeepProportional(plan, ScalingFor(factor), out);
   const int64_t trained = out.trained_length;
   if (const auto map = MapFor(factor, trained)) SetMap(*map, Known(factor, trained), out);
@@ -320,7 +351,7 @@ std::string PositionMethod::Describe(double factor, int64_t trained_length) cons
   if (const auto temperature = TemperatureFor(trained_length)) {
     words.push_back(DescribeMethodTemperature(*temperature));
   }
-  return fmt::format("{}", fmt::join(words, " + "));
+  return fmt::format("{}{}", fmt::join(words, " + "), all_layers_ ? ", in all layers" : "");
 }
 
 }  // namespace ropewalk

@@ -465,6 +465,10 @@ class Cli(support.CliCase):
                           if s["engine"] == "Hugging Face transformers 5")
             self.assertEqual(set(json.loads(newest)["rope_parameters"]),
                              {"full_attention", "sliding_attention"})
+            message = self.fails(1, "extend", model, "--method", "yarn+all-layers", "--factor", 4,
+                                 "-o", self.folder / "x")
+            self.assertIn("it holds one scaling, for the layers that see everything", message)
+            self.assertIn('"sliding_attention": {\n      "rope_type": "yarn"', message)
             # Where no type follows the length, the fixed setting that is offered reads back.
             message = self.fails(1, "extend", model, "--method", "dynamic-yarn", "--length", 1024,
                                  "-o", self.folder / "x")

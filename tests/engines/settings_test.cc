@@ -247,6 +247,22 @@ TEST(Settings, SlidingLayersKeepTheirBase) {
     EXPECT_EQ(Resolve(read(older, pasted), 16384).hash, want);
     EXPECT_THAT(Engine(settings, "vLLM (on transformers 5)").setting,
                 HasSubstr("\"sliding_attention\""));
+
+    // Scaled as well, from their own base.
+    const PositionMethod both = PositionMethod::Parse(std::string(name) + "+all-layers");
+    const auto all = SettingsFor(both, 4, target);
+    const Json pasted_all = Json::parse(Engine(all, "Hugging Face transformers 5").setting);
+    EXPECT_EQ(Resolve(read(gemma, pasted_all), 16384).hash,
+              Resolve(both.Apply(shipped, 4, 4096), 16384).hash);
+    const std::string vllm = Engine(all, "vLLM (on transformers 5)").setting;
+    const std::size_t quote = vllm.find('\'') + 1;
+    EXPECT_EQ(Json::parse(vllm.substr(quote, vllm.size() - quote - 1))["rope_parameters"],
+              pasted_all["rope_parameters"]);
+    for (const char* engine :
+         {"Hugging Face transformers 4", "vLLM (on transformers 4)", "llama.cpp"}) {
+      EXPECT_FALSE(Engine(all, engine).expressible) << engine;
+      EXPECT_THAT(Engine(all, engine).note, HasSubstr("not those that slide")) << engine;
+    }
   }
   const char* llama = R"({"model_type": "llama", "hidden_size": 256,
       "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 64, "vocab_size": 64,

@@ -196,6 +196,43 @@ TEST(PositionMethod, ProportionalFrequenciesAreKeptOrTheMethodRefused) {
   }
 }
 
+// Gemma 3: four layers slide and have base 10000, two see everything and have base 1e6.
+TEST(PositionMethod, AllLayersAreThoseWithALocalBaseToo) {
+  PositionPlan plan = Plan(4096, 6);
+  for (const std::size_t l : {0, 1, 3, 4}) plan.layers[l].window_tokens = 512;
+  for (const std::size_t l : {2, 5}) plan.layers[l].rotation->base = 1e6;
+  const PositionPlan full = PositionMethod::Parse("linear").Apply(plan, 4);
+  const PositionMethod method = PositionMethod::Parse("linear+all-layers");
+  const PositionPlan all = method.Apply(plan, 4);
+  EXPECT_NE(Resolve(full, 16384).hash, Resolve(all, 16384).hash);
+  const ResolvedPlan of_full = Resolve(full, 16384), of_all = Resolve(all, 16384);
+  for (std::size_t l = 0; l < 6; ++l) {
+    const bool slides = plan.layers[l].window_tokens > 0;
+    // base^(-2 i / 32) of pair 5, over 4 where it is scaled.
+    const double plain = std::pow(slides ? 1e4 : 1e6, -10.0 / 32);
+    const auto pair = [&](const ResolvedPlan& r) {
+      return r.rotations[static_cast<std::size_t>(r.layers[l].rotation)].frequencies.inv_freq[5].hi;
+    };
+    EXPECT_NEAR(pair(of_full), slides ? plain : plain / 4, 1e-15) << l;
+    EXPECT_NEAR(pair(of_all), plain / 4, 1e-15) << l;
+    EXPECT_EQ(all.layers[l].window_tokens, plan.layers[l].window_tokens);
+  }
+  EXPECT_TRUE(method.all_layers() && method.only_scales() && method.uses_factor());
+  EXPECT_EQ(method.title(), "position interpolation, in all layers");
+  EXPECT_EQ(method.Describe(4, 4096), "linear(factor 4), in all layers");
+  EXPECT_EQ(PositionMethod::Parse("ntk:2+all-layers+log-n").Describe(4, 4096),
+            "ntk(factor 2) + log-n(length 4096), in all layers");
+  EXPECT_THAT(MessageOf([&] { method.Apply(Plan(4096), 4); }),
+              AllOf(HasSubstr("method linear+all-layers: no sliding-window layer"),
+                    HasSubstr("leave it out")));
+  for (const char* alone : {"all-layers", "none+all-layers", "rerope+all-layers"}) {
+    EXPECT_THAT(WhyNot(alone), HasSubstr("expected a scaling before all-layers")) << alone;
+  }
+  for (const char* twice : {"yarn+all-layers+all-layers", "yarn+all-layers:2"}) {
+    EXPECT_THAT(WhyNot(twice), HasSubstr("expected all-layers once and without settings")) << twice;
+  }
+}
+
 TEST(PositionMethod, QwenAndLogNAreThoseOfQwen1) {
   const PositionMethod both = PositionMethod::Parse("qwen+log-n");
   EXPECT_FALSE(PositionMethod::Parse("qwen").TemperatureFor(2048));

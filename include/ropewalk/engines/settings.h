@@ -38,6 +38,7 @@ struct SettingsTarget {
   bool base_changed = false;  // the model's files have another base; the setting includes `base`
   // rope_theta of sliding-window layers that keep plain RoPE with any setting (Gemma 3).
   std::optional<double> local_base = std::nullopt;
+  bool scales_local = false;  // the setting is for those layers too
 };
 
 // Hugging Face (two schemas), vLLM and llama.cpp, in this order; one per range of versions with

@@ -1,9 +1,11 @@
 // Context extension methods as a command line names them: a rotary scaling, a distance map, a query
 // temperature, or several of these together.
 //
-//   method  = part { "+" part }                     ntk   rerope:256   yarn+self-extend   ntk+log-n
+//   method  = part { "+" part } [ "+all-layers" ]   ntk   rerope:256   yarn+self-extend   ntk+log-n
 //   part    = name [ ":" setting { "," setting } ]  self-extend:window=512,group=8
 //   setting = [ key "=" ] number                    without a key: the part's first
+// Sliding-window layers with a base of their own (Gemma 3) see no more than their window at any
+// length, and a scaling leaves them alone; with all-layers it is theirs too.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,8 @@ using MethodPart = MapInfo;
 // rerope, leaky-rerope, self-extend, dual-chunk, sinks, string, lampe, dpe, log-n, mscale.
 const std::vector<MethodPart>& MethodParts();
 
+inline constexpr char kAllLayers[] = "all-layers";
+
 // "log-n(length 4096)", "mscale(factor 2)": of a temperature that TemperatureFor makes.
 std::string DescribeMethodTemperature(const QueryTemperature& temperature);
 
@@ -43,6 +47,8 @@ class PositionMethod {
   bool uses_factor() const;
   // A scaling without map and temperature, which a configuration file can express.
   bool only_scales() const { return map_.part == nullptr && temperature_.part == nullptr; }
+  // Layers with a local base too.
+  bool all_layers() const { return all_layers_; }
 
   // `factor` is target length over trained length. The rotary part gets all of it, with a map its
   // square root, or its own setting; the map extends from there to the target length.
@@ -52,7 +58,8 @@ class PositionMethod {
 
   // The plan with this method. Layers whose sliding window lies within the length that the rotation
   // covers get no map: they see no larger distances. trained_length > 0 replaces the plan's. Throws
-  // Error, with the reason, where a part cannot be combined with the model or with another part.
+  // Error, with the reason, where a part cannot be combined with the model or with another part, and
+  // for all_layers() where no layer has a local base.
   PositionPlan Apply(const PositionPlan& plan, double factor, int64_t trained_length = 0) const;
   // "ntk(factor 4) + log-n(length 256)"
   std::string Describe(double factor, int64_t trained_length) const;
@@ -67,7 +74,7 @@ class PositionMethod {
 
   std::string name_ = "none";
   const MethodInfo* scaling_;  // none where no part is a scaling
-  bool scaling_given_ = false;
+  bool scaling_given_ = false, all_layers_ = false;
   std::optional<double> scaling_factor_;
   Chosen map_, temperature_;
 };

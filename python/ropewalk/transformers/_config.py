@@ -23,7 +23,8 @@ def _rope_dictionary(method: Any, factor: float | None, plan: Any, old: dict[str
         return dict(method)
     if not isinstance(method, str):
         return None
-    name, _, setting = method.partition(":")
+    # Of which layers, is tried below.
+    name, _, setting = method.replace("+all-layers", "").partition(":")
     if setting:
         factor = float(setting.removeprefix("factor="))
     if name == "none":
