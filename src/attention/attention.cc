@@ -9,55 +9,21 @@
 
 #include "ropewalk/base/threads.h"
 #include "src/attention/kernel/tile.h"
+#include "src/attention/schedule.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
 namespace {
 
 using internal::AttentionTile;
-using internal::kTileKeys;
-using internal::kTileRows;
+using internal::Schedule;
 
-// Few queries against many keys (decoding): the keys are cut into spans of at least this many, so
-// that every thread has work; partial results are merged in a fixed order.
-constexpr int64_t kMinSpanKeys = 512;
-constexpr int64_t kEnoughJobs = 32;
-constexpr int64_t kSmallestTileRows = kTileRows / 4;
 constexpr double kLn2 = 0.69314718055994531;
 
 // CoPE positions are running sums over keys, so the key range cannot be split.
 bool Contextual(const ScoreForm* form) {
   const auto* running = form == nullptr ? nullptr : std::get_if<RunningForm>(form);
   return running != nullptr && running->kind == RunningForm::Kind::kContextual;
-}
-
-// How a call is divided into jobs. Spans depend on shapes alone and tiles change no bit, so a
-// result's bits do not depend on the number of threads.
-struct Schedule {
-  int64_t tile_tokens, tiles, spans, span_keys, jobs;
-};
-
-Schedule Plan(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys, int64_t threads,
-              bool one_span) {
-  Schedule s;
-  const auto cut = [&](int64_t rows) {
-    s.tile_tokens = std::max<int64_t>(1, rows / group);
-    s.tiles = (tokens + s.tile_tokens - 1) / s.tile_tokens;
-    s.jobs = s.tiles * kv_heads;
-  };
-  cut(kSmallestTileRows);
-  s.spans = std::min((kEnoughJobs + s.jobs - 1) / s.jobs, (keys + kMinSpanKeys - 1) / kMinSpanKeys);
-  if (one_span) s.spans = 1;
-  const int64_t span = (keys + s.spans - 1) / s.spans;
-  s.span_keys = (span + kTileKeys - 1) / kTileKeys * kTileKeys;
-  s.spans = (keys + s.span_keys - 1) / s.span_keys;
-  // Smaller tiles read keys more often, but idle threads cost more.
-  for (int64_t rows = kTileRows; rows >= kSmallestTileRows; rows /= 2) {
-    cut(rows);
-    if (s.jobs * s.spans >= 4 * threads) break;
-  }
-  s.jobs *= s.spans;
-  return s;
 }
 
 AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& run,
@@ -230,8 +196,9 @@ void Attention(const AttentionArgs& args) {
   internal::Prepare(args, run);
   const KvCache& cache = *args.cache;
   const int64_t kv_heads = cache.kv_heads(), group = args.q.shape[1] / kv_heads;
-  const Schedule s = Plan(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
-                          NumThreads(), Contextual(run.form.form));
+  const Schedule s =
+      internal::PlanSchedule(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
+                             NumThreads(), Contextual(run.form.form));
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
   const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + internal::kRowSums;
   // Two multiplications for each, at some 50 a nanosecond.
