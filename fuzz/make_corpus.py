@@ -102,9 +102,9 @@ split = [key("split.no", U16, 0), key("split.count", U16, 2), key("split.tensors
 write("gguf", "split", gguf(config + split, [("token_embd.weight", [8, 8], 0, 256)]))
 
 
-def of(architecture, *more):
+def of(architecture, *more, layers=2):
     """Keys of a model of another family, without a tokenizer."""
-    sizes = [("block_count", U32, 2), ("context_length", U32, 64), ("embedding_length", U32, 8),
+    sizes = [("block_count", U32, layers), ("context_length", U32, 64), ("embedding_length", U32, 8),
              ("feed_forward_length", U32, 16), ("attention.head_count", U32, 2), ("vocab_size", U32, 8),
              ("attention.layer_norm_rms_epsilon", F32, 1e-5), ("attention.layer_norm_epsilon", F32, 1e-5)]
     return [key("general.architecture", STRING, architecture)] + [
@@ -141,6 +141,28 @@ write("gguf", "gptneox", gguf(of("gptneox", ("use_parallel_residual", BOOL, Fals
 write("gguf", "falcon", gguf(of("falcon", ("attention.head_count_kv", U32, 1)), floats(("blk.0.attn_norm_2.weight", 8))))
 write("gguf", "gpt2", gguf(of("gpt2"), floats(("position_embd.weight", 8, 64))))
 write("gguf", "mpt", gguf(of("mpt", ("attention.max_alibi_bias", F32, 16.0), ("attention.clamp_kqv", F32, 0.5)), []))
+# Experts and latent attention.
+experts = (("expert_count", U32, 4), ("expert_used_count", U32, 2), ("expert_feed_forward_length", U32, 8))
+write("gguf", "mixtral", gguf(of("llama", *experts), floats(("blk.0.ffn_gate_exps.weight", 8, 16, 4))))
+write("gguf", "qwen2moe", gguf(of("qwen2moe", *experts, ("expert_shared_feed_forward_length", U32, 4)),
+                               floats(("blk.0.ffn_gate_inp_shexp.weight", 8))))
+write("gguf", "gpt_oss", gguf(
+    of("gpt-oss", *experts, ("attention.sliding_window", U32, 16), ("rope.scaling.type", STRING, "yarn"),
+       ("rope.scaling.factor", F32, 4.0)),
+    [*floats(("blk.0.attn_sinks.weight", 2)), ("blk.0.ffn_gate_exps.weight", [32, 2, 4], 39, 136)]))
+write("gguf", "deepseek2", gguf(
+    of("deepseek2", *experts, ("attention.head_count_kv", U32, 1), ("attention.kv_lora_rank", U32, 4),
+       ("attention.key_length_mla", U32, 6), ("attention.value_length_mla", U32, 4), ("rope.dimension_count", U32, 2),
+       ("leading_dense_block_count", U32, 1), ("expert_shared_count", U32, 1), ("expert_gating_func", U32, 2),
+       ("expert_group_count", U32, 2), ("expert_group_used_count", U32, 1), ("expert_weights_norm", BOOL, True),
+       ("rope.scaling.type", STRING, "yarn"), ("rope.scaling.yarn_log_multiplier", F32, 0.1)),
+    floats(("blk.0.attn_k_b.weight", 4, 4, 2), ("blk.0.attn_v_b.weight", 4, 4, 2), ("blk.1.exp_probs_b.bias", 4))))
+write("gguf", "llama4", gguf(of("llama4", *experts, ("interleave_moe_layer_step", U32, 2)), []))
+write("gguf", "minicpm3", gguf(of("minicpm3", ("attention.kv_lora_rank", U32, 4), ("attention.q_lora_rank", U32, 4),
+                                  ("rope.dimension_count", U32, 2)), []))
+write("gguf", "mistral3", gguf(of("mistral3", ("attention.temperature_scale", F32, 0.1)), []))
+write("gguf", "qwen", gguf(of("qwen"), floats(("blk.0.attn_qkv.weight", 8, 24))))
+write("gguf", "baichuan", gguf(of("baichuan", layers=40), []))
 
 plain = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 half = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}

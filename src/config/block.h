@@ -13,6 +13,7 @@ namespace ropewalk::internal {
 inline constexpr NormSpec kLayerNorm = {NormSpec::Kind::kLayer};
 
 struct HfSource;
+class GgufKeys;
 
 // A fact that a configuration may state.
 struct Flag {
@@ -42,10 +43,11 @@ constexpr LayerSpec PreNorm(NormSpec norm, bool gated) {
 // What llama.cpp does with its keys embedding_scale, residual_scale, attention.scale and
 // logit_scale.
 enum class GgufScales : uint8_t {
-  kNone,     // the architecture has none of them
-  kGranite,  // logits are divided by logit_scale
-  kMiniCpm,  // the same; the numbers of MiniCPM 2B where they are absent
-  kCohere    // logit_scale alone, which multiplies
+  kNone,      // the architecture has none of them
+  kGranite,   // logits are divided by logit_scale
+  kMiniCpm,   // the same; the numbers of MiniCPM 2B where they are absent
+  kMiniCpm3,  // those numbers, and no keys
+  kCohere     // logit_scale alone, which multiplies
 };
 
 struct Block {
@@ -79,11 +81,11 @@ struct Block {
   bool falcon_alibi = false;
   std::span<const Flag> only = {};  // flags whose other value the decoder does not compute
   const char* no_bias = "";         // keys of biases that the family has not
-  bool gguf = false;                // run from GGUF files as well
   const TensorNames* gguf_names = &kGgufNames;  // as llama.cpp's converter writes them
   GgufScales gguf_scales = GgufScales::kNone;
   bool gguf_clip = false;                                          // GGUF has attention.clamp_kqv
   void (*rest)(const HfSource& source, ModelConfig& c) = nullptr;  // what no row above can say
+  void (*gguf_rest)(const GgufKeys& keys, ModelConfig& c) = nullptr;  // the same, of a GGUF file
 };
 
 extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,

@@ -118,7 +118,7 @@ std::string NotRunnable(const Family& family) {
 }
 
 bool RunsFromGguf(const Family& family) {
-  return family.Runs() && family.block->gguf && family.gguf != nullptr;
+  return family.Runs() && (family.gguf != nullptr || family.gguf_as != nullptr);
 }
 
 std::string RunnableGgufNames() {

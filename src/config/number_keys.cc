@@ -22,6 +22,8 @@ constexpr NumberKey kNumberKeys[] = {
     {"output_logit_soft_cap", nullptr, Neutral::kOff},
     {"max_attn_value", nullptr, Neutral::kOff},
     {"clip_qkv", "attention.clamp_kqv", Neutral::kOff},
+    {nullptr, "swiglu_clamp_exp", Neutral::kOff},
+    {nullptr, "swiglu_clamp_shexp", Neutral::kOff},
     // Multipliers.
     {"embedding_multiplier", "embedding_scale", Neutral::kOne},
     {"embedding_multiplier_scale", nullptr, Neutral::kOne},
@@ -43,6 +45,9 @@ constexpr NumberKey kNumberKeys[] = {
     {"attn_output_multiplier", "attention.output_scale", Neutral::kOne},
     {"key_multiplier", nullptr, Neutral::kOne},
     {"mlp_multipliers", nullptr, Neutral::kOne},
+    {nullptr, "expert_weights_scale", Neutral::kOne},
+    {nullptr, "expert_group_scale", Neutral::kOne},
+    {nullptr, "expert_latent_length", Neutral::kOff},
     {"full_attn_alpha_factor", nullptr, Neutral::kOne},
     {"full_attn_beta_factor", nullptr, Neutral::kOne},
     {"mlp_alpha_factor", nullptr, Neutral::kOne},

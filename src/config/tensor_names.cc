@@ -63,6 +63,23 @@ constexpr auto kGguf = std::to_array<TensorName>({
     {Id::kUp, "ffn_up"},
     {Id::kDown, "ffn_down"},
     {Id::kPostMlpNorm, "post_ffw_norm"},
+    {Id::kSinks, "attn_sinks"},
+    {Id::kQA, "attn_q_a"},
+    {Id::kQANorm, "attn_q_a_norm"},
+    {Id::kQB, "attn_q_b"},
+    {Id::kKvA, "attn_kv_a_mqa"},
+    {Id::kKvANorm, "attn_kv_a_norm"},
+    {Id::kKvB, "attn_kv_b"},
+    {Id::kVB, "attn_v_b"},
+    {Id::kRouter, "ffn_gate_inp"},
+    {Id::kChoiceBias, "exp_probs_b", ".bias"},
+    {Id::kExpertGate, "ffn_gate_exps"},
+    {Id::kExpertUp, "ffn_up_exps"},
+    {Id::kExpertDown, "ffn_down_exps"},
+    {Id::kSharedGate, "ffn_gate_shexp"},
+    {Id::kSharedUp, "ffn_up_shexp"},
+    {Id::kSharedDown, "ffn_down_shexp"},
+    {Id::kSharedRouter, "ffn_gate_inp_shexp"},
 });
 // ffn_up holds all of the gate, then all of up.
 constexpr auto kGgufGateUp = [] {
@@ -78,6 +95,22 @@ constexpr auto kGgufTwoNorms = [] {
   for (TensorName& n : names) {
     if (n.id == Id::kPreMlpNorm) n.name = "attn_norm";
     if (n.id == Id::kPreAttentionNorm) n.name = "attn_norm_2";
+  }
+  return names;
+}();
+// Keys and values of latent attention in two tensors.
+constexpr auto kGgufSplitKv = [] {
+  auto names = kGguf;
+  for (TensorName& n : names) {
+    if (n.id == Id::kKvB) n = {Id::kKB, "attn_k_b"};
+  }
+  return names;
+}();
+// The norm before the experts has the name of one behind attention.
+constexpr auto kGgufGptOss = [] {
+  auto names = kGguf;
+  for (TensorName& n : names) {
+    if (n.id == Id::kPreMlpNorm) n.name = "post_attention_norm";
   }
   return names;
 }();
@@ -374,6 +407,7 @@ constexpr TensorName kXlnet[] = {
 // Conv1D stores its matrices [in, out]; so does XLNet, for what it multiplies by itself.
 constexpr TensorId kConv1d[] = {Id::kQkv, Id::kO, Id::kUp, Id::kDown};
 constexpr TensorId kExpertsTransposed[] = {Id::kExpertGateUp, Id::kExpertDown};
+constexpr TensorId kLatentKeys[] = {Id::kKB};
 constexpr TensorId kXlnetTransposed[] = {Id::kQ, Id::kK, Id::kV, Id::kDistanceProjection};
 
 // The causal mask and, in old files, what a mask adds; the frequencies.
@@ -406,7 +440,9 @@ constexpr TensorNames kGemma2Names = {
 constexpr TensorNames kGgufNames = {
     .layers = "blk.",
     .names = kGguf,
-    .harmless = "rope_freqs.weight rope_factors_long.weight rope_factors_short.weight"};
+    .harmless = "rope_freqs.weight rope_factors_long.weight rope_factors_short.weight",
+    .transposed = kLatentKeys,
+    .experts_stacked = true};
 constexpr TensorNames Fused(TensorNames names) {
   names.qkv = Qkv::kStacked;
   return names;
@@ -419,6 +455,9 @@ constexpr TensorNames kGgufFusedNames = Fused(kGgufNames);
 constexpr TensorNames kGgufGateUpNames = Named(kGgufNames, kGgufGateUp);
 constexpr TensorNames kGgufFusedGateUpNames = Fused(kGgufGateUpNames);
 constexpr TensorNames kGgufTwoNormNames = Named(kGgufFusedNames, kGgufTwoNorms);
+constexpr TensorNames kGgufSplitKvNames = Named(kGgufNames, kGgufSplitKv);
+constexpr TensorNames kGgufGptOssNames = Named(kGgufNames, kGgufGptOss);
+constexpr TensorNames kGgufFusedGptOssNames = Fused(kGgufGptOssNames);
 constexpr TensorNames kGpt2Names = {.root = "transformer.",
                                     .layers = "h.",
                                     .names = kGpt2,

@@ -48,6 +48,8 @@ enum class TensorId : uint8_t {
   kKvA,  // hidden to the vector of keys and values, and to the rotated dimensions of the keys
   kKvANorm,
   kKvB,  // for each head: the dimensions of its key that do not rotate, its value
+  kKB,   // the two apart, in GGUF: of each head a matrix
+  kVB,
   kRouter,
   kChoiceBias,  // DeepSeek V3's e_score_correction_bias
   kExpertGate,
@@ -99,9 +101,10 @@ extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGp
     kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names,
     kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
 
-// GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, follows from the
-// architecture and from the tensors of a file. kGgufTwoNormNames: Falcon 40B's.
+// GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, and keys and values
+// of latent attention, follows from the architecture and from the tensors of a file.
+// kGgufTwoNormNames: Falcon 40B's.
 extern const TensorNames kGgufNames, kGgufFusedNames, kGgufGateUpNames, kGgufFusedGateUpNames,
-    kGgufTwoNormNames;
+    kGgufTwoNormNames, kGgufSplitKvNames, kGgufGptOssNames, kGgufFusedGptOssNames;
 
 }  // namespace ropewalk::internal

@@ -8,8 +8,10 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/block.h"
+#include "src/config/gguf/keys.h"
 #include "src/config/hf/config.h"
 #include "src/config/number_keys.h"
+#include "src/convert/gguf_experts.h"
 #include "src/engines/hf_config.h"
 #include "src/engines/llamacpp.h"
 
@@ -20,8 +22,62 @@ namespace {
   throw Error(ErrorCode::kUnsupported, "GGUF cannot hold it: " + why);
 }
 
+// Llama 4: what llama.cpp has for constants, where the file does not say that all layers are alike.
+void CheckChunks(const ModelConfig& c, const Family& family) {
+  QueryTemperature usual;
+  usual.offset = 1;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const LayerPlan& layer = c.plan.layers[static_cast<std::size_t>(l)];
+    const bool rotates = (l + 1) % family.no_rope_interval != 0;
+    const auto temperature = rotates ? std::nullopt : std::optional(usual);
+    if (layer.rotation.has_value() == rotates && layer.chunk_tokens == (rotates ? 8192 : 0) &&
+        layer.window_tokens == 0 && layer.temperature == temperature) {
+      continue;
+    }
+    Refuse(
+        fmt::format("layer {} is not as llama.cpp has it of the architecture {}: three layers "
+                    "that rotate and attend within chunks of 8192 tokens, one that does neither "
+                    "and has the temperature 1 + 0.1 ln(floor((n + 1) / 8192) + 1)",
+                    l, family.gguf));
+  }
+}
+
+// Baichuan: llama.cpp knows by the number of layers which of them has ALiBi.
+void CheckBaichuan(const ModelConfig& c, const Family& family) {
+  const std::optional<bool> rotates = BaichuanRotates(c.layers);
+  for (const LayerPlan& layer : c.plan.layers) {
+    const auto* alibi = layer.bias ? std::get_if<AlibiBias>(&layer.bias->method) : nullptr;
+    const bool right = rotates && layer.rotation.has_value() == *rotates &&
+                       (alibi != nullptr) == !*rotates && (*rotates || alibi->max_bias == 8);
+    if (right) continue;
+    Refuse(
+        fmt::format("{} layers that {}; llama.cpp rotates {} models of 32 layers and has ALiBi "
+                    "in those of 40",
+                    c.layers, layer.rotation ? "rotate" : "have ALiBi", family.gguf));
+  }
+}
+
+void CheckTemperature(const ModelConfig& c, const Family& family,
+                      const LlamaCppArchitecture& arch) {
+  const auto& first = c.plan.layers[0].temperature;
+  const bool alike = std::all_of(c.plan.layers.begin(), c.plan.layers.end(),
+                                 [&](const LayerPlan& l) { return l.temperature == first; });
+  QueryTemperature usual;
+  if (first) usual.beta = first->beta;
+  usual.period = c.plan.trained_length;
+  const bool taken = arch.Takes(kTemperature) && first == usual;
+  if (alike && (!first || taken)) return;
+  Refuse(
+      fmt::format("queries have a temperature by position{}, for which {} has no key that "
+                  "llama.cpp reads",
+                  alike ? "" : " in some layers alone", family.gguf));
+}
+
 // Which layers rotate and slide: what the keys of the architecture say to llama.cpp.
 void CheckLayers(const ModelConfig& c, const Family& family, const LlamaCppArchitecture& arch) {
+  if (family.Has(kChunks)) return CheckChunks(c, family);
+  if (std::string_view(family.name) == "baichuan") return CheckBaichuan(c, family);
+  CheckTemperature(c, family, arch);
   const std::vector<LayerPlan>& layers = c.plan.layers;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const bool slides = layers[l].window_tokens > 0;
@@ -86,6 +142,20 @@ void CheckParts(const ModelConfig& c, const Family& family, const LlamaCppArchit
   }
 }
 
+// Which elements of a head are a pair is known by the architecture.
+void CheckLayout(const ModelConfig& c, const Family& family) {
+  const bool interleaved = family.gguf_rope == GgufRope::kNorm && !family.Has(kGgufPermuted);
+  for (const LayerPlan& layer : c.plan.layers) {
+    if (!layer.rotation) continue;
+    if ((layer.rotation->layout == PairLayout::kInterleaved) == interleaved) continue;
+    constexpr const char* kHalves = "pairs of elements half a rotary_dim apart";
+    constexpr const char* kNeighbours = "pairs of consecutive elements";
+    Refuse(fmt::format("{}; llama.cpp has {} in the architecture {}",
+                       interleaved ? kHalves : kNeighbours, interleaved ? kNeighbours : kHalves,
+                       family.gguf));
+  }
+}
+
 // Writes the keys of sizes, windows and scales.
 class KeyWriter {
  public:
@@ -94,18 +164,25 @@ class KeyWriter {
   std::map<std::string, GgufValue> Run() {
     Integer("block_count", c_.layers);
     Integer("embedding_length", c_.hidden);
-    Integer("feed_forward_length", c_.feed_forward);
+    // Qwen 1 counts gate and up.
+    const bool both = std::string_view(family_.gguf) == "qwen";
+    Integer("feed_forward_length", (both ? 2 : 1) * c_.feed_forward);
     Integer("attention.head_count", c_.heads);
     Integer("attention.head_count_kv", c_.kv_heads);
     Integer("attention.key_length", c_.head_dim);
     Integer("attention.value_length", c_.head_dim);
     Integer("vocab_size", c_.vocab);
+    for (const auto& [key, value] : LatentKeys(c_, family_)) keys_[Name(key.c_str())] = value;
+    for (const auto& [key, value] : ExpertKeys(c_, family_)) keys_[Name(key.c_str())] = value;
     Float(c_.final_norm.kind == NormSpec::Kind::kRms ? "attention.layer_norm_rms_epsilon"
                                                      : "attention.layer_norm_epsilon",
           c_.norm_eps);
     WriteWindows();
     WriteScales();
     WriteFlags();
+    if (FindLlamaCpp(family_.gguf)->Takes(kTemperature) && c_.plan.layers[0].temperature) {
+      Float("attention.temperature_scale", c_.plan.layers[0].temperature->beta);
+    }
     if (c_.layer.attention.clip_qkv > 0) Float("attention.clamp_kqv", c_.layer.attention.clip_qkv);
     return std::move(keys_);
   }
@@ -142,7 +219,7 @@ class KeyWriter {
 
   void WriteScales() {
     const GgufScales kind = family_.block->gguf_scales;
-    if (kind == GgufScales::kNone) return;
+    if (kind == GgufScales::kNone || kind == GgufScales::kMiniCpm3) return;
     const bool multiplies = kind == GgufScales::kCohere;
     Float("logit_scale", multiplies ? c_.logit_scale : 1 / c_.logit_scale);
     if (multiplies) return;
@@ -169,13 +246,25 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
   }
   CheckLayers(c, *family, *arch);
   CheckParts(c, *family, *arch);
+  CheckExperts(c, *family);
+  CheckLatent(c, *family);
+  CheckLayout(c, *family);
+  if (arch->Takes(kAllKeyHeads) && c.kv_heads != c.heads) {
+    Refuse(
+        fmt::format("{} key heads for {} heads; llama.cpp takes as many of both in the "
+                    "architecture {}",
+                    c.kv_heads, c.heads, family->gguf));
+  }
   if (!arch->Takes(kHeadSize) && c.heads * c.head_dim != c.hidden) {
     Refuse(
         fmt::format("{} heads of {} for {} hidden elements; llama.cpp takes hidden / heads for "
                     "the head size of the architecture {}",
                     c.heads, c.head_dim, c.hidden, family->gguf));
   }
-  if (c.layer.mlp.activation != *FindActivation(own->block->activation)) {
+  using Activation = MlpSpec::Activation;
+  const Activation activation = c.layer.mlp.activation;  // gpt-oss has one that no key names
+  if (activation != Activation::kClampedSwiglu &&
+      activation != *FindActivation(own->block->activation)) {
     Refuse(fmt::format("its activation is not {}, which models of the architecture {} have",
                        own->block->activation, family->gguf));
   }
@@ -183,7 +272,8 @@ const Family& GgufFamilyOf(const ModelConfig& c) {
 }
 
 StoredRope GgufPositionsOf(const ModelConfig& c, const Family& family) {
-  if (family.gguf_rope != GgufRope::kNone) {
+  const bool rotates = c.plan.layers[0].rotation.has_value();
+  if (rotates || (family.gguf_rope != GgufRope::kNone && !c.plan.layers[0].bias)) {
     return GgufRopeOf(family.gguf, c.plan, c.plan.configured_length);
   }
   constexpr int64_t kUnsaid = 2048;  // BLOOM's length, which few of its files have
@@ -198,7 +288,8 @@ StoredRope GgufPositionsOf(const ModelConfig& c, const Family& family) {
   const auto* alibi = bias ? std::get_if<AlibiBias>(&bias->method) : nullptr;
   if (alibi == nullptr) return out;
   const auto max_bias = static_cast<float>(alibi->max_bias);
-  if (family.other == OtherEncoding::kAlibi) return out;  // known by the architecture's name
+  // Known by the architecture's name, or by the number of layers.
+  if (family.gguf_rope != GgufRope::kNone || family.other == OtherEncoding::kAlibi) return out;
   out.keys[key("attention.max_alibi_bias")] = {static_cast<double>(max_bias), GgufType::kF32};
   for (LayerPlan& layer : out.stored.layers) {
     std::get<AlibiBias>(layer.bias->method).max_bias = max_bias;
@@ -224,6 +315,14 @@ void NoteWhatLlamaCppDoes(const ModelConfig& c, const Family& family, Converted&
         c.plan.layers[0].window_tokens, family.gguf));
   }
   // GGUF has float32.
+  const LatentSpec& latent = c.layer.attention.latent;
+  if (latent.exists() && latent.norm_eps != c.norm_eps) {
+    result.same_values = false;
+    result.notes.push_back(fmt::format(
+        "norms of latent attention have {:g} in the folder and rms_norm_eps, {:g}, in llama.cpp: "
+        "GGUF has one number for all norms",
+        latent.norm_eps, c.norm_eps));
+  }
   const GgufScales kind = family.block->gguf_scales;
   const auto stored = [](double value) {
     return static_cast<float>(1 / ShortestDecimal(static_cast<float>(1 / value)));

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
-#include "ropewalk/base/error.h"
-#include "src/io/quantize.h"
 #include "src/model/rows.h"
 
 namespace ropewalk::internal {
@@ -18,32 +16,87 @@ namespace {
 using Id = TensorId;
 using Qkv = TensorNames::Qkv;
 
-// Rows of q, then of k, then of v, heads in the layout of the model: what both formats are compared
-// by. Rows of gate, then of up, likewise.
+// Tensors that hold the same rows in one format or another.
+enum class Kind : uint8_t { kAlone, kQkv, kGateUp, kExpertUp, kExpertDown, kLatentKv };
+Kind KindOf(Id id) {
+  switch (id) {
+    case Id::kQ:
+    case Id::kK:
+    case Id::kV:
+    case Id::kQkv:
+      return Kind::kQkv;
+    case Id::kGate:
+    case Id::kUp:
+    case Id::kGateUp:
+      return Kind::kGateUp;
+    case Id::kExpertGate:
+    case Id::kExpertUp:
+    case Id::kExpertGateUp:
+      return Kind::kExpertUp;
+    case Id::kExpertDown:
+      return Kind::kExpertDown;
+    case Id::kKvB:
+    case Id::kKB:
+    case Id::kVB:
+      return Kind::kLatentKv;
+    default:
+      return Kind::kAlone;
+  }
+}
+
+// Rows of a kind in the order that both formats are compared by: of q, then of k, then of v, heads in
+// the layout of the model; of gate, then of up; of each expert its gate, then its up; of each head of
+// latent attention its key, then its value.
 class Order {
  public:
+  struct Place {
+    Id id;
+    int64_t expert;
+    int64_t row;
+  };
   explicit Order(const Grouping& g) : c_(*g.config), names_(&NamesOf(c_, g.naming)), g_(g) {}
 
   // Of a tensor's row in this format.
-  int64_t Common(Id id, int64_t layer, int64_t row) const {
-    if (id == Id::kQkv && names_->qkv == Qkv::kGrouped) return Ungrouped(row);
-    const int64_t at = First(id) + row;
-    return IsQOrK(id, at) ? Rows(layer, PairLayout::kInterleaved).Source(at) : at;
+  int64_t Common(const ExpectedTensor& t, int64_t row) const {
+    switch (KindOf(t.id)) {
+      case Kind::kExpertUp:
+      case Kind::kExpertDown:
+        return OfExperts(t, row);
+      case Kind::kLatentKv:
+        return OfLatent(t.id, row);
+      default:
+        break;
+    }
+    if (t.id == Id::kQkv && names_->qkv == Qkv::kGrouped) return Ungrouped(row);
+    const int64_t at = First(t.id) + row;
+    return IsQOrK(t.id, at) ? Rows(t.layer, PairLayout::kInterleaved).Source(at) : at;
   }
-  // The row in a tensor of this format, of which `row` is one.
-  int64_t InFile(Id id, int64_t layer, int64_t row) const {
-    if (id == Id::kQkv && names_->qkv == Qkv::kGrouped) return Grouped(row);
-    const int64_t at = IsQOrK(id, row) ? Rows(layer, PairLayout::kHalf).Source(row) : row;
-    return at - First(id);
+  // The tensor that has this row of the kind of `like`, and which of its rows that is.
+  Place Find(Id like, int64_t layer, int64_t common) const {
+    switch (KindOf(like)) {
+      case Kind::kExpertUp:
+      case Kind::kExpertDown:
+        return FindExpert(like, common);
+      case Kind::kLatentKv:
+        return FindLatent(common);
+      default:
+        break;
+    }
+    const Id id = Holder(like, common);
+    if (id == Id::kQkv && names_->qkv == Qkv::kGrouped) return {id, -1, Grouped(common)};
+    const int64_t at = IsQOrK(id, common) ? Rows(layer, PairLayout::kHalf).Source(common) : common;
+    return {id, -1, at - First(id)};
   }
   bool IsTransposed(const ExpectedTensor& t) const { return !t.bias && names_->IsTransposed(t.id); }
   bool Moves(Id id) const {
     if (id == Id::kQ || id == Id::kK) return g_.permuted;
+    if (id == Id::kExpertGateUp) return names_->gate_up_in_turn;
     return id == Id::kQkv && (g_.permuted || names_->qkv == Qkv::kGrouped);
   }
-  // The tensor that has this row.
+
+ private:
   Id Holder(Id like, int64_t row) const {
-    if (like == Id::kGate || like == Id::kUp || like == Id::kGateUp) {
+    if (KindOf(like) == Kind::kGateUp) {
       if (names_->Find(Id::kGateUp) != nullptr) return Id::kGateUp;
       return row < c_.feed_forward ? Id::kGate : Id::kUp;
     }
@@ -51,7 +104,59 @@ class Order {
     return row < QDim() ? Id::kQ : row < QDim() + KvDim() ? Id::kK : Id::kV;
   }
 
- private:
+  // Rows of one expert, in the common order and in a tensor.
+  int64_t ExpertRows(Id id) const {
+    const int64_t width = c_.experts.feed_forward;
+    if (id == Id::kExpertDown) return c_.hidden;
+    return id == Id::kExpertGateUp ? 2 * width : width;
+  }
+  int64_t CommonExpertRows(Id id) const {
+    return id == Id::kExpertDown ? c_.hidden : 2 * c_.experts.feed_forward;
+  }
+  int64_t OfExperts(const ExpectedTensor& t, int64_t row) const {
+    const int64_t rows = ExpertRows(t.id), width = c_.experts.feed_forward;
+    const int64_t expert = t.expert < 0 ? row / rows : t.expert;
+    int64_t within = row % rows;
+    if (t.id == Id::kExpertUp) within += width;
+    if (t.id == Id::kExpertGateUp && names_->gate_up_in_turn) {
+      within = within % 2 * width + within / 2;
+    }
+    return expert * CommonExpertRows(t.id) + within;
+  }
+  Place FindExpert(Id like, int64_t common) const {
+    const int64_t all = CommonExpertRows(like), width = c_.experts.feed_forward;
+    const int64_t expert = common / all;
+    int64_t within = common % all;
+    Id id = Id::kExpertDown;
+    if (KindOf(like) == Kind::kExpertUp) {
+      const bool up = within >= width;
+      if (names_->Find(Id::kExpertGateUp) == nullptr) {
+        id = up ? Id::kExpertUp : Id::kExpertGate;
+        if (up) within -= width;
+      } else {
+        id = Id::kExpertGateUp;
+        if (names_->gate_up_in_turn) within = up ? 2 * (within - width) + 1 : 2 * within;
+      }
+    }
+    if (!names_->experts_stacked) return {id, expert, within};
+    return {id, -1, expert * ExpertRows(id) + within};
+  }
+
+  int64_t PlainKey() const { return c_.head_dim - c_.layer.attention.latent.rotary_dim; }
+  int64_t OfLatent(Id id, int64_t row) const {
+    const int64_t key = PlainKey(), value = c_.layer.attention.latent.value_dim;
+    if (id == Id::kKvB) return row;
+    const int64_t rows = id == Id::kKB ? key : value;
+    return row / rows * (key + value) + (id == Id::kVB ? key : 0) + row % rows;
+  }
+  Place FindLatent(int64_t common) const {
+    const int64_t key = PlainKey(), value = c_.layer.attention.latent.value_dim;
+    if (names_->Find(Id::kKB) == nullptr) return {Id::kKvB, -1, common};
+    const int64_t head = common / (key + value), within = common % (key + value);
+    if (within < key) return {Id::kKB, -1, head * key + within};
+    return {Id::kVB, -1, head * value + within - key};
+  }
+
   int64_t QDim() const { return c_.heads * c_.head_dim; }
   int64_t KvDim() const { return c_.kv_heads * c_.head_dim; }
   int64_t First(Id id) const {
@@ -85,96 +190,75 @@ class Order {
 
   const ModelConfig& c_;
   const TensorNames* names_;
-  const Grouping& g_;
+  Grouping g_;
 };
 
-bool MayMove(Id id) {
-  return id == Id::kQ || id == Id::kK || id == Id::kV || id == Id::kQkv || id == Id::kGate ||
-         id == Id::kUp || id == Id::kGateUp;
+// By layer, tensor, whether it is the bias, and expert.
+using Found = std::map<std::tuple<int64_t, Id, bool, int64_t>, const Weight*>;
+
+// Rows of the tensor as the product has them; elements of a bias or vector.
+int64_t RowsOf(const ExpectedTensor& t, bool transposed) {
+  if (t.bias || t.shape.size() < 2) {
+    int64_t elements = 1;
+    for (const int64_t extent : t.shape) elements *= extent;
+    return elements;
+  }
+  const std::size_t last = t.shape.size() - 1;
+  int64_t rows = t.shape[transposed ? last : last - 1];
+  for (std::size_t i = 0; i + 1 < last; ++i) rows *= t.shape[i];
+  return rows;
 }
 
-using Found = std::map<std::tuple<int64_t, Id, bool>, const Weight*>;
+void AddOnce(const Weight* weight, std::vector<const Weight*>& all) {
+  if (std::find(all.begin(), all.end(), weight) == all.end()) all.push_back(weight);
+}
 
-Regrouped Make(const ExpectedTensor& to, const Found& found, const Order& from_order,
-               const Order& to_order) {
-  Regrouped out{to, {}, {}, false};
-  const auto same = found.find({to.layer, to.id, to.bias});
-  const bool moves = MayMove(to.id) && (from_order.Moves(to.id) || to_order.Moves(to.id));
-  if (same != found.end() && !moves) {
-    out.from = {same->second};
-    out.transposed = from_order.IsTransposed(to) != to_order.IsTransposed(to);
+Regrouped Make(const ExpectedTensor& to, const std::shared_ptr<const Found>& found,
+               const Order& from_order, const Order& to_order) {
+  Regrouped out{to, {}, {}, to_order.IsTransposed(to)};
+  const auto add = [&](const Weight* weight, Id id) {
+    AddOnce(weight, out.from);
+    ExpectedTensor t = to;
+    t.id = id;
+    if (from_order.IsTransposed(t)) AddOnce(weight, out.from_transposed);
+  };
+  const auto same = found->find({to.layer, to.id, to.bias, to.expert});
+  if (same != found->end() && !from_order.Moves(to.id) && !to_order.Moves(to.id)) {
+    add(same->second, to.id);
+    if (out.to_transposed && !out.from_transposed.empty()) {  // as it is stored
+      out.to_transposed = false;
+      out.from_transposed.clear();
+    }
     return out;
   }
-  const auto locate = [=, &found](int64_t row) {
-    const int64_t common = to_order.Common(to.id, to.layer, row);
-    const Id id = from_order.Holder(to.id, common);
-    return Regrouped::Row{found.at({to.layer, id, to.bias}),
-                          from_order.InFile(id, to.layer, common)};
+  // Not a table of all rows: those of 256 experts are many.
+  const auto place = [=](int64_t row) {
+    return from_order.Find(to.id, to.layer, to_order.Common(to, row));
   };
-  std::vector<Regrouped::Row> rows;
-  for (int64_t row = 0; row < to.shape[0]; ++row) rows.push_back(locate(row));
-  for (const Regrouped::Row& row : rows) {
-    if (std::find(out.from.begin(), out.from.end(), row.weight) == out.from.end()) {
-      out.from.push_back(row.weight);
-    }
+  const auto weight = [=](const Order::Place& at) {
+    return found->at({to.layer, at.id, to.bias, at.expert});
+  };
+  const int64_t rows = RowsOf(to, out.to_transposed);
+  Order::Place last = {Id::kEmbedding, -1, 0};
+  for (int64_t row = 0; row < rows; ++row) {
+    const Order::Place at = place(row);
+    if (at.id == last.id && at.expert == last.expert) continue;
+    add(weight(at), at.id);
+    last = at;
   }
-  const auto table = std::make_shared<const std::vector<Regrouped::Row>>(std::move(rows));
-  out.where = [table](int64_t row) { return (*table)[static_cast<std::size_t>(row)]; };
-  return out;
-}
-
-// A vector as a matrix of one column.
-Weight AsRows(const Weight& weight) {
-  Weight out = weight;
-  if (weight.shape.size() == 1) out.shape.push_back(1);
-  return out;
-}
-
-// The whole matrix is decoded at the first row: each row has an element of every row stored.
-TensorSource Transposed(const Regrouped& tensor, WeightType type) {
-  const Weight* weight = tensor.from[0];
-  if (!CanQuantize(type)) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}': weights are not written as {}",
-                                                     weight->name, Info(type).name));
-  }
-  const int64_t rows = weight->rows(), cols = weight->cols();
-  const auto stored = std::make_shared<std::vector<float>>();
-  TensorSource out{tensor.to.name, type, tensor.to.shape, {}};
-  out.read = [=](int64_t first, int64_t count, std::byte* to) {
-    if (stored->empty()) {
-      stored->resize(static_cast<std::size_t>(rows * cols));
-      weight->ReadRows(0, rows, stored->data());
-    }
-    std::vector<float> row(static_cast<std::size_t>(rows));
-    const int64_t blocks = rows / Info(type).block_elements;
-    for (int64_t r = first; r < first + count; ++r, to += blocks * Info(type).block_bytes) {
-      for (int64_t i = 0; i < rows; ++i) {
-        row[static_cast<std::size_t>(i)] = (*stored)[static_cast<std::size_t>(i * cols + r)];
-      }
-      Quantize(type, row.data(), blocks, to);
-    }
+  out.where = [=](int64_t row) {
+    const Order::Place at = place(row);
+    return Regrouped::Row{weight(at), at.row};
   };
   return out;
 }
 
 }  // namespace
 
-WeightType Regrouped::type() const {
-  const bool alike = std::all_of(from.begin(), from.end(),
-                                 [&](const Weight* w) { return w->type == from[0]->type; });
-  return alike ? from[0]->type : WeightType::kF32;
-}
-
-int64_t Regrouped::bytes() const {
-  int64_t bytes = 0;
-  for (const Weight* w : from) bytes += w->bytes;
-  return bytes;
-}
-
 std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, const Grouping& to) {
-  Found found;
+  const auto found = std::make_shared<Found>();
   for (const ExpectedTensor& t : ExpectedTensors(*from.config, from.naming)) {
-    found[{t.layer, t.id, t.bias}] = FindTensor(files.tensors, t.name);
+    (*found)[{t.layer, t.id, t.bias, t.expert}] = FindTensor(files.tensors, t.name);
   }
   const Order from_order(from), to_order(to);
   std::vector<Regrouped> all;
@@ -182,51 +266,6 @@ std::vector<Regrouped> Regroup(const ModelFiles& files, const Grouping& from, co
     all.push_back(Make(t, found, from_order, to_order));
   }
   return all;
-}
-
-bool IsVector(const ExpectedTensor& tensor) {
-  return tensor.shape.size() < 2 || tensor.id == Id::kQNorm || tensor.id == Id::kKNorm ||
-         tensor.id == Id::kPositions;
-}
-
-TensorSource SourceOf(const Regrouped& tensor, WeightType type) {
-  if (tensor.transposed) return Transposed(tensor, type);
-  if (!tensor.where) return Rearranged(*tensor.from[0], tensor.to.name, {}, type);
-  if (!CanQuantize(type)) {
-    for (const Weight* w : tensor.from) {
-      if (w->type != type) Rearranged(*w, tensor.to.name, {}, type);  // says why it cannot
-    }
-  }
-  TensorSource out{tensor.to.name, type, tensor.to.shape, {}};
-  const bool vector = out.shape.size() == 1;
-  const int64_t length = out.shape[0];
-  out.read = [tensor, type, vector, length](int64_t first, int64_t count, std::byte* to) {
-    if (vector) {  // the writer sees one row of `length` elements
-      first *= length;
-      count *= length;
-    }
-    std::map<const Weight*, Weight> as_rows;
-    for (const Weight* w : tensor.from) as_rows.emplace(w, AsRows(*w));
-    std::vector<float> scratch(static_cast<std::size_t>(as_rows.begin()->second.cols()));
-    const int64_t blocks = static_cast<int64_t>(scratch.size()) / Info(type).block_elements;
-    const int64_t row_bytes = blocks * Info(type).block_bytes;
-    for (int64_t i = 0; i < count; ++i, to += row_bytes) {
-      const Regrouped::Row at = tensor.where(first + i);
-      const Weight& w = as_rows.at(at.weight);
-      if (w.type == type) {
-        std::memcpy(to, w.data + at.row * row_bytes, static_cast<std::size_t>(row_bytes));
-      } else {
-        w.ReadRows(at.row, 1, scratch.data());
-        Quantize(type, scratch.data(), blocks, to);
-      }
-    }
-  };
-  return out;
-}
-
-bool Holds(WeightType type, const Regrouped& tensor) {
-  return std::all_of(tensor.from.begin(), tensor.from.end(),
-                     [&](const Weight* w) { return Holds(type, *w); });
 }
 
 }  // namespace ropewalk::internal

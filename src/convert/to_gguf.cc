@@ -30,6 +30,7 @@ using internal::kGgufPermuted;
 using internal::kNeedsHead;
 using internal::ListFolderKeys;
 using internal::Naming;
+using internal::NormalizedRows;
 using internal::NotesOf;
 using internal::NoteWhatLlamaCppDoes;
 using internal::NotKept;
@@ -50,6 +51,8 @@ int64_t FileType(WeightType type) {
       return 7;
     case WeightType::kBF16:
       return 32;
+    case WeightType::kMXFP4:
+      return 38;
     default:
       return 0;
   }
@@ -57,7 +60,8 @@ int64_t FileType(WeightType type) {
 
 WeightType TypeFor(const Regrouped& tensor, const ConvertOptions& options, Converted& result) {
   if (IsVector(tensor.to)) return WeightType::kF32;
-  const WeightType own = tensor.type();
+  const WeightType stored = tensor.type();
+  const WeightType own = stored == WeightType::kMXFP4Pair ? WeightType::kMXFP4 : stored;
   const WeightType type = options.type.value_or(own);
   if (tensor.to.shape.back() % Info(type).block_elements == 0) return type;
   result.notes.push_back(fmt::format("{} stays {}: its rows of {} are no whole blocks of {}",
@@ -133,6 +137,11 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
     if (!Holds(type, t)) result.same_values = false;
     if (!IsVector(t.to)) bytes_by_type[type] += t.bytes();
     tensors.push_back(SourceOf(t, type));
+    if (t.to.id == TensorId::kHead && c.normalized_head) {
+      tensors.back() = NormalizedRows(*t.from[0], t.to, options.type.value_or(WeightType::kF32));
+      result.notes.push_back(
+          "rows of the head divided by their length, which llama.cpp does not do of itself");
+    }
     if (t.to.id != TensorId::kEmbedding || !c.tied_head) continue;
     if (!FindLlamaCpp(architecture)->Takes(kNeedsHead)) continue;
     tensors.push_back(tensors.back());

@@ -22,6 +22,7 @@ using internal::ExtrasOfGguf;
 using internal::FindFamily;
 using internal::FolderFamilyOf;
 using internal::GgufRope;
+using internal::HasRopeParameters;
 using internal::Holds;
 using internal::IsVector;
 using internal::ListGgufKeys;
@@ -57,15 +58,16 @@ WeightType MatrixType(WeightType own, const ConvertOptions& options) {
 std::string ConfigText(const ModelConfig& c, const Json& token_ids, const char* torch_dtype,
                        PositionPlan& stored) {
   const Json config = ConfigJsonOf(c, token_ids, torch_dtype);
-  const bool rotates = FindFamily(c.architecture)->gguf_rope != GgufRope::kNone;
+  const bool rotates = FindFamily(c.architecture)->gguf_rope != GgufRope::kNone &&
+                       c.plan.other != OtherEncoding::kAlibi;
   if (!rotates || std::holds_alternative<NoScaling>(OnlyRotation(c.plan).scaling)) {
     return config.dump(2) + "\n";
   }
   const RotarySpec& spec = OnlyRotation(c.plan);
   if (c.architecture == "phi3") return WithPhi3Rope(config, stored).dump(2) + "\n";
   const Json rope = Json::parse(HuggingFaceSetting(
-      ConfigSchema::kRopeScaling, spec.scaling,
-      {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
+      HasRopeParameters(config) ? ConfigSchema::kRopeParameters : ConfigSchema::kRopeScaling,
+      spec.scaling, {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
   return WithRopeSetting(config.dump(2), "config.json", rope, c.plan.trained_length);
 }
 

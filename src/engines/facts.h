@@ -171,13 +171,16 @@ inline constexpr FactRow kFacts[] = {
      {},
      "only rotates whole heads in the architectures llama, qwen2, qwen3, smollm3, granite, "
      "minicpm, "
-     "olmo, olmo2, starcoder2, internlm2, orion and falcon",
+     "olmo, olmo2, starcoder2, internlm2, orion, falcon, qwen2moe, qwen3moe, olmoe, gpt-oss, "
+     "llama4, baichuan and mistral3",
      "src/models/"},
     {Fact::kDivisorsForLlama,
      EngineKind::kLlamaCpp,
      {},
-     "loads the tensors of divisors for the architectures llama, granite and minicpm, those of "
-     "LongRoPE for phi3 as well, and for no other that is written here",
+     "loads the tensors of divisors for the architectures llama, granite, minicpm and mistral3, "
+     "rope_freqs.weight for llama4 as well, those of LongRoPE for phi3 and minicpm3 as well, and "
+     "for "
+     "no other that is written here",
      "src/models/"},
 };
 

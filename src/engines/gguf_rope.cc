@@ -103,8 +103,10 @@ class Writer {
   }
   void Write(const YarnScaling& s) {
     if (!s.truncate) {
-      Refuse(fmt::format("{}, this setting does not; {}", Sentence(Fact::kYarnAlwaysTruncates),
-                         kFolders));
+      Refuse(
+          fmt::format("{}, this setting does not; {}, and ropewalk extend --method yarn writes one "
+                      "whose YaRN is truncated",
+                      Sentence(Fact::kYarnAlwaysTruncates), kFolders));
     }
     const bool reads_betas = LlamaCppReadsBetas(architecture_);
     if (!reads_betas && (s.beta_fast != 32 || s.beta_slow != 1)) {
@@ -113,7 +115,8 @@ class Writer {
                       "file of the architecture {} says, this setting has {} and {}; {}",
                       architecture_, s.beta_fast, s.beta_slow, kFolders));
     }
-    if (s.softmax_mscale || s.extrapolation_factor != 1) {
+    const bool latent = architecture_ == "deepseek2";
+    if ((s.softmax_mscale && !latent) || s.extrapolation_factor != 1) {
       Refuse(
           fmt::format("llama.cpp has no key for {} of the architecture {}; {}",
                       s.softmax_mscale ? "YaRN's factor on the scores" : "an extrapolation factor",
@@ -123,6 +126,7 @@ class Writer {
     Float("rope.scaling.factor", s.factor);
     Original();
     YarnScaling stored{.factor = Rounded(s.factor)};
+    if (latent) return WriteLatent(s, stored);
     if (reads_betas) {
       Float("rope.scaling.yarn_beta_fast", s.beta_fast);
       Float("rope.scaling.yarn_beta_slow", s.beta_slow);
@@ -136,6 +140,19 @@ class Writer {
       Float("rope.scaling.attn_factor", ratio);
       stored.attn_factor = Rounded(ratio);
     }
+    stored_.scaling = stored;
+  }
+  // llama.cpp takes mscale for the same as mscale_all_dim, of which the key holds a tenth.
+  void WriteLatent(const YarnScaling& s, YarnScaling stored) {
+    if (!s.softmax_mscale || s.mscale != s.mscale_all_dim || s.attention_factor || s.attn_factor) {
+      Refuse(
+          fmt::format("llama.cpp takes YaRN of the architecture {} with an mscale_all_dim, which "
+                      "multiplies scores, and the same mscale; this setting has {}; {}",
+                      architecture_, Describe(Scaling(s)), kFolders));
+    }
+    Float("rope.scaling.yarn_log_multiplier", 0.1 * *s.mscale_all_dim);
+    stored.mscale = stored.mscale_all_dim = LatentMscale(Rounded(0.1 * *s.mscale_all_dim));
+    stored.softmax_mscale = true;
     stored_.scaling = stored;
   }
   void Write(const LongRopeScaling& s) {

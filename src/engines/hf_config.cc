@@ -55,8 +55,8 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
       old = Json(old["full_attention"]);
     }
     Json& scaled = local_base ? all["full_attention"] : all;
-    if (old.contains("partial_rotary_factor")) {  // no scaling, so no setting has it
-      scaled["partial_rotary_factor"] = old["partial_rotary_factor"];
+    for (const char* key : {"partial_rotary_factor", "llama_4_scaling_beta"}) {
+      if (old.contains(key)) scaled[key] = old[key];  // no scaling, so no setting has it
     }
     config.erase("rope_theta");  // of a file that says it in both schemas
     config.erase("rope_scaling");

@@ -12,16 +12,12 @@
 #include "src/config/hf/config.h"
 #include "src/config/number_keys.h"
 #include "src/engines/hf_config.h"
+#include "src/engines/hf_experts.h"
 
 namespace ropewalk::internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-[[noreturn]] void FailFor(const std::string& family, const std::string& what) {
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("no key of config.json says that a {} model has {}", family, what));
-}
 
 void Rename(Json& j, const char* from, const char* to) {
   const Json value = j[from];
@@ -80,6 +76,34 @@ void FinishNeox(const ModelConfig& c, Json& j) {
   Rename(j, "partial_rotary_factor", "rotary_pct");
 }
 
+// As Hugging Face's transformers 5, which has it, wants it: all of the rotation in one dictionary.
+void FinishMinistral3(const ModelConfig& c, Json& j) {
+  j["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", j["rope_theta"]}};
+  for (const char* key : {"rope_theta", "rope_scaling"}) j.erase(key);
+  const auto& temperature = c.plan.layers[0].temperature;
+  if (temperature) j["rope_parameters"]["llama_4_scaling_beta"] = temperature->beta;
+}
+
+// Its code has neither log-n nor steps of NTK then; the width counts gate and up.
+void FinishQwen1(const ModelConfig& c, Json& j) {
+  CheckUsual(c, false);
+  j.erase("num_key_value_heads");
+  j["intermediate_size"] = 2 * c.feed_forward;
+  Rename(j, "rope_theta", "rotary_emb_base");
+  if (j.contains("partial_rotary_factor")) Rename(j, "partial_rotary_factor", "rotary_pct");
+  j["seq_length"] = c.plan.trained_length;
+  for (const char* key : {"use_dynamic_ntk", "use_logn_attn"}) j[key] = false;
+  j["no_bias"] = true;
+}
+
+// A 13B is told by the name of its length.
+void FinishBaichuan(const ModelConfig& c, Json& j) {
+  CheckUsual(c, false);
+  for (const char* key : {"num_key_value_heads", "head_dim"}) j.erase(key);
+  if (c.plan.other != OtherEncoding::kAlibi) return;
+  Rename(j, "max_position_embeddings", "model_max_length");
+}
+
 // The first architecture has one key head and one norm, the newer one any number and one or two.
 void FinishFalcon(const ModelConfig& c, Json& j) {
   const bool two_norms = c.layer.pre_mlp.exists();
@@ -124,6 +148,18 @@ constexpr ConvertedFamily kConverted[] = {
     {"gpt2", "GPT2LMHeadModel", nullptr, FinishGpt2},
     {"bloom", "BloomForCausalLM", nullptr, FinishBloom},
     {"mpt", "MptForCausalLM", nullptr, FinishMpt},
+    {"mixtral", "MixtralForCausalLM", nullptr, FinishMixtral},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", nullptr, FinishQwen2Moe},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", nullptr, FinishQwen3Moe},
+    {"olmoe", "OlmoeForCausalLM", nullptr, FinishOlmoe},
+    {"gpt_oss", "GptOssForCausalLM", nullptr, FinishGptOss},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", nullptr, FinishDeepseekV2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", nullptr, FinishDeepseekV3},
+    {"llama4_text", "Llama4ForCausalLM", nullptr, FinishLlama4},
+    {"minicpm3", "MiniCPM3ForCausalLM", nullptr, FinishMiniCpm3},
+    {"ministral3", "Ministral3ForCausalLM", nullptr, FinishMinistral3},
+    {"qwen", "QWenLMHeadModel", nullptr, FinishQwen1},
+    {"baichuan", "BaichuanForCausalLM", nullptr, FinishBaichuan},
 };
 
 const ConvertedFamily* Find(const std::string& family) {
@@ -178,7 +214,7 @@ class ConfigWriter {
   void WritePositions() {
     j_["max_position_embeddings"] =
         c_.plan.learned ? c_.plan.learned->positions : c_.plan.trained_length;
-    if (family_.gguf_rope == GgufRope::kNone) return;
+    if (family_.gguf_rope == GgufRope::kNone || c_.plan.other == OtherEncoding::kAlibi) return;
     const RotarySpec& spec = OnlyRotation(c_.plan);
     j_["rope_theta"] = spec.base;
     j_["rope_scaling"] = nullptr;
@@ -251,7 +287,8 @@ class ConfigWriter {
     number(block_.logit_scale, c_.logit_scale);
     number(block_.logit_divisor, static_cast<float>(1 / c_.logit_scale));  // as GGUF has it
     if (const double clip = c_.layer.attention.clip_qkv; clip > 0) number(block_.clip_qkv, clip);
-    if (block_.gguf_scales != GgufScales::kMiniCpm) return;
+    const GgufScales kind = block_.gguf_scales;
+    if (kind != GgufScales::kMiniCpm && kind != GgufScales::kMiniCpm3) return;
     const double depth = c_.layer.residual_scale * std::sqrt(static_cast<double>(c_.layers));
     j_["scale_depth"] = ShortestDecimal(static_cast<float>(depth));
     const double base = c_.logit_scale * static_cast<double>(c_.hidden);

@@ -33,6 +33,16 @@ constexpr LlamaCppArchitecture kArchitectures[] = {
     {"gpt2", kOutBias | kMlpBias | kEveryBias | kOwnHead},
     {"bloom", kOutBias | kMlpBias | kEveryBias | kOwnHead},
     {"mpt", kOwnHead},
+    {"qwen3moe", kHeadSize | kOwnHead},
+    {"qwen2moe", kOwnHead | kNeedsHead},
+    {"olmoe", kOwnHead | kNeedsHead | kAllKeyHeads},
+    {"gpt-oss", kHeadSize | kOutBias | kMlpBias | kEveryBias | kOwnHead | kNeedsHead | kWindows},
+    {"deepseek2", kPartOfAHead | kHeadSize | kOwnHead},
+    {"llama4", kDivisorTensor | kHeadSize | kOwnHead},
+    {"qwen", kPartOfAHead | kOwnHead | kNeedsHead | kAllKeyHeads},
+    {"baichuan", kOwnHead | kNeedsHead},
+    {"minicpm3", kPartOfAHead | kLongRopeTensors | kHeadSize | kOwnHead},
+    {"mistral3", kLlama | kTemperature},
 };
 
 }  // namespace

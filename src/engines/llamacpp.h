@@ -20,7 +20,9 @@ enum LlamaCppTakes : uint32_t {
   kWindows = 512,         // sliding layers, as the file says which
   kParallelAlone = 1024,  // attention and MLP side by side alone
   // Lets layers that have a window see everything, as in its own converter's files.
-  kIgnoredWindow = 2048
+  kIgnoredWindow = 2048,
+  kAllKeyHeads = 4096,  // as many key heads as heads
+  kTemperature = 8192   // Ministral 3's, on all layers
 };
 
 struct LlamaCppArchitecture {

@@ -96,4 +96,19 @@ void JoinPairs(Tensors* tensors) {
   }
 }
 
+void RepackPair(const Weight& pair, int64_t row, std::byte* out) {
+  const WeightTypeInfo& info = Info(WeightType::kMXFP4Pair);
+  const int64_t blocks = pair.cols() / info.block_elements;
+  const std::byte* from = pair.data + row * blocks * info.block_bytes;
+  const std::byte* scales = pair.scales + row * blocks * info.scale_bytes;
+  for (int64_t b = 0; b < blocks; ++b, from += info.block_bytes) {
+    *out++ = scales[b];
+    // Element e is in a half of byte e / 2; ggml has e and e + 16 in one byte.
+    const auto element = [from](int e) {
+      return e % 2 == 0 ? from[e / 2] & std::byte{15} : from[e / 2] >> 4;
+    };
+    for (int e = 0; e < 16; ++e) *out++ = element(e) | element(e + 16) << 4;
+  }
+}
+
 }  // namespace ropewalk::internal

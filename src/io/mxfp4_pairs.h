@@ -25,4 +25,8 @@ std::optional<int64_t> Uint8Bytes(const std::vector<int64_t>& shape);
 // Error for one that is alone or does not fit the other.
 void JoinPairs(std::map<std::string, Weight>* tensors);
 
+// A row of such a tensor as blocks of kMXFP4: the same numbers in ggml's order, each block behind its
+// scale.
+void RepackPair(const Weight& pair, int64_t row, std::byte* out);
+
 }  // namespace ropewalk::internal

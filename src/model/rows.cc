@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -83,7 +85,21 @@ TensorSource Rearranged(const Weight& weight, std::string name, const HeadRows& 
   return out;
 }
 
+void NormalizeRows(int64_t rows, int64_t cols, float* values) {
+  for (float* row = values; row < values + rows * cols; row += cols) {
+    double square = 0;
+    for (int64_t i = 0; i < cols; ++i) square += double{row[i]} * row[i];
+    // PyTorch's normalize divides by at least this.
+    const auto length = static_cast<float>(std::max(std::sqrt(square), 1e-12));
+    for (int64_t i = 0; i < cols; ++i) row[i] /= length;
+  }
+}
+
 bool Holds(WeightType type, const Weight& weight) {
+  if (type == WeightType::kMXFP4 &&
+      (weight.type == type || weight.type == WeightType::kMXFP4Pair)) {
+    return true;
+  }
   const WeightTypeInfo& info = Info(type);
   if (weight.cols() % info.block_elements != 0) return false;
   const auto cols = static_cast<std::size_t>(weight.cols());

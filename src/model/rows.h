@@ -33,6 +33,9 @@ struct HeadRows {
 TensorSource Rearranged(const Weight& weight, std::string name, const HeadRows& rows,
                         std::optional<WeightType> type = std::nullopt);
 
+// Divides each of the rows by its length (Baichuan 2's head).
+void NormalizeRows(int64_t rows, int64_t cols, float* values);
+
 // True when every element of `weight` survives a round trip through `type`.
 bool Holds(WeightType type, const Weight& weight);
 

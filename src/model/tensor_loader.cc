@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "ropewalk/base/error.h"
@@ -22,11 +21,6 @@ AlignedBuffer<float> ReadWeight(const Weight& weight) {
   AlignedBuffer<float> out(weight.rows() * weight.cols());
   weight.ReadRows(0, weight.rows(), out.data());
   return out;
-}
-
-bool IsOfExperts(TensorId id) {
-  return id == Id::kExpertGate || id == Id::kExpertUp || id == Id::kExpertGateUp ||
-         id == Id::kExpertDown;
 }
 
 // Of one tensor that has, for each key head, its query heads, itself, its values: where the rows
@@ -119,9 +113,8 @@ TensorLoader::TensorLoader(ModelConfig& config, const ModelFiles& files, Naming 
     const Weight* weight = FindTensor(files.tensors, t.name);
     if (weight == nullptr) continue;
     found_[{t.layer, t.id, t.bias, t.expert}] = weight;
-    const bool of_experts = names_->experts_stacked && t.layer >= 0 && IsOfExperts(t.id);
-    for (int64_t e = 0; of_experts && e < c_.experts.count; ++e) {
-      found_[{t.layer, t.id, t.bias, e}] = &slices_.emplace_back(Slice(*weight, e));
+    for (int64_t m = 0; m < t.matrices; ++m) {
+      found_[{t.layer, t.id, t.bias, m}] = &slices_.emplace_back(Slice(*weight, m));
     }
   }
 }
@@ -173,13 +166,7 @@ Linear TensorLoader::MakeHead() const {
     const int64_t hidden = c_.hidden;
     const auto rows = [weight, hidden](int64_t first, int64_t count, float* out) {
       weight->ReadRows(first, count, out);
-      for (float* row = out; row < out + count * hidden; row += hidden) {
-        double square = 0;
-        for (int64_t i = 0; i < hidden; ++i) square += double{row[i]} * row[i];
-        // PyTorch's normalize divides by at least this.
-        const auto length = static_cast<float>(std::max(std::sqrt(square), 1e-12));
-        for (int64_t i = 0; i < hidden; ++i) row[i] /= length;
-      }
+      NormalizeRows(count, hidden, out);
     };
     return Linear(c_.vocab, hidden, rows, nullptr, compute_);
   }
@@ -229,8 +216,22 @@ LatentWeights TensorLoader::MakeLatent(int64_t l) const {
   latent.q = MakeLinear({{Id::kQ, q_dim}, {Id::kQB, q_dim}}, l);
   latent.kv_down = MakeLinear({{Id::kKvA, spec.kv_rank + spec.rotary_dim}}, l);
   latent.kv_norm = MakeNorm(Id::kKvANorm, norm, l);
-  latent.kv = MakeLinear({{Id::kKvB, KeyValueDim(c_)}}, l);
+  latent.kv = MakeLinear(KeysAndValues(l), {}, compute_);
   return latent;
+}
+
+// For each head the part of its key that does not rotate, then its value.
+std::vector<TensorLoader::Part> TensorLoader::KeysAndValues(int64_t l) const {
+  const LatentSpec& spec = c_.layer.attention.latent;
+  std::vector<Part> parts = Parts({{Id::kKvB, KeyValueDim(c_)}}, l, false);
+  if (!parts.empty()) return parts;
+  for (int64_t head = 0; head < c_.heads; ++head) {
+    for (Part& part : Parts({{Id::kKB, c_.head_dim - spec.rotary_dim}, {Id::kVB, spec.value_dim}},
+                            l, false, head)) {
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
 }
 
 // Scores that choose experts are never rounded.

@@ -47,6 +47,7 @@ class TensorLoader {
   Linear MakeLinear(Wanted wanted, int64_t layer, int64_t expert = -1) const;
   Linear MakeRouter(TensorId id, int64_t rows, int64_t layer) const;
   LatentWeights MakeLatent(int64_t layer) const;
+  std::vector<Part> KeysAndValues(int64_t layer) const;
   ExpertWeights MakeExperts(int64_t layer) const;
   RowMap PairOrder(int64_t layer) const;
 
@@ -54,9 +55,9 @@ class TensorLoader {
   const TensorNames* names_;
   ComputeType compute_;
   WeightStorage weights_;
-  // By layer, tensor, whether it is the bias, and expert.
+  // By layer, tensor, whether it is the bias, and expert (or head).
   std::map<std::tuple<int64_t, TensorId, bool, int64_t>, const Weight*> found_;
-  std::deque<Weight> slices_;  // of tensors that hold all experts
+  std::deque<Weight> slices_;  // of tensors that hold all experts, or all heads
 };
 
 }  // namespace ropewalk::internal

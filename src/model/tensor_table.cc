@@ -36,6 +36,8 @@ enum class Dim : uint8_t {
   kKvRank,
   kKvA,
   kKvB,
+  kPlainKey,
+  kValue,
   kExperts,
   kExpertWidth,
   kExpertGateUp,
@@ -50,7 +52,13 @@ bool HasPlace(TensorId id, const TensorNames& names) {
   const bool fused = names.qkv != TensorNames::Qkv::kSplit;
   const bool gate_up = names.Find(TensorId::kGateUp) != nullptr;
   const bool experts_gate_up = names.Find(TensorId::kExpertGateUp) != nullptr;
+  const bool split_kv = names.Find(TensorId::kKB) != nullptr;
   switch (id) {
+    case TensorId::kKvB:
+      return !split_kv;
+    case TensorId::kKB:
+    case TensorId::kVB:
+      return split_kv;
     case TensorId::kExpertGate:
     case TensorId::kExpertUp:
       return !experts_gate_up;
@@ -138,7 +146,8 @@ enum class Of : uint8_t {
   kLayer,
   kDenseLayer,   // a layer without experts
   kExpertLayer,  // a layer with experts
-  kExpert        // an expert, or all of a layer as the first dimension
+  kExpert,       // an expert, or all of a layer as the first dimension
+  kHeads         // a matrix for each head of a layer, which are the first dimension
 };
 
 struct Row {
@@ -174,6 +183,8 @@ constexpr Row kTable[] = {
     {Id::kKvA, Of::kLayer, Dim::kKvA, Dim::kHidden, Latent, DownBias},
     {Id::kKvANorm, Of::kLayer, Dim::kKvRank, Dim::kNone, Latent},
     {Id::kKvB, Of::kLayer, Dim::kKvB, Dim::kKvRank, Latent},
+    {Id::kKB, Of::kHeads, Dim::kPlainKey, Dim::kKvRank, Latent},
+    {Id::kVB, Of::kHeads, Dim::kValue, Dim::kKvRank, Latent},
     {Id::kSinks, Of::kLayer, Dim::kHeads, Dim::kNone, Sinks},
     {Id::kBuckets, Of::kLayer, Dim::kBuckets, Dim::kHeads, Buckets},
     {Id::kDistanceKey, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceKey, Always},
@@ -252,6 +263,10 @@ int64_t Size(Config c, Dim dim) {
       return latent.kv_rank + latent.rotary_dim;
     case Dim::kKvB:
       return c.heads * (c.head_dim - latent.rotary_dim + latent.value_dim);
+    case Dim::kPlainKey:
+      return c.head_dim - latent.rotary_dim;
+    case Dim::kValue:
+      return latent.value_dim;
     case Dim::kExperts:
       return c.experts.count;
     case Dim::kExpertWidth:
@@ -266,14 +281,16 @@ int64_t Size(Config c, Dim dim) {
   return 0;
 }
 
-bool IsStacked(const Row& row, const TensorNames& names) {
-  return row.of == Of::kExpert && names.experts_stacked;
+// Matrices that the tensor holds one behind the other; 0: it is one, without a dimension for that.
+int64_t MatricesOf(const Row& row, Config c, const TensorNames& names) {
+  if (row.of == Of::kHeads) return c.heads;
+  return row.of == Of::kExpert && names.experts_stacked ? c.experts.count : 0;
 }
 
 // Whether the layer has the row's tensor; layer -1: the model.
 bool Exists(const Row& row, Config c, int64_t layer) {
   if ((row.of == Of::kModel) != (layer < 0) || !row.exists(c)) return false;
-  if (row.of == Of::kModel || row.of == Of::kLayer) return true;
+  if (row.of == Of::kModel || row.of == Of::kLayer || row.of == Of::kHeads) return true;
   return c.experts.In(layer) == (row.of != Of::kDenseLayer);
 }
 
@@ -287,7 +304,7 @@ std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names)
   }
   const bool transposed = names.IsTransposed(row.id);
   std::vector<int64_t> shape;
-  if (IsStacked(row, names)) shape.push_back(c.experts.count);
+  if (const int64_t matrices = MatricesOf(row, c, names); matrices > 0) shape.push_back(matrices);
   shape.push_back(Size(c, transposed ? row.cols : row.rows));
   const Dim last = transposed ? row.rows : row.cols;
   if (names.heads_apart && (last == Dim::kQ || last == Dim::kAttended || last == Dim::kKv)) {
@@ -350,6 +367,13 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
                      [&](const std::string& part) { return bare.starts_with(part); });
 }
 
+// ggml has four dimensions, of which a file leaves out the last ones that are 1.
+bool HasShape(const Weight& weight, const ExpectedTensor& t, Naming naming) {
+  if (weight.shape == t.shape) return true;
+  return naming == Naming::kGguf && t.shape.size() == 2 && t.shape[0] == 1 &&
+         weight.shape == std::vector<int64_t>{t.shape[1]};
+}
+
 }  // namespace
 
 const TensorNames& NamesOf(Config c, Naming naming) {
@@ -372,6 +396,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
     t.id = row.id;
     t.layer = layer;
     t.expert = expert;
+    t.matrices = MatricesOf(row, config, names);
     t.optional = row.id == Id::kPositions && MaskDecoder(config);
     t.name = FullName(row, config, naming, t);
     t.shape = ShapeOf(row, config, names);
@@ -381,7 +406,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
     t.optional = false;
     t.name = FullName(row, config, naming, t);
     t.shape = {Size(config, row.rows)};
-    if (IsStacked(row, names)) t.shape.insert(t.shape.begin(), config.experts.count);
+    if (t.matrices > 0) t.shape.insert(t.shape.begin(), t.matrices);
     all.push_back(t);
   };
   for (int64_t layer = -1; layer < config.layers; ++layer) {
@@ -434,7 +459,7 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
                               "missing, or is this another architecture than '{}'?",
                               file, t.name, fmt::join(t.shape, ", "), config.architecture));
     }
-    if (weight->shape != t.shape) {
+    if (!HasShape(*weight, t, naming)) {
       throw Error(
           ErrorCode::kInvalidFile,
           fmt::format("{}: tensor '{}' has shape [{}], the configuration says [{}]; the "

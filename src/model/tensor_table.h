@@ -20,6 +20,8 @@ struct ExpectedTensor {
   bool bias = false;
   int64_t layer = -1;   // -1: not part of a layer
   int64_t expert = -1;  // -1: of no expert, or of all of them in one tensor
+  // Of experts or heads, one behind the other: the first dimension; 0: one matrix or vector.
+  int64_t matrices = 0;
   std::string name = {};
   std::vector<int64_t> shape = {};
   bool optional = false;  // a file without it is whole

@@ -148,7 +148,7 @@ std::vector<Case> Cases() {
          w.Float(p + "attention.temperature_scale", 0.1f);
        },
        {},
-       "2 x interleaved 16/16 base 1e+06 yarn(factor 16, beta_fast 32, beta_slow 1, truncate, "
+       "2 x half 16/16 base 1e+06 yarn(factor 16, beta_fast 32, beta_slow 1, truncate, "
        "mscale 1, mscale_all_dim 1) temperature 0.1 1024 +0"},
       {"deepseek2",
        2,
@@ -209,7 +209,7 @@ TEST(GgufArchitectures, PositionsByLayer) {
       EXPECT_EQ(test::Lines(config.plan), c.lines);
       const std::set<std::string> run = {"smollm3", "gemma2",    "gemma3",  "command-r",
                                          "chatglm", "internlm2", "cohere2", "olmo2",
-                                         "gptneox", "falcon",    "gpt2"};
+                                         "gptneox", "falcon",    "gpt2",    "mistral3"};
       EXPECT_EQ(config.not_runnable.empty(), run.contains(c.arch)) << config.not_runnable;
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();

@@ -7,32 +7,18 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <random>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/convert.h"
-#include "src/model/tensor_table.h"
+#include "tests/convert/family_case.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
 namespace families_test {
 
-using internal::ExpectedTensor;
-using internal::ExpectedTensors;
-using internal::Naming;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr ConvertOptions kWeightsAlone{{}, false};
-
-struct Case {
-  const char* name;
-  json keys;
-  const char* gguf;            // general.architecture
-  const char* back = nullptr;  // model_type of the folder that comes back, where it is another
-  json settings = nullptr;     // a rope setting that GGUF can hold
-};
 
 json Yarn() {
   return {{"rope_scaling",
@@ -176,52 +162,15 @@ std::vector<Case> Cases() {
 }
 
 const Case& Find(const std::string& name) {
-  static const std::vector<Case> cases = Cases();
+  static const std::vector<Case> cases = [] {
+    std::vector<Case> all = Cases();
+    for (Case& c : MixtureCases()) all.push_back(std::move(c));
+    return all;
+  }();
   for (const Case& c : cases) {
     if (name == c.name) return c;
   }
   throw std::runtime_error("no case " + name);
-}
-
-// 4 layers, so that there is a full one among sliding ones. Heads are hidden / heads wide.
-json ConfigOf(const Case& c) {
-  json config = test::Tiny{.layers = 4, .hidden = 32, .feed_forward = 40}.Config();
-  if (std::string(c.name) == "chatglm") {
-    config = {{"hidden_size", 32}, {"num_attention_heads", 4}, {"tie_word_embeddings", false}};
-  }
-  config.update(c.keys);
-  // Keys that the code of these families does not read.
-  const std::string type = config["model_type"];
-  if (type == "gpt_neox" || type == "gpt2" || type == "bloom" || type == "mpt") {
-    for (const char* key : {"rope_theta", "head_dim"}) config.erase(key);
-  }
-  return config;
-}
-
-// Random tensors of what the configuration calls for.
-void WriteModel(const std::string& folder, const json& config) {
-  const ModelConfig c = ParseHfConfig(config.dump(), "config.json");
-  std::mt19937 engine(5);
-  std::normal_distribution<float> normal;
-  test::Tensors tensors;
-  for (const ExpectedTensor& t : ExpectedTensors(c, Naming::kHuggingFace)) {
-    int64_t size = 1;
-    for (const int64_t d : t.shape) size *= d;
-    const bool norm = t.shape.size() == 1 && !t.bias;
-    test::Tensor tensor{t.shape, std::vector<float>(static_cast<std::size_t>(size))};
-    for (float& v : tensor.values) v = (norm ? 1.0f : 0.0f) + (norm ? 0.3f : 0.2f) * normal(engine);
-    tensors.emplace(t.name, std::move(tensor));
-  }
-  test::Tiny::WriteFolder(folder, config, tensors);
-}
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 class FamilyTest : public ::testing::TestWithParam<const char*> {
@@ -236,6 +185,7 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
   static void ExpectSameTensors(const ModelFiles& got, const ModelFiles& want) {
     ASSERT_EQ(got.tensors.size(), want.tensors.size());
     for (const auto& [name, w] : want.tensors) {
+      if (want.config.normalized_head && name == "lm_head.weight") continue;
       ASSERT_TRUE(got.tensors.contains(name)) << name;
       const Weight& g = got.tensors.at(name);
       ASSERT_EQ(g.type, w.type) << name;
@@ -285,7 +235,8 @@ TEST_P(FamilyTest, Q8_0IsTheSameModel) {
   }
   const double moved = test::Difference(ProbeLogits(q8), ProbeLogits(files));
   EXPECT_GT(moved, 0);
-  EXPECT_LT(moved, 0.2);
+  // A rounded score may choose another expert.
+  EXPECT_LT(moved, files.config.experts.count > 0 ? 1 : 0.2);
   GgufToFolder(q8, folder_ / "decoded", kWeightsAlone);
   EXPECT_EQ(ProbeLogits(OpenModel(folder_ / "decoded")), ProbeLogits(q8));
 }
@@ -311,19 +262,21 @@ TEST_P(FamilyTest, EveryTensorCounts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, FamilyTest,
-                         ::testing::Values("granite", "minicpm", "phi3", "phi3_partial",
-                                           "phi3_longrope", "olmo", "olmo2", "olmo3", "cohere",
-                                           "cohere2", "glm4", "glm", "chatglm", "starcoder2",
-                                           "internlm2", "orion", "stablelm", "stablelm_parallel",
-                                           "gpt_neox", "gpt_neox_sequential", "falcon",
-                                           "falcon_new", "falcon_one_norm", "phi", "gpt2", "bloom",
-                                           "mpt"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Random, FamilyTest,
+    ::testing::Values("granite", "minicpm", "phi3", "phi3_partial", "phi3_longrope", "olmo",
+                      "olmo2", "olmo3", "cohere", "cohere2", "glm4", "glm", "chatglm", "starcoder2",
+                      "internlm2", "orion", "stablelm", "stablelm_parallel", "gpt_neox",
+                      "gpt_neox_sequential", "falcon", "falcon_new", "falcon_one_norm", "phi",
+                      "gpt2", "bloom", "mpt", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe",
+                      "gpt_oss", "deepseek_v2", "deepseek_v3", "llama4", "minicpm3", "ministral3",
+                      "qwen", "baichuan", "baichuan_13b"),
+    [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Random, ScaledFamilyTest,
                          ::testing::Values("granite", "phi3_longrope", "olmo2", "olmo3", "glm4",
-                                           "gpt_neox"),
+                                           "gpt_neox", "mixtral", "qwen3_moe", "gpt_oss",
+                                           "deepseek_v2", "deepseek_v3", "minicpm3", "ministral3"),
                          [](const auto& info) { return std::string(info.param); });
 
 // ---- What llama.cpp's converter writes, typed again --------------------------------------------

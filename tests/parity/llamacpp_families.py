@@ -9,6 +9,7 @@ import numpy as np
 import safetensors.numpy
 
 import llamacpp_cases as cases
+import llamacpp_mixtures
 from llamacpp_ours import relative
 
 WINDOW = 40
@@ -27,6 +28,7 @@ class Case:
     floor: float = 2e-5  # of the largest logit
     far: float | None = 2e-5  # None: the table of positions ends before
     four: bool = False  # feed-forward layers of 4 times the width
+    packed: bool = False  # some weights are in blocks, in which llama.cpp rounds activations to 8 bits
 
 
 class Maker:
@@ -347,6 +349,14 @@ def families():
                 "no clip": dict(attn_config=dict(attention, clip_qkv=None))}, floor=GELU, far=GELU, four=True)
 
 
+def all_cases():
+    yield from families()
+    yield from llamacpp_mixtures.mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED)
+    longrope_of = dict(longrope("rope_type", cases.EXACT.pairs), factor=4.0,
+                       original_max_position_embeddings=cases.ORIGINAL)
+    yield from llamacpp_mixtures.vendors(Case, RMS, longrope_of, YARN, SCALED, THETA, BLENDED, cases.ORIGINAL)
+
+
 def write_folder(folder, case, change=None):
     folder.mkdir()
     maker = Maker(case)
@@ -365,14 +375,18 @@ def write_folder(folder, case, change=None):
         del sizes["rope_theta"], sizes["head_dim"]
     if case.family == "chatglm":  # its own words for all of these
         sizes = dict(model_type="chatglm", hidden_size=maker.hidden, num_attention_heads=cases.HEADS)
-    (folder / "config.json").write_text(json.dumps({**sizes, **case.keys, **(change or {})}))
+    keys = {**sizes, **case.keys, **(change or {})}
+    for key in ("rope_theta", "max_position_embeddings", "model_max_length", "z_loss_weight"):
+        if keys.get(key, 0) is None:  # where absence says something
+            del keys[key]
+    (folder / "config.json").write_text(json.dumps(keys))
 
 
 def check(report, ours, root, ids, decoded):
     """Converts every case, and returns [(name, file for llama.cpp, model for ropewalk, limit near, limit far)].
     The control: read otherwise, the files would give other logits."""
     files, controls, numbers = [], {}, {}
-    for case in families():
+    for case in all_cases():
         label = f"convert {case.family} {case.name}"
         folder, path = root / f"hf {label}", root / f"{label}.gguf"
         write_folder(folder, case)
@@ -380,7 +394,12 @@ def check(report, ours, root, ids, decoded):
         if code != 0:
             report.row(label, error.strip(), False)
             continue
-        files.append((label, path, folder, case.floor, case.far))
+        if case.packed:  # compared as float32, with what the file holds
+            plain = root / f"{label} decoded.gguf"
+            decoded(path, plain)
+            files.append((f"{label} decoded", plain, folder, case.floor, case.far))
+        else:
+            files.append((label, path, folder, case.floor, case.far))
         # llama.cpp rounds activations to 8 bits as well, so that the file's numbers are compared as float32.
         rounded, plain = root / f"{label} q8_0.gguf", root / f"{label} q8_0 decoded.gguf"
         ours.program("convert", folder, "-o", rounded, "--no-tokenizer", "--type", "q8_0", "--no-verify")

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "ropewalk/base/error.h"
+#include "src/config/gguf/experts.h"
 #include "src/config/json_object.h"
 #include "src/config/number_keys.h"
 #include "src/io/gguf_file.h"
@@ -86,12 +87,29 @@ const Family& ReadFamily(const GgufFile& gguf, std::string& name) {
   return *family;
 }
 
+// Models that have the general.architecture of another family: keys tell them.
+const Family& FamilyOfKeys(const Family& given, const GgufKeys& keys) {
+  const std::string_view name = given.name;
+  constexpr int64_t kSigmoid = 2;
+  const char* other = nullptr;
+  if (name == "olmo2" &&
+      keys.Int("attention.sliding_window", 0, internal::kMaxTokens).value_or(0) > 0) {
+    other = "olmo3";
+  } else if (name == "llama" && internal::HasGgufExperts(keys)) {
+    other = "mixtral";
+  } else if (name == "deepseek_v2" && keys.Int("expert_gating_func", 0, 1000) == kSigmoid) {
+    other = "deepseek_v3";
+  }
+  return other == nullptr ? given : *internal::FindFamily(other);
+}
+
 // Some architectures have one number for each layer: the largest, since some layers have none.
 int64_t ReadLargest(const GgufKeys& keys, const char* key, bool required, ModelConfig& c) {
   const auto list = keys.Ints(key, 0, internal::kMaxDim);
-  if (list && keys.IsArray(key) && static_cast<int64_t>(list->size()) != c.layers) {
-    keys.Fail(key, fmt::format("a number, or an array of one for each of {} layers, got {}",
-                               c.layers, list->size()));
+  const int64_t blocks = c.layers + c.further_layers;
+  if (list && keys.IsArray(key) && static_cast<int64_t>(list->size()) != blocks) {
+    keys.Fail(key, fmt::format("a number, or an array of one for each of {} layers, got {}", blocks,
+                               list->size()));
   }
   if (list && c.not_runnable.empty() &&
       std::adjacent_find(list->begin(), list->end(), std::not_equal_to<>()) != list->end()) {
@@ -119,14 +137,18 @@ void ReadHeadDim(const GgufKeys& keys, const Family& family, ModelConfig& c) {
         fmt::format("it, because {} elements do not divide into {} heads", c.hidden, c.heads));
   }
   c.head_dim = head_dim ? *head_dim : c.hidden / c.heads;
-  const auto v = keys.Int("attention.value_length", 2, internal::kMaxHeadDim);
-  if (internal::RunsFromGguf(family) && v && *v != c.head_dim) {
+  const auto v = keys.Int("attention.value_length", 1, internal::kMaxDim);
+  const bool alike = internal::RunsFromGguf(family) && !family.Has(internal::kMla);
+  if (alike && v && *v != c.head_dim) {
     keys.Fail("attention.value_length", fmt::format("the head size {}, got {}", c.head_dim, *v));
   }
 }
 
 void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.layers = keys.RequiredInt("block_count", 1, internal::kMaxLayers);
+  // Of block_count, these predict further tokens and do not run.
+  c.further_layers = keys.Int("nextn_predict_layers", 0, c.layers - 1).value_or(0);
+  c.layers -= c.further_layers;
   c.hidden = keys.RequiredInt("embedding_length", 1, internal::kMaxDim);
   const bool runs = internal::RunsFromGguf(family);
   const bool rotates = family.gguf_rope != internal::GgufRope::kNone;
@@ -179,8 +201,9 @@ void RefuseNumberKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) 
 
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   std::string name;
-  const Family& family = ReadFamily(gguf, name);
+  const Family& given = ReadFamily(gguf, name);
   const GgufKeys keys(gguf, name + ".");
+  const Family& family = FamilyOfKeys(given, keys);
   ModelConfig c;
   c.format = FileFormat::kGguf;
   c.format_name = fmt::format("GGUF v{}", gguf.version);

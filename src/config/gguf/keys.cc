@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ropewalk/base/error.h"
 #include "src/io/gguf_file.h"
 
@@ -72,6 +74,14 @@ void GgufKeys::Fail(const std::string& key, const std::string& expected) const {
 
 bool LlamaCppReadsBetas(std::string_view architecture) {
   return architecture == "mistral3" || architecture == "grok";
+}
+
+double LatentMscale(double log_multiplier) { return std::round(log_multiplier * 1e7) / 1e6; }
+
+std::optional<bool> BaichuanRotates(int64_t layers) {
+  if (layers == 32) return true;
+  if (layers == 40) return false;
+  return std::nullopt;
 }
 
 }  // namespace ropewalk::internal

@@ -27,6 +27,7 @@ class LayerReader {
     ReadBiases();
     ReadScales();
     ReadScores();
+    if (block_.gguf_rest != nullptr) block_.gguf_rest(keys_, c_);
   }
 
  private:
@@ -48,6 +49,13 @@ class LayerReader {
     const bool gate_up = block_.gguf_names->Find(TensorId::kGateUp) != nullptr;
     c_.tensor_names = gate_up ? (fused_ ? &kGgufFusedGateUpNames : &kGgufGateUpNames)
                               : (fused_ ? &kGgufFusedNames : &kGgufNames);
+    if (block_.gguf_names == &kGgufGptOssNames) {
+      c_.tensor_names = fused_ ? &kGgufFusedGptOssNames : &kGgufGptOssNames;
+    }
+    // Files from before 2025 have keys and values of latent attention in one tensor.
+    if (block_.gguf_names == &kGgufSplitKvNames && !InLayer("attn_kv_b.weight")) {
+      c_.tensor_names = &kGgufSplitKvNames;
+    }
   }
 
   // Falcon's layers are parallel in llama.cpp, StableLM's where they have one norm.
@@ -92,14 +100,17 @@ class LayerReader {
     if (block_.scaled_embedding) c_.embedding_scale = std::sqrt(static_cast<double>(c_.hidden));
     const GgufScales kind = block_.gguf_scales;
     if (kind == GgufScales::kNone) return;
-    const bool mini = kind == GgufScales::kMiniCpm;
+    const bool mini = kind == GgufScales::kMiniCpm || kind == GgufScales::kMiniCpm3;
+    const auto read = [&](const char* key, double otherwise) {
+      return kind == GgufScales::kMiniCpm3 ? otherwise : Read(key, otherwise);
+    };
     const auto multiplier = [&](const char* key, double otherwise) {
-      const double value = Read(key, otherwise);
+      const double value = read(key, otherwise);
       return value == 0 ? 1 : value;
     };
     // The oldest files of MiniCPM have no keys: of its 2B scale_depth is 1.4, dim_model_base 256.
     const auto hidden = static_cast<double>(c_.hidden);
-    const double logits = Read("logit_scale", mini ? hidden / 256 : 0);
+    const double logits = read("logit_scale", mini ? hidden / 256 : 0);
     c_.logit_scale = logits == 0 ? 1 : kind == GgufScales::kCohere ? logits : 1 / logits;
     if (kind == GgufScales::kCohere) return;
     const double depth = 1.4 / std::sqrt(static_cast<double>(c_.layers));

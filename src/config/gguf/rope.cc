@@ -17,6 +17,10 @@ namespace {
 // A divisor that a converter writes for a pair with frequency 0 (Gemma 4: 1e30).
 constexpr double kZeroFrequency = 1e29;
 
+std::string_view Architecture(const GgufKeys& keys) {
+  return std::string_view(keys.prefix()).substr(0, keys.prefix().size() - 1);
+}
+
 std::vector<double> ReadDivisors(const GgufKeys& keys, const char* name, int64_t pairs) {
   const Weight& w = keys.gguf().tensors.at(name);
   if (w.rows() != 1 || w.cols() != pairs) {
@@ -63,10 +67,10 @@ YarnScaling ReadYarn(const GgufKeys& keys, const Family& family, double factor) 
   // and taken for the same in the first, for 1 in the second.
   const auto log = keys.Number("rope.scaling.yarn_log_multiplier", 0, 1e3);
   if (log && *log != 0) {
-    const bool deepseek = std::string_view(family.name) == "deepseek_v2";
+    const bool deepseek = keys.prefix() == "deepseek2.";
     // Files hold float32; the value meant has few digits.
     const auto digits = [](double v) { return std::round(v * 1e6) / 1e6; };
-    y.mscale_all_dim = digits(deepseek ? *log * 10 : *log);
+    y.mscale_all_dim = deepseek ? LatentMscale(*log) : digits(*log);
     y.mscale = deepseek ? *y.mscale_all_dim : 1;
     y.softmax_mscale = family.Has(kSoftmaxMscale);
   }
@@ -237,11 +241,11 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
   spec.axes = ReadAxes(keys, family, spec.rotary_dim / 2);
   const auto* yarn = std::get_if<YarnScaling>(&spec.scaling);
   if (yarn != nullptr && (yarn->beta_fast != 32 || yarn->beta_slow != 1) &&
-      !LlamaCppReadsBetas(family.gguf)) {
+      !LlamaCppReadsBetas(Architecture(keys))) {
     plan.notes.push_back(fmt::format(
         "YaRN's beta_fast {:g} and beta_slow {:g} are in the file; llama.cpp does not read "
         "these keys of the architecture {} and takes 32 and 1",
-        yarn->beta_fast, yarn->beta_slow, family.gguf));
+        yarn->beta_fast, yarn->beta_slow, Architecture(keys)));
   }
 
   out.sliding = spec;
@@ -315,21 +319,44 @@ void ReadAlibi(const GgufKeys& keys, const Family& family, std::optional<double>
   }
 }
 
+// llama.cpp knows a Baichuan 13B by its 40 layers; false: the model rotates.
+bool ReadBaichuanAlibi(const GgufKeys& keys, ModelConfig& c) {
+  const std::optional<bool> rotates = BaichuanRotates(c.layers);
+  if (!rotates && c.not_runnable.empty()) {
+    c.not_runnable = fmt::format(
+        "{}: {} is {}: llama.cpp rotates Baichuan models of 32 layers and has ALiBi in those of "
+        "40; what others do is not known",
+        keys.File(), keys.Name("block_count"), c.layers);
+  }
+  if (rotates.value_or(true)) return false;
+  for (const char* key : {"rope.dimension_count", "rope.freq_base", "rope.scaling.type"}) {
+    keys.Has(key);  // written by its converter, and without effect
+  }
+  c.permuted_qk = true;
+  c.plan.other = OtherEncoding::kAlibi;
+  c.plan.notes.push_back("no rotation: ALiBi, llama.cpp's rule for Baichuan models of 40 layers");
+  for (LayerPlan& layer : c.plan.layers) {
+    layer.bias = LayerBias{c.heads, AlibiBias{.max_bias = 8}};
+  }
+  return true;
+}
+
 }  // namespace
 
-void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
+void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   PositionPlan& plan = c.plan;
-  plan.yarn_scales_scores = given.Has(kSoftmaxMscale);
-  const bool rotates = given.gguf_rope != GgufRope::kNone;
+  plan.yarn_scales_scores = family.Has(kSoftmaxMscale);
+  const bool rotates = family.gguf_rope != GgufRope::kNone;
   plan.configured_length =
       rotates || keys.Has("context_length") ? keys.RequiredInt("context_length", 1, kMaxTokens) : 0;
   plan.trained_length = plan.configured_length;
   plan.layers.resize(c.layers);
+  if (std::string_view(family.name) == "baichuan" && ReadBaichuanAlibi(keys, c)) return;
   if (!rotates) {
     const auto max_bias = keys.Number("attention.max_alibi_bias", 0, 1e6);
     keys.Int("attention.relative_buckets_count", 0, kMaxTokens);
-    ReadAlibi(keys, given, max_bias, c);
-    const Block* block = given.block;
+    ReadAlibi(keys, family, max_bias, c);
+    const Block* block = family.block;
     if (block != nullptr && block->learned_first_row >= 0) {
       plan.learned = LearnedPositions{keys.RequiredInt("context_length", 1, kMaxTokens),
                                       block->learned_first_row};
@@ -340,12 +367,6 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& given, ModelConfig& c) {
   const int64_t original =
       keys.Int("rope.scaling.original_context_length", 0, kMaxTokens).value_or(0);
   if (original > 0) plan.trained_length = original;
-  // OLMo 3 has the name of OLMo 2 in GGUF; its window tells.
-  const bool olmo3 = std::string_view(given.name) == "olmo2" &&
-                     keys.Int("attention.sliding_window", 0, kMaxTokens).value_or(0) > 0;
-  const Family& family = olmo3 ? *FindFamily("olmo3") : given;
-  if (olmo3) c.architecture = family.name;
-
   const Rotations rotations = ReadRotations(keys, family, c);
   const bool chunked = family.Has(kChunks);
   const auto window_key = keys.Int("attention.sliding_window", 0, kMaxTokens);

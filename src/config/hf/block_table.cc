@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/config/block.h"
+#include "src/config/gguf/experts.h"
 #include "src/config/hf/alibi.h"
 #include "src/config/hf/config.h"
 #include "src/config/hf/drope.h"
@@ -46,8 +47,7 @@ constexpr Block LlamaLike(Flag qkv_bias, Flag out_bias, Flag mlp_bias, const cha
           .qkv_bias = qkv_bias,
           .out_bias = out_bias,
           .mlp_bias = mlp_bias,
-          .no_bias = no_bias,
-          .gguf = true};
+          .no_bias = no_bias};
 }
 
 constexpr Block QkNormed(Block block) {
@@ -67,12 +67,10 @@ constexpr Block kMistralBlock = LlamaLike({}, {}, {}, "attention_bias mlp_bias")
 constexpr Block kMinistral3Block = [] {
   Block block = kMistralBlock;
   block.norm_eps = 1e-5;
-  block.gguf = false;
   return block;
 }();
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
 constexpr Block Dropped(Block block) {
-  block.gguf = false;
   block.rest = ReadDrope;
   return block;
 }
@@ -126,7 +124,6 @@ constexpr Block kGpt2Block = {.names = &kGpt2Names,
                               .learned_first_row = 0,
                               .feed_forward_is_4_hidden = true,
                               .only = kGpt2Only,
-                              .gguf = true,
                               .gguf_names = &kGgufFusedNames};
 
 constexpr Block kGptNeoxBlock = {.names = &kGptNeoxNames,
@@ -136,7 +133,6 @@ constexpr Block kGptNeoxBlock = {.names = &kGptNeoxNames,
                                  .out_bias = {"attention_bias", true},
                                  .mlp_bias = kAlways,
                                  .parallel = {"use_parallel_residual", true},
-                                 .gguf = true,
                                  .gguf_names = &kGgufFusedNames};
 
 constexpr Block kGptjBlock = {.names = &kGptjNames,
@@ -164,7 +160,6 @@ constexpr Block kFalconBlock = {.names = &kFalconNames,
                                 .feed_forward_is_4_hidden = true,
                                 .falcon_alibi = true,
                                 .only = kFalconOnly,
-                                .gguf = true,
                                 .gguf_names = &kGgufFusedNames};
 
 constexpr Block kPhiBlock = {.names = &kPhiNames,
@@ -175,8 +170,7 @@ constexpr Block kPhiBlock = {.names = &kPhiNames,
                              .mlp_bias = kAlways,
                              .parallel = kAlways,
                              .one_norm_if_parallel = true,
-                             .only = kQkNormOnly,
-                             .gguf = true};
+                             .only = kQkNormOnly};
 
 constexpr Block kStableLmBlock = {.names = &kLlamaNames,
                                   .layer = PreNorm(kLayerNorm, true),
@@ -184,8 +178,7 @@ constexpr Block kStableLmBlock = {.names = &kLlamaNames,
                                   .qkv_bias = {"use_qkv_bias", false},
                                   .parallel = {"use_parallel_residual", false},
                                   .one_norm_if_parallel = true,
-                                  .only = kQkNormOnly,
-                                  .gguf = true};
+                                  .only = kQkNormOnly};
 
 constexpr Block kOptBlock = {.names = &kOptNames,
                              .layer = PreNorm(kLayerNorm, false),
@@ -209,7 +202,6 @@ constexpr Block kBloomBlock = {.names = &kBloomNames,
                                .mlp_bias = kAlways,
                                .tied_head = {"tie_word_embeddings", true},
                                .feed_forward_is_4_hidden = true,
-                               .gguf = true,
                                .gguf_names = &kGgufFusedNames,
                                .rest = ReadBloom};
 
@@ -221,7 +213,6 @@ constexpr Block kMptBlock = {.names = &kMptNames,
                              .tied_head = {"tie_word_embeddings", true},
                              .feed_forward_is_4_hidden = true,
                              .only = kMptOnly,
-                             .gguf = true,
                              .gguf_names = &kGgufFusedNames,
                              .gguf_clip = true,
                              .rest = ReadMpt};
@@ -320,7 +311,7 @@ constexpr Block kMixtralBlock = [] {
   block.names = &kMixtralNames;
   block.norm_eps = 1e-5;
   block.rest = ReadMixtral;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufMixtral;
   return block;
 }();
 
@@ -329,14 +320,14 @@ constexpr Block kQwen2MoeBlock = [] {
   Block block = LlamaLike({"qkv_bias", true}, {}, {}, "attention_bias mlp_bias");
   block.names = &kQwenMoeNames;
   block.rest = ReadQwen2Moe;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufQwen2Moe;
   return block;
 }();
 constexpr Block kQwen3MoeBlock = [] {
   Block block = kQwen3Block;
   block.names = &kQwenMoeNames;
   block.rest = ReadQwen3Moe;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufQwen3Moe;
   return block;
 }();
 
@@ -348,7 +339,7 @@ constexpr Block kOlmoeBlock = [] {
   block.norm_eps = 1e-5;
   block.clip_qkv = {"clip_qkv", 0};
   block.rest = ReadOlmoe;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufOlmoe;
   return block;
 }();
 
@@ -356,15 +347,17 @@ constexpr Block kOlmoeBlock = [] {
 constexpr Block kDeepseekV2Block = [] {
   Block block = LlamaLike({}, kAttentionBias, {"mlp_bias", false}, "");
   block.names = &kDeepseekNames;
+  block.gguf_names = &kGgufSplitKvNames;
   block.rest = ReadDeepseekV2;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufDeepseek;
   return block;
 }();
 constexpr Block kDeepseekV3Block = [] {
   Block block = LlamaLike({}, kAttentionBias, {}, "mlp_bias");
   block.names = &kDeepseekNames;
+  block.gguf_names = &kGgufSplitKvNames;
   block.rest = ReadDeepseekV3;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufDeepseek;
   return block;
 }();
 
@@ -373,9 +366,10 @@ constexpr Block kGptOssBlock = [] {
   Block block = LlamaLike({"attention_bias", true}, {"attention_bias", true}, kAlways, "");
   block.names = &kGptOssNames;
   block.mxfp4 = &kGptOssMxfp4Names;
+  block.gguf_names = &kGgufGptOssNames;
   block.norm_eps = 1e-5;
   block.rest = ReadGptOss;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufGptOss;
   return block;
 }();
 
@@ -386,7 +380,7 @@ constexpr Block kLlama4Block = [] {
   block.layer.attention.qk_norm = {NormSpec::Kind::kRms, /*bias=*/false, /*weight=*/false};
   block.norm_eps = 1e-5;
   block.rest = ReadLlama4;
-  block.gguf = false;
+  block.gguf_rest = ReadGgufLlama4;
   return block;
 }();
 
@@ -398,8 +392,7 @@ constexpr Block kStarCoder2Block = {.names = &kStarCoder2Names,
                                     .qkv_bias = {"use_bias", true},
                                     .out_bias = {"use_bias", true},
                                     .mlp_bias = {"use_bias", true},
-                                    .tied_head = {"tie_word_embeddings", true},
-                                    .gguf = true};
+                                    .tied_head = {"tie_word_embeddings", true}};
 
 // InternLM 2 and 2.5 (arXiv 2403.17297), by their own modelling file.
 constexpr Block kInternLm2Block = [] {
@@ -435,6 +428,8 @@ constexpr Block kMiniCpm3Block = [] {
   block.names = &kDeepseekNames;
   block.qkv_bias = {};
   block.rest = ReadMiniCpm3;
+  block.gguf_scales = GgufScales::kMiniCpm3;
+  block.gguf_rest = ReadGgufMiniCpm3;
   return block;
 }();
 
@@ -451,7 +446,9 @@ constexpr Block kQwen1Block = {.names = &kQwen1Names,
                                .norm_eps = 1e-6,
                                .qkv_bias = kAlways,
                                .only = kQwen1Only,
-                               .rest = ReadQwen1};
+                               .gguf_names = &kGgufFusedNames,
+                               .rest = ReadQwen1,
+                               .gguf_rest = ReadGgufQwen1};
 
 // Baichuan 1 and 2 (arXiv 2309.10305), by their own modelling files. What the second one's file says
 // that the first one's does not: the weight of a loss, and a larger vocabulary.
@@ -462,7 +459,6 @@ constexpr Block kBaichuanBlock = [] {
   Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
   block.names = &kBaichuanNames;
   block.rest = ReadBaichuan;
-  block.gguf = false;
   return block;
 }();
 
@@ -481,7 +477,6 @@ constexpr Block kChatGlmBlock = {.names = &kChatGlmNames,
                                  .norm_eps_key = "layernorm_epsilon",
                                  .qkv_bias = {"add_qkv_bias", false},
                                  .only = kChatGlmOnly,
-                                 .gguf = true,
                                  .gguf_names = &kGgufFusedGateUpNames};
 
 }  // namespace ropewalk::internal
