@@ -2,11 +2,15 @@
 //   rotary_bench [--json FILE] [--rounds N] [--kib N]
 // Rotate in place is compared with a read-modify-write stream over the same bytes (x *= 1 on
 // float32 vectors): machines that share their memory vary twofold between runs, shares do not.
+// 16-bit types are compared with that stream over their own elements too, converted to float32 and
+// back by what Rotate does it with: what no rotation of theirs can exceed.
 // Results are checked before anything is timed. One JSON object a line.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/rotary_bench.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "src/rotary/rotate/codecs-inl.h"
+#include "src/rotary/rotate/params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::HWY_NAMESPACE {
@@ -18,6 +22,58 @@ inline void StreamBody(float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
     hn::Store(hn::Mul(hn::Load(d, x + i), f), d, x + i);
   }
+}
+
+template <class Codec>
+void StreamF16(Float16* x, std::size_t n, float factor) {
+  const hn::ScalableTag<float> d;
+  const auto f = hn::Set(d, factor);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    Codec::Store(d, hn::Mul(Codec::Load(d, x + i), f), x + i);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+template <bool kZen>
+void StreamBf16(BFloat16* x, std::size_t n, float factor) {
+  const hn::ScalableTag<float> d;
+  const auto f = hn::Set(d, factor);
+  const std::size_t step = 2 * hn::Lanes(d);
+  for (std::size_t i = 0; i < n; i += 4 * step) {  // a head of 128, where vectors have 16 floats
+    hn::Vec<decltype(d)> even[4], odd[4];
+    HWY_UNROLL(4)
+    for (std::size_t k = 0; k < 4; ++k) {
+      internal::HWY_NAMESPACE::LoadWords(d, x + i + k * step, even[k], odd[k]);
+      even[k] = hn::Mul(even[k], f);
+      odd[k] = hn::Mul(odd[k], f);
+    }
+#if ROPEWALK_AVX512
+    if constexpr (kZen) {
+      internal::HWY_NAMESPACE::StoreWordsZen<4, 1>(d, even, odd, 0, x + i);
+      continue;
+    }
+#endif
+    HWY_UNROLL(4)
+    for (std::size_t k = 0; k < 4; ++k) {
+      internal::HWY_NAMESPACE::StoreWords(d, even[k], odd[k], x + i + k * step);
+    }
+  }
+}
+#endif
+
+inline void ConvertedBody(DType dtype, void* data, std::size_t n, float factor, bool zen) {
+  (void)zen;
+  if (dtype == DType::kF16) {
+    auto* x = static_cast<Float16*>(data);
+#if ROPEWALK_AVX512
+    if (zen) return StreamF16<internal::HWY_NAMESPACE::F16Zen>(x, n, factor);
+#endif
+    return StreamF16<internal::HWY_NAMESPACE::F16>(x, n, factor);
+  }
+#if HWY_TARGET != HWY_SCALAR
+  auto* x = static_cast<BFloat16*>(data);
+  zen ? StreamBf16<true>(x, n, factor) : StreamBf16<false>(x, n, factor);
+#endif
 }
 
 }  // namespace ropewalk::HWY_NAMESPACE
@@ -35,6 +91,7 @@ HWY_AFTER_NAMESPACE();
 #include <cstring>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "reference/rotary.h"
@@ -46,6 +103,7 @@ namespace ropewalk {
 namespace {
 
 HWY_EXPORT(StreamBody);
+HWY_EXPORT(ConvertedBody);
 
 constexpr int64_t kHeads = 32;
 constexpr int64_t kHeadDim = 128;
@@ -81,16 +139,23 @@ RotarySpec Spec(PairLayout layout) {
   return spec;
 }
 
-void StreamOver(float* x, std::size_t n, int threads) {
-  if (threads == 1) {
-    HWY_DYNAMIC_DISPATCH(StreamBody)(x, n, 1.0f);
-    return;
-  }
+// x *= 1, in float32.
+template <class T>
+void StreamOver(T* x, std::size_t n, int threads) {
+  const bool zen = internal::BestTuning() == internal::Tuning::kZen;
+  const auto run = [zen](T* part, std::size_t count) {
+    if constexpr (std::is_same_v<T, float>) {
+      HWY_DYNAMIC_DISPATCH(StreamBody)(part, count, 1.0f);
+    } else {
+      HWY_DYNAMIC_DISPATCH(ConvertedBody)(DTypeOf<T>::value, part, count, 1.0f, zen);
+    }
+  };
+  if (threads == 1) return run(x, n);
 #pragma omp parallel num_threads(threads)
   {
     const std::size_t part = n / static_cast<std::size_t>(threads);
     const std::size_t t = static_cast<std::size_t>(omp_get_thread_num());
-    HWY_DYNAMIC_DISPATCH(StreamBody)(x + t * part, part, 1.0f);
+    run(x + t * part, part);
   }
 }
 
@@ -144,23 +209,29 @@ void BenchRotate(const Output& output, PairLayout layout, int64_t bytes, int thr
   SetNumThreads(threads);
   CheckResult(args, x.data(), tokens, frequencies);
   const int64_t calls = std::max<int64_t>(1, (int64_t{1} << 22) / bytes);
-  std::vector<double> rotate_s, stream_s;
+  std::vector<double> rotate_s, stream_s, converted_s;
   for (int r = 0; r < rounds; ++r) {
     stream_s.push_back(Sample(calls, [&] { StreamOver(stream.data(), stream.size(), threads); }));
     rotate_s.push_back(Sample(calls, [&] { Rotate(args); }));
+    if (sizeof(T) == 4) continue;
+    converted_s.push_back(Sample(calls, [&] { StreamOver(x.data(), x.size(), threads); }));
   }
   const double gb = 2e-9 * static_cast<double>(bytes);
   const double rotate = Median(rotate_s);
   const double ceiling = Median(stream_s);
+  std::string converted;
+  if (!converted_s.empty()) {
+    converted = fmt::format(R"("converted_stream_gb_per_s":{:.3f},)", gb / Median(converted_s));
+  }
   const char* dtype = Name(DTypeOf<T>::value);
   const char* name = layout == PairLayout::kHalf ? "half" : "interleaved";
   output.Row(
       fmt::format("rotate {:<4} {:<11} {:>6} KiB {} threads  {:7.1f} GB/s of {:7.1f}: {:.2f}",
                   dtype, name, bytes / 1024, threads, gb / rotate, gb / ceiling, ceiling / rotate),
       fmt::format(R"({{"bench":"rotate","dtype":"{}","layout":"{}","bytes":{},"threads":{},)"
-                  R"("gb_per_s":{:.3f},"stream_gb_per_s":{:.3f},"share":{:.4f},"rounds":{}}})",
-                  dtype, name, bytes, threads, gb / rotate, gb / ceiling, ceiling / rotate,
-                  rounds));
+                  R"("gb_per_s":{:.3f},"stream_gb_per_s":{:.3f},{}"share":{:.4f},"rounds":{}}})",
+                  dtype, name, bytes, threads, gb / rotate, gb / ceiling, converted,
+                  ceiling / rotate, rounds));
 }
 
 // One token in a decoder's loop: 32 heads of 128, float32; all that counts is overhead.

@@ -125,6 +125,7 @@ struct ConvertedFamily {
 };
 constexpr ConvertedFamily kConverted[] = {
     {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen3", "Qwen3ForCausalLM"},
     {"phi3", "Phi3ForCausalLM"},

@@ -50,6 +50,9 @@ constexpr char kDeepseekPunctuation[] = R"(\s?[!-/:-~)"
 constexpr char kDeepseek3[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
     R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)" SPACES;
+// As published: a class within another.
+constexpr char kBloom[] = R"( ?[^(\s|[.,!?)"
+                          "\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+";
 constexpr char kAsciiPunctuation[] = R"([\p{P}$+<=>^~|`]+)";
 
 const std::map<std::string_view, BpePattern>& Patterns() {
@@ -59,6 +62,7 @@ const std::map<std::string_view, BpePattern>& Patterns() {
     const BpePattern digits{.cuts = {R"(\p{N})", kGpt2Pattern}};
     const BpePattern llama3{.cuts = {kLlama3}, .ignore_merges = true, .add_bos = true};
     const BpePattern qwen2{.cuts = {kQwen2}};
+    const BpePattern bloom{.cuts = {kBloom}};
     return std::map<std::string_view, BpePattern>{
         // What llama.cpp does for files that say no more than this.
         {"default",
@@ -93,6 +97,10 @@ const std::map<std::string_view, BpePattern>& Patterns() {
         {"megrez", qwen2},
         {"hunyuan", qwen2},
         {"seed-coder", {.cuts = {kSeedCoder}}},
+        {"bloom", bloom},
+        {"poro-chat", bloom},
+        {"gpt3-finnish", bloom},
+        {"viking", {.cuts = {kBloom, R"(\p{N})"}}},
         {"falcon", {.cuts = {kAsciiPunctuation, kGpt2Pattern, "[0-9][0-9][0-9]"}}},
         {"deepseek-coder",
          {.cuts = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kCjk, R"(\p{N})"}}},

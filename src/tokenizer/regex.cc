@@ -131,7 +131,18 @@ class Translator {
       Copy(end + 2 - at_);
       return;
     }
-    if (c == '[') Refuse("a character class inside another");
+    if (c == '[') {  // what both have: the same without its brackets
+      const bool plain = Peek(1) != '^' && Peek(1) != ']' && out_.back() != '-';
+      if (!plain) Refuse("a negated or unusual character class inside another");
+      ++nested_;
+      ++at_;
+      return;
+    }
+    if (c == ']' && nested_ > 0) {
+      --nested_;
+      ++at_;
+      return;
+    }
     if (c == '&' && Peek(1) == '&') Refuse("the class intersection '&&'");
     if (c == ']') in_class_ = false;
     Copy(1);
@@ -162,6 +173,7 @@ class Translator {
   std::string out_;
   std::size_t at_ = 0;
   bool in_class_ = false;
+  int nested_ = 0;  // classes open within it
 };
 
 std::string MessageOf(int code) {

@@ -268,14 +268,14 @@ INSTANTIATE_TEST_SUITE_P(
                       "olmo2", "olmo3", "cohere", "cohere2", "glm4", "glm", "chatglm", "starcoder2",
                       "internlm2", "orion", "stablelm", "stablelm_parallel", "gpt_neox",
                       "gpt_neox_sequential", "falcon", "falcon_new", "falcon_one_norm", "phi",
-                      "gpt2", "bloom", "mpt", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe",
-                      "gpt_oss", "deepseek_v2", "deepseek_v3", "llama4", "minicpm3", "ministral3",
-                      "qwen", "baichuan", "baichuan_13b"),
+                      "gpt2", "bloom", "mpt", "mistral", "mixtral", "qwen3_moe", "qwen2_moe",
+                      "olmoe", "gpt_oss", "deepseek_v2", "deepseek_v3", "llama4", "minicpm3",
+                      "ministral3", "qwen", "baichuan", "baichuan_13b"),
     [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Random, ScaledFamilyTest,
                          ::testing::Values("granite", "phi3_longrope", "olmo2", "olmo3", "glm4",
-                                           "gpt_neox", "mixtral", "qwen3_moe", "gpt_oss",
+                                           "gpt_neox", "mistral", "mixtral", "qwen3_moe", "gpt_oss",
                                            "deepseek_v2", "deepseek_v3", "minicpm3", "ministral3"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -68,6 +68,8 @@ std::vector<Case> MixtureCases() {
       Merged(Deepseek("deepseek_v3"),
              {{"q_lora_rank", 16}, {"n_group", 3}, {"topk_group", 2}, {"norm_topk_prob", true}});
   return {
+      {"mistral", Merged(untied, {{"model_type", "mistral"}, {"sliding_window", nullptr}}), "llama",
+       "llama", Yarn(json::object())},
       {"mixtral",
        Merged(untied,
               {{"model_type", "mixtral"}, {"num_local_experts", 5}, {"num_experts_per_tok", 2}}),

@@ -107,6 +107,16 @@ TEST(MixtureRows, LatentKeysAndValues) {
   }
 }
 
+// Weights that stay in the file: slices of experts, and keys that are stored [in, out].
+TEST(MixtureRows, PackedWeightsAgree) {
+  for (const char* name : {"mixtral", "gpt_oss", "deepseek_v3", "llama4"}) {
+    const Written written(name);
+    const ModelFiles files = OpenModel(written.folder / "m.gguf");
+    const std::vector<float> packed = ProbeLogits(files, WeightStorage::kPacked);
+    EXPECT_LT(test::Difference(packed, ProbeLogits(files, WeightStorage::kUnpacked)), 1e-5) << name;
+  }
+}
+
 TEST(MixtureKeys, Deepseek) {
   const Written v3("deepseek_v3", Find("deepseek_v3").settings);
   const auto integer = [&](const std::string& key) {
@@ -286,6 +296,7 @@ TEST(MixtureRefusals, WhatLlamaCppWouldComputeOtherwise) {
     return json{{"rope_scaling", rope}, {"max_position_embeddings", 128}};
   };
   const Row table[] = {
+      {"mistral", {{"sliding_window", 20}}, "layer 0 has a sliding window"},
       {"qwen3_moe", {{"norm_topk_prob", false}}, "norm_topk_prob is false"},
       {"qwen2_moe", {{"norm_topk_prob", true}}, "norm_topk_prob is true"},
       {"qwen3_moe", {{"mlp_only_layers", {1}}}, "some layers have no experts"},

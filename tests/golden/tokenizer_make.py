@@ -101,6 +101,13 @@ QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+DEEPSEEK_V3 = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+               r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+               r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
 DEEPSEEK_CODER = ["[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+"]
 
 
@@ -167,6 +174,9 @@ def tiny_tokenizers():
         pre_tokenizers.Punctuation("contiguous"), byte_level(True), pre_tokenizers.Digits(individual_digits=False),
         split("[0-9][0-9][0-9]")]))
     out["deepseek_coder"] = trained(deepseek_coder())
+    out["deepseek_v3"] = trained(pre_tokenizers.Sequence([*map(split, DEEPSEEK_V3), byte_level()]))
+    out["tekken"] = trained(pre_tokenizers.Sequence([split(TEKKEN), byte_level()]), ignore_merges=True)
+    out["bloom"] = trained(pre_tokenizers.Sequence([split(BLOOM), byte_level()]))
     out["behaviors"] = trained(pre_tokenizers.Sequence([
         split(r"\n", "merged_with_previous"), split("x", "merged_with_next"), split(r"[,;]+", "removed"),
         split(r"[\w.]+|\b-", "contiguous", True), pre_tokenizers.Punctuation("merged_with_previous"),

@@ -137,7 +137,7 @@ def minicpm3(m):
         norms(m, p)
 
 
-def ministral3(m):
+def mistral(m):
     m.ends()
     for p in m.each_layer():
         m.attention(p + "self_attn.")
@@ -165,6 +165,8 @@ def baichuan(m):
 
 
 def vendors(Case, RMS, LONGROPE, YARN, SCALED, THETA, BLENDED, ORIGINAL):
+    yield Case("mistral", "plain", dict(RMS, tie_word_embeddings=False, sliding_window=None), mistral,
+               {"base": THETA, "a window": dict(sliding_window=40)})
     all_heads = dict(num_key_value_heads=cases.HEADS, tie_word_embeddings=False)
     mini = dict(RMS, num_key_value_heads=cases.HEADS, head_dim=ROTARY, kv_lora_rank=KV_RANK, q_lora_rank=Q_RANK,
                 qk_nope_head_dim=PLAIN, qk_rope_head_dim=ROTARY, v_head_dim=VALUE, scale_emb=12, scale_depth=1.4,
@@ -182,7 +184,7 @@ def vendors(Case, RMS, LONGROPE, YARN, SCALED, THETA, BLENDED, ORIGINAL):
         if name != "plain":
             wrong["amplitude"] = dict(rope_parameters={k: v for k, v in rope.items() if "mscale" not in k})
         yield Case("ministral3", name, dict(RMS, tie_word_embeddings=False, rope_parameters=rope, rope_theta=None,
-                                            **(SCALED if name != "plain" else {})), ministral3, wrong,
+                                            **(SCALED if name != "plain" else {})), mistral, wrong,
                    far={"plain": 2e-5, "yarn": BLENDED, "temperature": 2 * BLENDED}[name])
     yield Case("qwen", "plain", dict(all_heads, layer_norm_epsilon=cases.EPS, intermediate_size=2 * cases.FEED_FORWARD,
                                      seq_length=ORIGINAL, no_bias=True), qwen1, {"base": THETA})

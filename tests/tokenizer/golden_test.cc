@@ -47,11 +47,12 @@ TEST_P(Tiny, IdsEqualTheOriginals) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Tiny,
                          testing::Values("gpt2", "added", "llama3", "qwen2", "gpt4o", "smollm",
-                                         "falcon", "deepseek_coder", "behaviors", "whitespace",
-                                         "nfkd", "llama2", "gemma", "metaspace_first",
-                                         "metaspace_always", "metaspace_never", "unknown",
-                                         "spm_bpe", "spm_unigram", "bert", "bert_cased", "roberta",
-                                         "t5", "deberta", "unigram_bytes"),
+                                         "falcon", "deepseek_coder", "deepseek_v3", "tekken",
+                                         "bloom", "behaviors", "whitespace", "nfkd", "llama2",
+                                         "gemma", "metaspace_first", "metaspace_always",
+                                         "metaspace_never", "unknown", "spm_bpe", "spm_unigram",
+                                         "bert", "bert_cased", "roberta", "t5", "deberta",
+                                         "unigram_bytes"),
                          [](const auto& info) { return std::string(info.param); });
 
 // tests/golden/wordpiece_make.py: controls, white space, Chinese, accents, words of 100 and 101
@@ -124,7 +125,7 @@ TEST_P(ByteLevel, DecodeInvertsEncode) {
 }
 INSTANTIATE_TEST_SUITE_P(All, ByteLevel,
                          testing::Values("gpt2", "llama3", "gpt4o", "smollm", "falcon",
-                                         "deepseek_coder"),
+                                         "deepseek_coder", "deepseek_v3", "tekken", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 
 struct RealFile {
@@ -204,6 +205,8 @@ INSTANTIATE_TEST_SUITE_P(All, Export,
                                          Exported{"llama3", "llama-bpe"},
                                          Exported{"smollm", "smollm"}, Exported{"gpt4o", "gpt-4o"},
                                          Exported{"deepseek_coder", "deepseek-coder"},
+                                         Exported{"deepseek_v3", "deepseek-v3"},
+                                         Exported{"tekken", "tekken"}, Exported{"bloom", "bloom"},
                                          Exported{"spm_bpe", "default"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

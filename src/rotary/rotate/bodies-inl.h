@@ -251,6 +251,56 @@ struct InterleavedWordsBody {
     return HalfBody<BF16>::Prepare(p, row, c, s);
   }
 };
+
+#if ROPEWALK_AVX512
+// Both for Tuning::kZen, which stores a head at once where its results stay in registers.
+struct HalfWordsZenBody : HalfWordsBody {
+  template <int kSteps>
+  static HWY_INLINE void RotateSteps(const T* x, T* y, int64_t pairs, const Factors* f) {
+    if constexpr (kSteps > 2) {
+      RotateSteps<2>(x, y, pairs, f);
+      return RotateSteps<kSteps - 2>(x + 2 * Step(), y + 2 * Step(), pairs, f + 2);
+    }
+    const D d;
+    hn::Vec<D> x1_even[kSteps], x1_odd[kSteps], x2_even[kSteps], x2_odd[kSteps];
+    HWY_UNROLL(2)
+    for (int k = 0; k < kSteps; ++k) LoadWords(d, x + k * Step(), x1_even[k], x1_odd[k]);
+    HWY_UNROLL(2)
+    for (int k = 0; k < kSteps; ++k) LoadWords(d, x + pairs + k * Step(), x2_even[k], x2_odd[k]);
+    hn::Vec<D> even[2 * kSteps], odd[2 * kSteps];
+    HWY_UNROLL(2)
+    for (int k = 0; k < kSteps; ++k) {
+      even[k] = hn::NegMulAdd(x2_even[k], f[k].s_even, hn::Mul(x1_even[k], f[k].c_even));
+      odd[k] = hn::NegMulAdd(x2_odd[k], f[k].s_odd, hn::Mul(x1_odd[k], f[k].c_odd));
+      even[kSteps + k] = hn::MulAdd(x1_even[k], f[k].s_even, hn::Mul(x2_even[k], f[k].c_even));
+      odd[kSteps + k] = hn::MulAdd(x1_odd[k], f[k].s_odd, hn::Mul(x2_odd[k], f[k].c_odd));
+    }
+    StoreWordsZen<2 * kSteps, 2>(d, even, odd, pairs, y);
+  }
+  static HWY_INLINE void Rotate(const T* x, T* y, int64_t i, int64_t pairs, const Factors& f) {
+    RotateSteps<1>(x + i, y + i, pairs, &f);
+  }
+};
+
+struct InterleavedWordsZenBody : InterleavedWordsBody<> {
+  template <int kSteps>
+  static HWY_INLINE void RotateSteps(const T* x, T* y, int64_t, const Factors* f) {
+    const hn::ScalableTag<float> d;
+    hn::Vec<decltype(d)> even[kSteps], odd[kSteps];
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) {
+      hn::Vec<decltype(d)> x1, x2;
+      LoadWords(d, x + 2 * k * Step(), x1, x2);
+      even[k] = hn::NegMulAdd(x2, f[k].s, hn::Mul(x1, f[k].c));
+      odd[k] = hn::MulAdd(x1, f[k].s, hn::Mul(x2, f[k].c));
+    }
+    StoreWordsZen<kSteps, 1>(d, even, odd, 0, y);
+  }
+  static HWY_INLINE void Rotate(const T* x, T* y, int64_t i, int64_t pairs, const Factors& f) {
+    RotateSteps<1>(x + 2 * i, y + 2 * i, pairs, &f);
+  }
+};
+#endif  // ROPEWALK_AVX512
 #endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace ropewalk::internal::HWY_NAMESPACE

@@ -7,6 +7,11 @@
 
 namespace ropewalk::internal {
 
+// How the plain kernel converts bf16 and f16 with AVX-512; no bit depends on it. kZen, which needs
+// avx512_bf16, is what was fastest on Zen 4, and slower on Sapphire Rapids.
+enum class Tuning : uint8_t { kCommon, kZen };
+Tuning BestTuning();  // of this CPU
+
 // q, k or v. Strides in elements; pointers to element 0 of head 0 of token 0 of batch 0.
 struct RotateOperand {
   const void* in;
@@ -47,6 +52,7 @@ struct RotateParams {
   double decay_sign = 1;           // -1 for the inverse
   const int64_t* slots = nullptr;  // [batch * tokens], -1: is not written
   int64_t block_slots = 1;         // slots of one block of the cache
+  Tuning tuning = Tuning::kCommon;
   int64_t prefetch_bytes = 0;      // how far ahead of a head to prefetch, 0 for not at all
 };
 

@@ -53,7 +53,22 @@ void WalkPlainInOrder(const RotateParams& p, int64_t begin, int64_t end, double*
   }
 }
 
+#if ROPEWALK_AVX512
+// Whether p was of a type that is converted in another way there, and is done.
+inline bool WalkPlainZen(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
+  if (p.dtype == DType::kF16) return WalkPlainInOrder<F16Zen>(p, begin, end, scratch), true;
+  if (p.dtype != DType::kBF16) return false;
+  if (p.layout == PairLayout::kHalf) {
+    return WalkPlain<HalfWordsZenBody>(p, begin, end, scratch), true;
+  }
+  return WalkPlain<InterleavedWordsZenBody>(p, begin, end, scratch), true;
+}
+#endif
+
 inline void RotatePlainBody(const RotateParams& p, int64_t begin, int64_t end, double* scratch) {
+#if ROPEWALK_AVX512
+  if (p.tuning == Tuning::kZen && WalkPlainZen(p, begin, end, scratch)) return;
+#endif
   switch (p.dtype) {
     case DType::kF64:
       return WalkPlainInOrder<F64>(p, begin, end, scratch);

@@ -75,6 +75,15 @@ int64_t TokenBytes(const RotateParams& p) {
 
 }  // namespace
 
+Tuning BestTuning() {
+#if defined(__x86_64__)
+  static const bool zen = __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16");
+  return zen ? Tuning::kZen : Tuning::kCommon;
+#else
+  return Tuning::kCommon;
+#endif
+}
+
 void SetParams(const RotateArgs& args, const CheckedCall& call, RotateParams& p) {
   const Frequencies& f = *call.frequencies;
   const TensorView& q = call.operands[0].in;
@@ -120,6 +129,7 @@ RotatePlan PlanRotate(const RotateArgs& args, const CheckedCall& call) {
   SetParams(args, call, p);
   if (args.table == nullptr) SetRows(args, call.tokens, plan);
   const int64_t bytes = TokenBytes(p) * call.tokens;
+  p.tuning = BestTuning();
   p.prefetch_bytes = PrefetchBytes(p.dtype, bytes);
   plan.plain = IsPlain(p);
   plan.threads =

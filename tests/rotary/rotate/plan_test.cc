@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -67,6 +69,62 @@ TEST(RotatePlan, KernelsGiveTheSameBitsOnEveryTarget) {
     CheckSameBits<Float16>();
     CheckSameBits<BFloat16>();
   });
+}
+
+// By the plain kernel, converted in the given way.
+template <class T>
+std::vector<T> RotateTuned(std::vector<T> x, int64_t dim, const CosSinTable& table,
+                           PairLayout layout, internal::Tuning tuning) {
+  const int64_t tokens = static_cast<int64_t>(x.size()) / dim;
+  internal::RotatePlan plan = PlanOf({.table = &table,
+                                      .layout = layout,
+                                      .positions = Positions::From(table.first()),
+                                      .q = TensorView::Of(x.data(), {tokens, 1, dim})});
+  EXPECT_TRUE(plan.plain);
+  plan.params.tuning = tuning;
+  AlignedBuffer<double> scratch(static_cast<std::size_t>(plan.scratch));
+  internal::RotatePlain(plan.params, 0, tokens, scratch.data());
+  return x;
+}
+
+// The bits agree, but for those of a NaN: which of two NaN survives is the compiler's choice.
+template <class T>
+bool SameValue(T a, T b) {
+  return a.bits == b.bits || (std::isnan(ToFloat(a)) && std::isnan(ToFloat(b)));
+}
+
+// Every pattern of 16 bits, then ordinary numbers, then these with zeros and subnormals among them.
+template <class T>
+void CheckTunings() {
+  for (const int64_t dim : {2, 6, 32, 64, 96, 128, 256, 512}) {
+    const Frequencies f = FrequenciesOf(dim);
+    const int64_t count = 65536 / dim * dim;
+    const CosSinTable table(f, 131071, count / dim, AnglePrecision::kExact);
+    for (int values = 0; values < 3; ++values) {
+      std::vector<T> x = RandomValues<T>(static_cast<std::size_t>(count), 5);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (values == 0) x[i].bits = static_cast<uint16_t>(i * 40503);
+        if (values == 2 && i % 97 == 0) x[i].bits = static_cast<uint16_t>(i % 5 == 0 ? 0 : i % 128);
+      }
+      for (const PairLayout layout : kLayouts) {
+        const auto common = RotateTuned(x, dim, table, layout, internal::Tuning::kCommon);
+        const auto zen = RotateTuned(x, dim, table, layout, internal::Tuning::kZen);
+        EXPECT_TRUE(std::equal(common.begin(), common.end(), zen.begin(), SameValue<T>))
+            << "dim " << dim << ", values " << values << ", layout " << static_cast<int>(layout);
+      }
+    }
+  }
+}
+
+TEST(RotatePlan, TuningsGiveTheSameBits) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16")) {
+    CheckTunings<Float16>();
+    return CheckTunings<BFloat16>();
+  }
+#endif
+  EXPECT_EQ(internal::BestTuning(), internal::Tuning::kCommon);
+  GTEST_SKIP() << "no avx512_bf16";
 }
 
 class RotatePlanOf : public ::testing::Test {
