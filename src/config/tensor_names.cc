@@ -106,6 +106,14 @@ constexpr auto kGgufSplitKv = [] {
   }
   return names;
 }();
+// Gate and up of experts in one tensor as well (--fuse-gate-up-exps of llama.cpp's converter).
+constexpr auto kGgufFusedExperts = [] {
+  auto names = kGgufSplitKv;
+  for (TensorName& n : names) {
+    if (n.id == Id::kExpertUp) n = {Id::kExpertGateUp, "ffn_gate_up_exps"};
+  }
+  return names;
+}();
 // The norm before the experts has the name of one behind attention.
 constexpr auto kGgufGptOss = [] {
   auto names = kGguf;
@@ -456,6 +464,7 @@ constexpr TensorNames kGgufGateUpNames = Named(kGgufNames, kGgufGateUp);
 constexpr TensorNames kGgufFusedGateUpNames = Fused(kGgufGateUpNames);
 constexpr TensorNames kGgufTwoNormNames = Named(kGgufFusedNames, kGgufTwoNorms);
 constexpr TensorNames kGgufSplitKvNames = Named(kGgufNames, kGgufSplitKv);
+constexpr TensorNames kGgufFusedExpertsNames = Named(kGgufNames, kGgufFusedExperts);
 constexpr TensorNames kGgufGptOssNames = Named(kGgufNames, kGgufGptOss);
 constexpr TensorNames kGgufFusedGptOssNames = Fused(kGgufGptOssNames);
 constexpr TensorNames kGpt2Names = {.root = "transformer.",

@@ -105,6 +105,7 @@ extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGp
 // of latent attention, follows from the architecture and from the tensors of a file.
 // kGgufTwoNormNames: Falcon 40B's.
 extern const TensorNames kGgufNames, kGgufFusedNames, kGgufGateUpNames, kGgufFusedGateUpNames,
-    kGgufTwoNormNames, kGgufSplitKvNames, kGgufGptOssNames, kGgufFusedGptOssNames;
+    kGgufTwoNormNames, kGgufSplitKvNames, kGgufFusedExpertsNames, kGgufGptOssNames,
+    kGgufFusedGptOssNames;
 
 }  // namespace ropewalk::internal

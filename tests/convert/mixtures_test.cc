@@ -212,6 +212,32 @@ TEST(OtherMixtures, DeepseekInOneTensor) {
   EXPECT_EQ(ProbeLogits(old.files), old.right);
 }
 
+// --fuse-gate-up-exps of llama.cpp's converter.
+TEST(OtherMixtures, DeepseekWithGateAndUpInOne) {
+  const Other fused("deepseek_v3", [](Keys&, std::vector<TensorSource>& tensors, const Written& w) {
+    std::erase_if(tensors, [](const TensorSource& t) {
+      return t.name.ends_with("ffn_gate_exps.weight") || t.name.ends_with("ffn_up_exps.weight");
+    });
+    for (int l = 1; l < 4; ++l) {
+      const std::string p = "blk." + std::to_string(l) + ".ffn_";
+      std::vector<float> all;
+      for (int64_t e = 0; e < 6; ++e) {
+        for (const char* part : {"gate_exps.weight", "up_exps.weight"}) {
+          for (int64_t r = 0; r < 24; ++r) {
+            const std::vector<float> row = Written::Row(w.gguf.tensors.at(p + part), e * 24 + r);
+            all.insert(all.end(), row.begin(), row.end());
+          }
+        }
+      }
+      tensors.push_back(FromFloats(p + "gate_up_exps.weight", {6, 48, 32}, std::move(all)));
+    }
+  });
+  EXPECT_EQ(ProbeLogits(fused.files), fused.right);
+  const test::TempFolder back;
+  GgufToFolder(fused.files, back / "hf", kWeightsAlone);
+  EXPECT_EQ(ProbeLogits(OpenModel(back / "hf")), fused.right);
+}
+
 // Older converters dropped dimensions of 1.
 TEST(OtherMixtures, SharedRouterOfOneDimension) {
   const Other old("qwen2_moe", [](Keys&, std::vector<TensorSource>& tensors, const Written&) {
@@ -275,6 +301,16 @@ TEST(OtherMixtures, NumbersThatCannotBe) {
               HasSubstr("at most expert_count (5)"));
   EXPECT_THAT(message("deepseek_v3", "deepseek2.expert_group_count", 4),
               HasSubstr("deepseek2.expert_group_count"));
+  const auto used = [](std::vector<int64_t> list) {
+    return Other("mixtral",
+                 [&](Keys& keys, auto&, auto&) {
+                   keys["llama.expert_used_count"] = {list, GgufType::kU32};
+                 })
+        .files.config.not_runnable;
+  };
+  EXPECT_THAT(MessageOf([&] { used({2, 2, 2}); }), HasSubstr("each of 4 layers, got 3"));
+  EXPECT_THAT(used({2, 2, 2, 1}), HasSubstr("llama.expert_used_count: it differs by layer"));
+  EXPECT_EQ(used({2, 2, 2, 2}), "");
   EXPECT_THAT(message("qwen", "qwen.feed_forward_length", 81), HasSubstr("an even number, got 81"));
   EXPECT_THAT(message("deepseek_v3", "deepseek2.nextn_predict_layers", 4),
               HasSubstr("deepseek2.nextn_predict_layers: expected 0 to 3"));

@@ -27,6 +27,11 @@ int64_t ReadForAll(const GgufKeys& keys, const char* key, int64_t low, int64_t h
                    ModelConfig& c) {
   const auto list = keys.Ints(key, low, high);
   if (!list || list->empty()) return 0;
+  const int64_t blocks = c.layers + c.further_layers;
+  if (keys.IsArray(key) && static_cast<int64_t>(list->size()) != blocks) {
+    keys.Fail(key, fmt::format("a number, or an array of one for each of {} layers, got {}", blocks,
+                               list->size()));
+  }
   if (std::adjacent_find(list->begin(), list->end(), std::not_equal_to<>()) != list->end()) {
     Stop(keys, key, "it differs by layer: the decoder computes one number for all of them", c);
   }

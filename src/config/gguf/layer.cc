@@ -54,7 +54,8 @@ class LayerReader {
     }
     // Files from before 2025 have keys and values of latent attention in one tensor.
     if (block_.gguf_names == &kGgufSplitKvNames && !InLayer("attn_kv_b.weight")) {
-      c_.tensor_names = &kGgufSplitKvNames;
+      const std::string fused = fmt::format("blk.{}.ffn_gate_up_exps.weight", c_.layers - 1);
+      c_.tensor_names = HasTensor(fused.c_str()) ? &kGgufFusedExpertsNames : &kGgufSplitKvNames;
     }
   }
 

@@ -249,6 +249,12 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
         yarn->beta_fast, yarn->beta_slow, Architecture(keys)));
   }
 
+  if (yarn != nullptr && Architecture(keys) == "gpt-oss") {
+    plan.notes.push_back(
+        "YaRN's ramp is truncated to whole pairs, as llama.cpp has it; the folders of gpt-oss say "
+        "truncate: false");
+  }
+
   out.sliding = spec;
   const bool two_heads = family.Has(kGlobalHeadDim);
   const bool own_base = family.Has(kLocalBase) || two_heads;
