@@ -32,6 +32,13 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
 
 }  // namespace
 
+void CheckKvType(KvType type, int64_t head_dim) {
+  if (type != KvType::kQ8_0 || head_dim % internal::kQ8Block == 0) return;
+  throw Error(ErrorCode::kUnsupported,
+              "a KV cache of q8_0 holds blocks of 32 elements, and a head of this model has " +
+                  std::to_string(head_dim) + ", no multiple of 32; bf16 and f32 hold any head_dim");
+}
+
 internal::KvHead AttentionAccess::Head(const KvCache& c, int64_t kv_head) {
   const int64_t padded = (c.capacity_ + kBlock - 1) / kBlock * kBlock;
   internal::KvHead h{c.type_, c.head_dim_, ValueStride(c.head_dim_), PanelWidth(c.head_dim_),
@@ -61,8 +68,9 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, Kv
   if (type != KvType::kF32 && type != KvType::kBf16 && type != KvType::kQ8_0) {
     Refuse("type: expected kF32, kBf16 or kQ8_0, got " + std::to_string(static_cast<int>(type)));
   }
+  CheckKvType(type, head_dim);
   const int64_t padded = (capacity_ + kBlock - 1) / kBlock * kBlock;
-  const int64_t scales = (head_dim_ + internal::kQ8Block - 1) / internal::kQ8Block;
+  const int64_t scales = head_dim_ / internal::kQ8Block;
   const int64_t key_bytes = kv_heads_ * padded * AttentionAccess::KeyBytes(type, head_dim_);
   const int64_t value_bytes = kv_heads_ * AttentionAccess::ValueBytes(type, head_dim_, capacity_);
   try {

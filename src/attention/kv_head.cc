@@ -16,23 +16,22 @@ uint32_t Pair(float even, float odd) {
   return ToBFloat16(even).bits | uint32_t{ToBFloat16(odd).bits} << 16;
 }
 
-// The codes of up to 32 elements, of which the float16 scale is given: ggml's
-// quantize_row_q8_0_ref.
-uint16_t Quantize(const float* x, int64_t count, int8_t* codes) {
+// The codes of a block of q8_0, of which the float16 scale is given: ggml's quantize_row_q8_0_ref.
+uint16_t Quantize(const float* x, int8_t* codes) {
   float largest = 0;
   bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < kQ8Block; ++i) {
     largest = std::max(largest, std::abs(x[i]));
     finite = finite && std::isfinite(x[i]);
   }
   const float d = largest / 127;
   const uint16_t scale = ToFloat16(d).bits;
   if (!finite || !std::isfinite(ToFloat(Float16{scale}))) {
-    std::fill_n(codes, count, int8_t{1});
+    std::fill_n(codes, kQ8Block, int8_t{1});
     return ToFloat16(std::numeric_limits<float>::quiet_NaN()).bits;
   }
   const float inverse = d != 0 ? 1 / d : 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < kQ8Block; ++i) {
     // Beyond 127 only where 1 / d overflows: every element is then below what a half can hold.
     codes[i] = static_cast<int8_t>(std::clamp(std::round(x[i] * inverse), -127.0f, 127.0f));
   }
@@ -98,15 +97,14 @@ void StoreQ8(const KvHead& head, const KvRows& rows, int64_t block) {
   for (int64_t t = rows.begin; t < rows.end; ++t) {
     const float* k = rows.k + (t - rows.begin) * rows.k_stride;
     const float* v = rows.v + (t - rows.begin) * rows.v_stride;
-    int8_t* values = head.Values<int8_t>() + t * head.value_stride;
+    int8_t* values = head.Values<int8_t>() + t * head.head_dim;
     for (int64_t s = 0; s < scales; ++s) {
-      const int64_t first = s * kQ8Block, count = std::min(kQ8Block, head.head_dim - first);
+      const int64_t first = s * kQ8Block;
       int8_t codes[kQ8Block];
-      key_scales[s * kBlock + t - block] = Quantize(k + first, count, codes);
-      for (int64_t i = 0; i < count; ++i) keys[(first + i) * kBlock + t - block] = codes[i];
-      head.value_scales[t * scales + s] = Quantize(v + first, count, values + first);
+      key_scales[s * kBlock + t - block] = Quantize(k + first, codes);
+      for (int64_t i = 0; i < kQ8Block; ++i) keys[(first + i) * kBlock + t - block] = codes[i];
+      head.value_scales[t * scales + s] = Quantize(v + first, values + first);
     }
-    std::fill(values + head.head_dim, values + head.value_stride, int8_t{0});
   }
 }
 

@@ -16,10 +16,11 @@ inline constexpr int64_t kQ8Block = 32;  // elements that share a scale
 //   kBf16    word [blocks, head_dim / 2, 64],      word [panels][capacity / 2, width],
 //            of two elements (the last of an       of two tokens (where the last is alone, with 0)
 //            odd head_dim is 0)
-//   kQ8_0    int8 [blocks, head_dim, 64]           int8 [capacity, value_stride]
+//   kQ8_0    int8 [blocks, head_dim, 64]           int8 [capacity, head_dim]
 //            float16 [blocks, scales, 64]          float16 [capacity, scales]
 //
-// A panel is up to 64 dims wide, and values are padded with zeros to whole vectors (value_stride).
+// A panel is up to 64 dims wide, and values are padded with zeros to whole vectors (value_stride;
+// the heads of kQ8_0 are whole blocks).
 // Beyond the last token its block of keys holds zeros.
 struct KvHead {
   KvType type = KvType::kF32;
@@ -38,7 +39,7 @@ struct KvHead {
     return reinterpret_cast<T*>(values);
   }
   int64_t pairs() const { return (head_dim + 1) / 2; }
-  int64_t scales() const { return (head_dim + kQ8Block - 1) / kQ8Block; }
+  int64_t scales() const { return head_dim / kQ8Block; }
 };
 
 // Tokens of one block of 64 keys to store, with their keys and values as they came.

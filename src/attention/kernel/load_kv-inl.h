@@ -91,12 +91,11 @@ HWY_NOINLINE void DecodeValues(const KvHead& kv, int64_t begin, int64_t end, int
                                int64_t width, float* HWY_RESTRICT to) {
   const D d;
   for (int64_t t = begin; t < end; ++t, to += width) {
-    const int8_t* codes = kv.Values<int8_t>() + t * kv.value_stride + first;
+    const int8_t* codes = kv.Values<int8_t>() + t * kv.head_dim + first;
     const uint16_t* scales = kv.value_scales + t * kv.scales();
-    // Vectors of up to 16 lie within a block of 32; behind head_dim the padding may begin one.
+    // Panels are multiples of 16, half a block.
     for (int64_t x = 0; x < width; x += kQ8Block / 2) {
-      const int64_t at = std::min((first + x) / kQ8Block, kv.scales() - 1);
-      const V scale = hn::Set(d, ToFloat(Float16{scales[at]}));
+      const V scale = hn::Set(d, ToFloat(Float16{scales[(first + x) / kQ8Block]}));
       for (int64_t i = x; i < x + kQ8Block / 2; i += kLanes) {
         hn::Store(hn::Mul(Codes(codes + i), scale), d, to + i);
       }

@@ -29,15 +29,15 @@ constexpr int64_t kLanes = 16, kVecs = 4;
 // rows x vecs sums in registers: 24 of 32.
 template <int rows, int vecs>
 ROPEWALK_AVX512_BF16 void Panel(const uint16_t* a, int64_t a_stride, const uint32_t* b,
-                                int64_t b_stride, int64_t depth, bool accumulate, float* c,
+                                int64_t b_stride, int64_t depth, float factor, float* c,
                                 int64_t c_stride) {
   __m512 sums[rows][vecs];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < vecs; ++v) {
-      sums[r][v] =
-          accumulate ? _mm512_loadu_ps(c + r * c_stride + v * kLanes) : _mm512_setzero_ps();
+      sums[r][v] = factor == kAccumulatePairs ? _mm512_loadu_ps(c + r * c_stride + v * kLanes)
+                                              : _mm512_setzero_ps();
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
@@ -58,11 +58,15 @@ ROPEWALK_AVX512_BF16 void Panel(const uint16_t* a, int64_t a_stride, const uint3
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vecs; ++v) _mm512_storeu_ps(c + r * c_stride + v * kLanes, sums[r][v]);
+    for (int v = 0; v < vecs; ++v) {
+      if (factor != kAccumulatePairs)
+        sums[r][v] = _mm512_mul_ps(sums[r][v], _mm512_set1_ps(factor));
+      _mm512_storeu_ps(c + r * c_stride + v * kLanes, sums[r][v]);
+    }
   }
 }
 
-using PanelFunction = void (*)(const uint16_t*, int64_t, const uint32_t*, int64_t, int64_t, bool,
+using PanelFunction = void (*)(const uint16_t*, int64_t, const uint32_t*, int64_t, int64_t, float,
                                float*, int64_t);
 // By vecs, then rows.
 constexpr PanelFunction kPanels[4][6] = {
@@ -74,11 +78,11 @@ constexpr PanelFunction kPanels[4][6] = {
 }  // namespace
 
 void MultiplyPairs(int64_t rows, int64_t width, const uint16_t* a, int64_t a_stride,
-                   const uint32_t* b, int64_t b_stride, int64_t depth, bool accumulate, float* c,
+                   const uint32_t* b, int64_t b_stride, int64_t depth, float factor, float* c,
                    int64_t c_stride) {
   for (int64_t x = 0; x < width; x += kVecs * kLanes) {
     const int64_t vecs = std::min(kVecs, (width - x) / kLanes);
-    kPanels[vecs - 1][rows - 1](a, a_stride, b + x, b_stride, depth, accumulate, c + x, c_stride);
+    kPanels[vecs - 1][rows - 1](a, a_stride, b + x, b_stride, depth, factor, c + x, c_stride);
   }
 }
 
@@ -90,7 +94,7 @@ bool HasBf16Attention() { return false; }
 
 // Never called.
 void internal::MultiplyPairs(int64_t, int64_t, const uint16_t*, int64_t, const uint32_t*, int64_t,
-                             int64_t, bool, float*, int64_t) {}
+                             int64_t, float, float*, int64_t) {}
 
 #endif
 

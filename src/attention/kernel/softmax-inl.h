@@ -139,7 +139,7 @@ class Softmax {
       MultiplyPairs(g.rows, width,
                     tile_.rounded_weights + row * kScoreStride + 2 * begin - tile_.begin,
                     kScoreStride, values + (begin - slice / 2) * width, width, end - begin,
-                    /*accumulate=*/true, tile_.sums + row * value_stride_ + first, value_stride_);
+                    kAccumulatePairs, tile_.sums + row * value_stride_ + first, value_stride_);
     }
   }
 

@@ -34,9 +34,8 @@ struct AttentionAccess {
   }
   // Of `tokens` tokens of a head.
   static constexpr int64_t ValueBytes(KvType type, int64_t head_dim, int64_t tokens) {
-    const int64_t stride = ValueStride(head_dim);
-    if (type == KvType::kF32) return 4 * stride * tokens;
-    return stride * (type == KvType::kBf16 ? (tokens + 1) / 2 * 4 : tokens);
+    if (type == KvType::kQ8_0) return head_dim * tokens;
+    return 4 * ValueStride(head_dim) * (type == KvType::kBf16 ? (tokens + 1) / 2 : tokens);
   }
   // Its memory may be written by those who may write the cache.
   static internal::KvHead Head(const KvCache& c, int64_t kv_head);

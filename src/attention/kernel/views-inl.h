@@ -104,7 +104,8 @@ class Scores {
       for (int64_t r = 0; r < tile_.rows; ++r) {
         const float* from = Queries(v) + r * t_.value_stride;
         uint16_t* to = RoundedQueries(v) + r * t_.value_stride;
-        for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = ToBFloat16(from[i]).bits;
+        // Without the log2 e, so that a scale of a power of 2 rounds nothing.
+        for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = ToBFloat16(from[i] * kLn2).bits;
         std::fill(to + t_.head_dim, to + t_.value_stride, uint16_t{0});
       }
     }
@@ -253,8 +254,7 @@ class Scores {
           pairs = kv_.KeyPairs(block, rotates ? RotateBlock(view, block) : nullptr);
         }
         MultiplyPairs(g.rows, width, RoundedQueries(view) + row * t_.value_stride, t_.value_stride,
-                      pairs + first - block, kBlock, t_.kv.pairs(), /*accumulate=*/false, to,
-                      stride);
+                      pairs + first - block, kBlock, t_.kv.pairs(), kLog2E, to, stride);
       } else {
         if (keys == nullptr) keys = RotateBlock(view, block);
         Multiply(g.rows, width, Queries(view) + row * t_.value_stride, t_.value_stride,
