@@ -1,4 +1,5 @@
-// Attention and linear layers against oneDNN's packed GEMM rate, measured in the same rounds.
+// Attention against oneDNN's packed GEMM rate (float32), measured in the same rounds: in float32, and
+// beside it in bf16 and over caches of bf16 and q8_0.
 //   attention_bench [--rounds N] [--tokens MOST] [--json FILE]; JSON lines are appended.
 #include <algorithm>
 #include <array>
@@ -64,10 +65,23 @@ class Gemm {
   AlignedBuffer<float> x_, y_;
 };
 
+// A type of cache and the arithmetic over it.
+struct Kind {
+  ropewalk::KvType kv;
+  ropewalk::ComputeType compute;
+};
+constexpr Kind kKinds[] = {{ropewalk::KvType::kF32, ropewalk::ComputeType::kFloat32},
+                           {ropewalk::KvType::kBf16, ropewalk::ComputeType::kFloat32},
+                           {ropewalk::KvType::kQ8_0, ropewalk::ComputeType::kFloat32},
+                           {ropewalk::KvType::kF32, ropewalk::ComputeType::kBFloat16},
+                           {ropewalk::KvType::kBf16, ropewalk::ComputeType::kBFloat16},
+                           {ropewalk::KvType::kQ8_0, ropewalk::ComputeType::kBFloat16}};
+
 struct AttentionCase {
-  AttentionCase(int64_t heads, int64_t kv_heads, int64_t dim, int64_t tokens, int64_t queries,
-                const AlignedBuffer<float>& k, const AlignedBuffer<float>& v)
-      : cache(kv_heads, dim, tokens),
+  AttentionCase(const Kind& kind, int64_t heads, int64_t kv_heads, int64_t dim, int64_t tokens,
+                int64_t queries, const AlignedBuffer<float>& k, const AlignedBuffer<float>& v)
+      : kind(kind),
+        cache(kv_heads, dim, tokens, kind.kv),
         q(Random(static_cast<size_t>(queries * heads * dim), 3)),
         out(static_cast<size_t>(queries * heads * dim)) {
     cache.Append(ropewalk::TensorView::Of(k.data(), {tokens, kv_heads, dim}),
@@ -75,11 +89,19 @@ struct AttentionCase {
     args.q = ropewalk::TensorView::Of(q.data(), {queries, heads, dim});
     args.out = ropewalk::TensorView::Of(out.data(), {queries, heads, dim});
     args.cache = &cache;
+    args.compute = kind.compute;
     args.scale = 1.0f / std::sqrt(static_cast<float>(dim));
     // Every query sees its own and all earlier keys: 2 products of 2 operations an element.
     const double keys = 0.5 * static_cast<double>(tokens - queries + 1 + tokens);
     flop = 4.0 * static_cast<double>(queries * heads * dim) * keys;
   }
+  // Values are up to 1 and averaged over at least 512 keys.
+  double MostError() const {
+    const bool exact = kind.kv == kKinds[0].kv && kind.compute == kKinds[0].compute;
+    return exact ? 1e-5 : 2e-3;
+  }
+
+  Kind kind;
   ropewalk::KvCache cache;
   AlignedBuffer<float> q, out;
   ropewalk::AttentionArgs args;
@@ -113,41 +135,69 @@ struct Shape {
   int64_t heads, kv_heads, dim, tokens, queries;
 };
 
-// Prints one row; false when the result is wrong.
+struct Rates {
+  std::vector<double> own, ceilings, shares, speedups;
+};
+
+void Print(const Shape& s, const AttentionCase& c, const Rates& r, int threads, double error,
+           FILE* json) {
+  const double rate = Median(r.own), ceiling = Median(r.ceilings), share = Median(r.shares);
+  const double speedup = Median(r.speedups);
+  std::printf("%5d/%d x %3d %8d %8d %6s %8s %9.1f %9.1f %6.2f %7.2f\n", static_cast<int>(s.heads),
+              static_cast<int>(s.kv_heads), static_cast<int>(s.dim), static_cast<int>(s.queries),
+              static_cast<int>(s.tokens), Name(c.kind.kv), Name(c.kind.compute), rate, ceiling,
+              share, speedup);
+  if (json == nullptr) return;
+  std::fprintf(json,
+               "{\"bench\":\"attention\",\"threads\":%d,\"heads\":%d,\"kv_heads\":%d,"
+               "\"head_dim\":%d,\"queries\":%d,\"tokens\":%d,\"kv\":\"%s\",\"compute\":\"%s\","
+               "\"gflops\":%.2f,\"gemm_gflops\":%.2f,\"share\":%.4f,\"times_float32\":%.3f,"
+               "\"rounds\":%d,\"max_error\":%.3g}\n",
+               threads, static_cast<int>(s.heads), static_cast<int>(s.kv_heads),
+               static_cast<int>(s.dim), static_cast<int>(s.queries), static_cast<int>(s.tokens),
+               Name(c.kind.kv), Name(c.kind.compute), rate, ceiling, share, speedup,
+               static_cast<int>(r.own.size()), error);
+}
+
+// Prints a row for each kind; false when a result is wrong.
 bool Measure(const Shape& s, int threads, int rounds, Gemm& gemm, FILE* json) {
   const auto k = Random(static_cast<size_t>(s.tokens * s.kv_heads * s.dim), 4);
   const auto v = Random(k.size(), 5);
-  AttentionCase c(s.heads, s.kv_heads, s.dim, s.tokens, s.queries, k, v);
-  ropewalk::Attention(c.args);
-  const double error = Error(c, k, v);
-  if (!(error < 1e-5)) {
-    std::fprintf(stderr, "attention_bench: result off by %g\n", error);
-    return false;
+  std::vector<AttentionCase> cases;
+  std::vector<double> errors;
+  for (const Kind& kind : kKinds) {
+    if (kind.compute == ropewalk::ComputeType::kBFloat16 && !ropewalk::HasBf16Attention()) continue;
+    if (kind.kv == ropewalk::KvType::kQ8_0 && s.dim % 32 != 0) continue;
+    cases.emplace_back(kind, s.heads, s.kv_heads, s.dim, s.tokens, s.queries, k, v);
+  }
+  for (AttentionCase& c : cases) {
+    c.args.cache = &c.cache;  // where it lies now
+    ropewalk::Attention(c.args);
+    errors.push_back(Error(c, k, v));
+    if (!(errors.back() < c.MostError())) {
+      std::fprintf(stderr, "attention_bench: result off by %g\n", errors.back());
+      return false;
+    }
   }
   // Rounds of some 20 ms between two of the ceiling's: what else the machine does hits both.
-  const int calls = std::max(1, static_cast<int>(2e9 * threads / c.flop));
-  std::vector<double> rates, ceilings, shares;
+  const int calls = std::max(1, static_cast<int>(2e9 * threads / cases.front().flop));
+  std::vector<Rates> rates(cases.size());
   for (int r = 0; r < rounds; ++r) {
-    const double before = gemm.Rate();
-    const double seconds = Seconds([&] {
-      for (int i = 0; i < calls; ++i) ropewalk::Attention(c.args);
-    });
-    ceilings.push_back((before + gemm.Rate()) / 2);
-    rates.push_back(calls * c.flop / seconds * 1e-9);
-    shares.push_back(rates.back() / ceilings.back());
+    double before = gemm.Rate();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const double seconds = Seconds([&] {
+        for (int n = 0; n < calls; ++n) ropewalk::Attention(cases[i].args);
+      });
+      const double after = gemm.Rate();
+      rates[i].ceilings.push_back((before + after) / 2);
+      rates[i].own.push_back(calls * cases[i].flop / seconds * 1e-9);
+      rates[i].shares.push_back(rates[i].own.back() / rates[i].ceilings.back());
+      rates[i].speedups.push_back(rates[i].own.back() / rates[0].own.back());
+      before = after;
+    }
   }
-  const double rate = Median(rates), ceiling = Median(ceilings), share = Median(shares);
-  std::printf("%5d/%d x %3d %8d %8d %10.1f %10.1f %8.2f\n", static_cast<int>(s.heads),
-              static_cast<int>(s.kv_heads), static_cast<int>(s.dim), static_cast<int>(s.queries),
-              static_cast<int>(s.tokens), rate, ceiling, share);
-  if (json != nullptr) {
-    std::fprintf(json,
-                 "{\"bench\":\"attention\",\"threads\":%d,\"heads\":%d,\"kv_heads\":%d,"
-                 "\"head_dim\":%d,\"queries\":%d,\"tokens\":%d,\"gflops\":%.2f,"
-                 "\"gemm_gflops\":%.2f,\"share\":%.4f,\"rounds\":%d,\"max_error\":%.3g}\n",
-                 threads, static_cast<int>(s.heads), static_cast<int>(s.kv_heads),
-                 static_cast<int>(s.dim), static_cast<int>(s.queries), static_cast<int>(s.tokens),
-                 rate, ceiling, share, rounds, error);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Print(s, cases[i], rates[i], threads, errors[i], json);
   }
   return true;
 }
@@ -174,9 +224,9 @@ int main(int argc, char** argv) {
     ropewalk::SetNumThreads(threads);
     Gemm gemm;
     gemm.Rate();
-    std::printf("Attention, float32, causal half counted, %d threads\n", threads);
-    std::printf("%13s %8s %8s %10s %10s %8s\n", "heads", "queries", "keys", "GFLOP/s", "GEMM",
-                "share");
+    std::printf("Attention, causal half counted, %d threads\n", threads);
+    std::printf("%13s %8s %8s %6s %8s %9s %9s %6s %7s\n", "heads", "queries", "keys", "cache",
+                "compute", "GFLOP/s", "GEMM", "share", "float32");
     for (const auto& [heads, kv_heads, dim] :
          {std::array<int64_t, 3>{8, 8, 128}, std::array<int64_t, 3>{9, 3, 64}}) {
       for (const int64_t tokens : {512, 2048, 4096, 16384}) {

@@ -94,7 +94,7 @@ void RunGenerate(const Options& options) {
                                        {"stop", stop},
                                        {"scaling", task.scaling},
                                        {"plan_hash", task.plan_hash},
-                                       {"compute", Name(decoder->compute())}};
+                                       {"compute", decoder->arithmetic()}};
   fmt::print("{}\n", JsonLine(json));
 }
 

@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/threads.h"
+#include "ropewalk/attention/attention.h"
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/eval/results.h"
@@ -67,6 +68,7 @@ void RunInfo(const Options& options) {
       {"compiler", ROPEWALK_COMPILER},
       {"simd_target", SimdTarget()},
       {"bf16", Name(FindBf16Unit())},
+      {"bf16_attention", HasBf16Attention()},
       {"threads", NumThreads()},
       {"cores", NumCores()},
       {"cuda", CudaJson(cuda)},

@@ -212,8 +212,8 @@ constexpr OptionRow kOutput[] = {
     {.names = "--compute",
      .value = "TYPE",
      .field = &O::compute,
-     .help = "Arithmetic of the linear layers: float32, or bf16 (their weights and inputs rounded "
-             "to bf16, sums and all else in float32)",
+     .help = "Arithmetic of products: float32, or bf16 (of linear layers and, on a CPU with "
+             "avx512_bf16, of attention; sums and all else in float32)",
      .takes = Takes::kOneOf,
      .choices = "float32,bf16"},
     {.names = "--weights",

@@ -74,6 +74,8 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 }  // namespace
 
 void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
+  run.kv_type = args.cache->type();
+  run.bf16 = args.compute == ComputeType::kBFloat16 && HasBf16Attention();
   run.ranges = FindRanges(args);
   if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
   if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
@@ -85,11 +87,27 @@ void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   if (run.form.form != nullptr) CheckDistances(*run.form.form, run.ranges, run.rotation);
 }
 
+internal::KvScratch::KvScratch(KvType type, bool bf16, int64_t views, int64_t rows,
+                               int64_t head_dim) {
+  const auto lines = [](int64_t floats) { return (floats + 15) / 16 * 16; };
+  const int64_t panel = AttentionAccess::PanelWidth(head_dim);
+  if (type != KvType::kF32) {
+    key_block = head_dim * AttentionAccess::kBlock;
+    values = kValueSlice * panel;
+  }
+  if (!bf16) return;
+  key_pairs = (head_dim + 1) / 2 * AttentionAccess::kBlock;
+  value_pairs = kValueSlice / 2 * panel;
+  queries = lines(views * rows * AttentionAccess::ValueStride(head_dim) / 2);
+  weights = lines(rows * kScoreStride / 2);
+}
+
 int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
                                     int64_t head_dim) {
   int64_t floats = ScratchFloats(rows, head_dim);
   if (run.form.form != nullptr) floats += FormScratchFloats(run.form, rows, group, head_dim);
   floats = (floats + 15) / 16 * 16;
+  floats += run.KvScratchFor(rows, head_dim).floats();
   if (run.rotation.rotation == nullptr) return floats;
   return floats + RotationScratchFloats(run.rotation.views, rows,
                                         AttentionAccess::ValueStride(head_dim), head_dim);
@@ -97,10 +115,13 @@ int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64
 
 void internal::SetScratch(AttentionTile& t, const AttentionRun& run, float* scratch) {
   t.scratch = scratch;
-  if (run.rotation.rotation == nullptr) return;
   const int64_t rows = t.tokens * t.group;
-  t.rotation_scratch = scratch + TileScratchFloats(run, rows, t.group, t.head_dim) -
-                       RotationScratchFloats(run.rotation.views, rows, t.value_stride, t.head_dim);
+  float* end = scratch + TileScratchFloats(run, rows, t.group, t.head_dim);
+  if (run.rotation.rotation != nullptr) {
+    end -= RotationScratchFloats(run.rotation.views, rows, t.value_stride, t.head_dim);
+    t.rotation_scratch = end;
+  }
+  t.kv_scratch = end - run.KvScratchFor(rows, t.head_dim).floats();
 }
 
 AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& run, int64_t token,
@@ -115,12 +136,11 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.out_head_stride = args.out.strides[1];
   t.out =
       static_cast<float*>(args.out.data) + token * t.out_token_stride + head * t.out_head_stride;
-  t.keys = AttentionAccess::Keys(cache, kv_head);
-  t.values = AttentionAccess::Values(cache, kv_head);
-  t.head_dim = cache.head_dim();
-  t.value_stride = AttentionAccess::ValueStride(t.head_dim);
-  t.panel_width = AttentionAccess::PanelWidth(t.head_dim);
-  t.capacity = cache.capacity_tokens();
+  t.kv = AttentionAccess::Head(cache, kv_head);
+  t.head_dim = t.kv.head_dim;
+  t.value_stride = t.kv.value_stride;
+  t.panel_width = t.kv.panel_width;
+  t.bf16 = run.bf16;
   t.tokens = tokens;
   t.group = group;
   t.first_token = token;
@@ -143,6 +163,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.scale = ScaleOf(args);
   t.scratch = nullptr;
   t.rotation_scratch = nullptr;
+  t.kv_scratch = nullptr;
   t.partial = nullptr;
   return t;
 }

@@ -44,6 +44,14 @@ void Check(const AttentionBackwardArgs& args) {
   if (args.forward == nullptr) Refuse("forward: expected the arguments of the call, got null");
   const AttentionArgs& f = *args.forward;
   internal::CheckAttention(f);
+  if (f.cache->type() != KvType::kF32) {
+    Refuse(std::string("forward.cache: expected a cache of type f32, whose gradients are those of "
+                       "what was appended, got one of ") +
+           Name(f.cache->type()));
+  }
+  if (f.compute != ComputeType::kFloat32) {
+    Refuse(std::string("forward.compute: expected float32, got ") + Name(f.compute));
+  }
   const int64_t tokens = f.q.shape[0], heads = f.q.shape[1], head_dim = f.q.shape[2];
   if (tokens > 0 && f.log_sum_exp.empty()) {
     Refuse("forward.log_sum_exp: expected what Attention wrote; give it room there");

@@ -58,7 +58,7 @@ HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation,
 
 void HeadMemory::Load(int64_t kv_head) {
   const int64_t keys = cache_.tokens();
-  const float* values = AttentionAccess::Values(cache_, kv_head);
+  const auto* values = AttentionAccess::Head(cache_, kv_head).Values<float>();
   const int64_t panel = AttentionAccess::PanelWidth(dim_);
   for (int64_t j = 0; j < keys; j += kBlock) {
     for (int64_t i = 0; i < dim_; i += panel) {
@@ -73,7 +73,7 @@ void HeadMemory::Load(int64_t kv_head) {
 }
 
 void HeadMemory::LoadKeys(int64_t kv_head) {
-  const float* packed = AttentionAccess::Keys(cache_, kv_head);
+  const auto* packed = AttentionAccess::Head(cache_, kv_head).Keys<float>();
   for (size_t v = 0; v < rotations_.keys.size(); ++v) {
     const auto [begin, end] = rotations_.keys[v];
     float* rows = key_rows_.data() + static_cast<int64_t>(v) * view_stride();

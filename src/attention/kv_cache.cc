@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
 #include "src/attention/kernel/tile.h"
+#include "src/attention/kv_head.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
@@ -30,8 +32,29 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
 
 }  // namespace
 
-KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens)
-    : kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens) {
+void CheckKvType(KvType type, int64_t head_dim) {
+  if (type != KvType::kQ8_0 || head_dim % internal::kQ8Block == 0) return;
+  throw Error(ErrorCode::kUnsupported,
+              "a KV cache of q8_0 holds blocks of 32 elements, and a head of this model has " +
+                  std::to_string(head_dim) + ", no multiple of 32; bf16 and f32 hold any head_dim");
+}
+
+internal::KvHead AttentionAccess::Head(const KvCache& c, int64_t kv_head) {
+  const int64_t padded = (c.capacity_ + kBlock - 1) / kBlock * kBlock;
+  internal::KvHead h{c.type_, c.head_dim_, ValueStride(c.head_dim_), PanelWidth(c.head_dim_),
+                     c.capacity_};
+  h.keys =
+      const_cast<std::byte*>(c.keys_.data()) + kv_head * padded * KeyBytes(c.type_, c.head_dim_);
+  h.values = const_cast<std::byte*>(c.values_.data()) +
+             kv_head * ValueBytes(c.type_, c.head_dim_, c.capacity_);
+  h.key_scales = const_cast<uint16_t*>(c.key_scales_.data()) + kv_head * padded * h.scales();
+  h.value_scales =
+      const_cast<uint16_t*>(c.value_scales_.data()) + kv_head * c.capacity_ * h.scales();
+  return h;
+}
+
+KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type)
+    : type_(type), kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens) {
   // The product, keys and values, stays below 2^62.
   constexpr int64_t kMostHeads = 1 << 15, kMostTokens = 1 << 30;
   if (kv_heads < 1 || kv_heads > kMostHeads || head_dim < 1 || head_dim > kMostHeads ||
@@ -42,26 +65,40 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens)
         std::to_string(kv_heads) + ", " + std::to_string(head_dim) + ", " +
         std::to_string(capacity_tokens));
   }
+  if (type != KvType::kF32 && type != KvType::kBf16 && type != KvType::kQ8_0) {
+    Refuse("type: expected kF32, kBf16 or kQ8_0, got " + std::to_string(static_cast<int>(type)));
+  }
+  CheckKvType(type, head_dim);
   const int64_t padded = (capacity_ + kBlock - 1) / kBlock * kBlock;
-  const int64_t value_stride = AttentionAccess::ValueStride(head_dim_);
+  const int64_t scales = head_dim_ / internal::kQ8Block;
+  const int64_t key_bytes = kv_heads_ * padded * AttentionAccess::KeyBytes(type, head_dim_);
+  const int64_t value_bytes = kv_heads_ * AttentionAccess::ValueBytes(type, head_dim_, capacity_);
   try {
-    keys_ = AlignedBuffer<float>(static_cast<size_t>(kv_heads_ * padded * head_dim_));
-    values_ = AlignedBuffer<float>(static_cast<size_t>(kv_heads_ * capacity_ * value_stride));
+    keys_ = AlignedBuffer<std::byte>(static_cast<size_t>(key_bytes));
+    values_ = AlignedBuffer<std::byte>(static_cast<size_t>(value_bytes));
+    if (type == KvType::kQ8_0) {
+      key_scales_ = AlignedBuffer<uint16_t>(static_cast<size_t>(kv_heads_ * padded * scales));
+      value_scales_ = AlignedBuffer<uint16_t>(static_cast<size_t>(kv_heads_ * capacity_ * scales));
+    }
   } catch (const std::bad_alloc&) {
-    const int64_t mib = kv_heads_ * padded * (head_dim_ + value_stride) >> 18;
+    const int64_t mib = (key_bytes + value_bytes) >> 20;
     Refuse("no memory for " + std::to_string(mib) + " MiB of keys and values of " +
            std::to_string(capacity_) + " tokens; ask for a shorter sequence");
   }
 }
 
 int64_t KvCache::bytes() const {
-  return static_cast<int64_t>((keys_.size() + values_.size()) * sizeof(float));
+  const size_t scales = key_scales_.size() + value_scales_.size();
+  return static_cast<int64_t>(keys_.size() + values_.size() + scales * sizeof(uint16_t));
 }
 
 void KvCache::Truncate(int64_t tokens) {
   if (tokens < 0 || tokens > tokens_) {
     Refuse("Truncate: expected 0 to " + std::to_string(tokens_) + " tokens, got " +
            std::to_string(tokens));
+  }
+  for (int64_t h = 0; h < kv_heads_ && tokens % 2 == 1 && tokens < tokens_; ++h) {
+    internal::ClearPartner(AttentionAccess::Head(*this, h), tokens - 1);
   }
   tokens_ = tokens;
 }
@@ -72,12 +109,11 @@ void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out
            std::to_string(tokens_) + " tokens, got head " + std::to_string(kv_head) + ", " +
            std::to_string(count) + " keys from " + std::to_string(first));
   }
-  const float* keys = AttentionAccess::Keys(*this, kv_head);
-  for (int64_t i = 0; i < head_dim_; ++i) {
-    for (int64_t t = 0; t < count; ++t) {
-      const int64_t token = first + t;
-      out[i * count + t] = keys[(token / kBlock * head_dim_ + i) * kBlock + token % kBlock];
-    }
+  const internal::KvHead head = AttentionAccess::Head(*this, kv_head);
+  std::vector<float> key(static_cast<size_t>(head_dim_));
+  for (int64_t t = 0; t < count; ++t) {
+    internal::LoadKey(head, first + t, key.data());
+    for (int64_t i = 0; i < head_dim_; ++i) out[i * count + t] = key[static_cast<size_t>(i)];
   }
 }
 
@@ -93,37 +129,23 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
   }
   const int64_t first = tokens_, last = tokens_ + count;
   const int64_t first_block = first / kBlock, last_block = (last - 1) / kBlock;
-  const int64_t value_stride = AttentionAccess::ValueStride(head_dim_);
   const int64_t jobs = kv_heads_ * (last_block - first_block + 1);
   const int threads = internal::ThreadsFor(count * kv_heads_ * head_dim_);  // 1 ns a pair of k, v
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t job = 0; job < jobs; ++job) {
     const int64_t head = job % kv_heads_, block = first_block + job / kv_heads_;
-    float* keys = const_cast<float*>(AttentionAccess::Keys(*this, head)) +
-                  block * kBlock * head_dim_;  // [head_dim, 64]
-    float* values = const_cast<float*>(AttentionAccess::Values(*this, head));
-    const int64_t begin = std::max(first, block * kBlock),
-                  end = std::min(last, (block + 1) * kBlock);
-    // The kernel reads whole vectors: what no token fills yet must be numbers.
-    if (begin == block * kBlock && end < (block + 1) * kBlock) {
-      std::fill_n(keys, kBlock * head_dim_, 0.0f);
-    }
-    const float* k_from = static_cast<const float*>(k.data) + head * k.strides[1];
-    for (int64_t i = 0; i < head_dim_; ++i) {
-      float* to = keys + i * kBlock - block * kBlock;
-      for (int64_t t = begin; t < end; ++t) to[t] = k_from[(t - first) * k.strides[0] + i];
-    }
-    const float* v_from = static_cast<const float*>(v.data) + head * v.strides[1];
-    const int64_t panel_width = AttentionAccess::PanelWidth(head_dim_);
-    for (int64_t i = 0; i < value_stride; i += panel_width) {
-      const int64_t width = std::min(panel_width, value_stride - i);
-      const int64_t filled = std::min(width, head_dim_ - i);
-      for (int64_t t = begin; t < end; ++t) {
-        float* to = values + i * capacity_ + t * width;
-        std::copy_n(v_from + (t - first) * v.strides[0] + i, filled, to);
-        std::fill(to + filled, to + width, 0.0f);
-      }
-    }
+    const int64_t begin = std::max(first, block * kBlock);
+    const auto from = [&](const TensorView& view) {
+      return static_cast<const float*>(view.data) + (begin - first) * view.strides[0] +
+             head * view.strides[1];
+    };
+    internal::StoreRows(AttentionAccess::Head(*this, head),
+                        {.begin = begin,
+                         .end = std::min(last, (block + 1) * kBlock),
+                         .k = from(k),
+                         .v = from(v),
+                         .k_stride = k.strides[0],
+                         .v_stride = v.strides[0]});
   }
   tokens_ = last;
 }

@@ -219,7 +219,7 @@ EngineFacts DecoderEngine::Facts() const {
   const auto queries = static_cast<double>(c.heads * c.head_dim);
   return {.name = "ropewalk decoder",
           .vocab = c.vocab,
-          .compute = Name(decoder_.compute()),
+          .compute = decoder_.arithmetic(),
           .threads = NumThreads(),
           .lanes = MostLanes(c),
           .token_flops = static_cast<double>(c.layers) * 2 * static_cast<double>(LayerWeights(c)),

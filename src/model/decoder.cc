@@ -131,6 +131,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .cache = &cache,
                                 .scale = internal::ScoreScale(c, softmax_multiplier),
                                 .window_tokens = plan.window_tokens,
+                                .compute = head.compute(),
                                 .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
                                 .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
@@ -150,6 +151,10 @@ Decoder::~Decoder() = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 ComputeType Decoder::compute() const { return impl_->head.compute(); }
+const char* Decoder::arithmetic() const {
+  const bool attention = compute() == ComputeType::kBFloat16 && HasBf16Attention();
+  return attention ? "bf16+attention" : Name(compute());
+}
 WeightStorage Decoder::weights() const { return impl_->weights; }
 
 int64_t Decoder::weight_bytes() const {

@@ -308,7 +308,8 @@ class Cli(support.CliCase):
 
     def test_compute(self):
         """bf16 where the CPU multiplies it; the message where it has no instructions; the refusal."""
-        unit = self.json("info", "--json")["bf16"]
+        info = self.json("info", "--json")
+        unit, arithmetic = info["bf16"], "bf16+attention" if info["bf16_attention"] else "bf16"
         self.assertIn(unit, ("none", "emulated", "avx512_bf16", "amx_bf16"))
         one = ["perplexity", MODEL, "--text", self.text, "--length", 256, "--anchors", 2]
         exact = self.json(*one, "--json")
@@ -317,14 +318,14 @@ class Cli(support.CliCase):
             self.fails(1, *one, "--compute", "bf16", says="AVX-512")
             return
         cell = self.json(*one, "--compute", "bf16", "--json")
-        self.assertEqual(cell["compute"], "bf16")
+        self.assertEqual(cell["compute"], arithmetic)
         self.assertEqual(cell["plan_hash"], exact["plan_hash"])
         self.assertNotEqual(cell["identity"], exact["identity"])
         self.assertNotEqual(cell["mean_nll"], exact["mean_nll"])
         self.assertAlmostEqual(cell["perplexity"] / exact["perplexity"], 1, delta=0.01)
         self.assertIn("bf16", self.works(*one, "--compute", "bf16").decode())
         story = ["generate", MODEL, "--prompt", "And the king", "--max-tokens", 5, "--json"]
-        self.assertEqual(self.json(*story, "--compute", "bf16")["compute"], "bf16")
+        self.assertEqual(self.json(*story, "--compute", "bf16")["compute"], arithmetic)
         self.works("passkey", MODEL, "--length", 128, "--compute", "bf16", "--passkey-trials", 1)
         # What an older CPU would say: oneDNN takes its highest instruction set from here.
         old = dict(os.environ, DNNL_MAX_CPU_ISA="AVX512_CORE")
@@ -339,8 +340,10 @@ class Cli(support.CliCase):
             self.fails(1, *one, "--compute", "bf16", says="--compute float32", env=old)
 
     def test_sweep_in_bf16(self):
-        if self.json("info", "--json")["bf16"] == "none":
+        info = self.json("info", "--json")
+        if info["bf16"] == "none":
             self.skipTest("this CPU multiplies no bf16")
+        arithmetic = "bf16+attention" if info["bf16_attention"] else "bf16"
         more = ["--lengths", "128", "--methods", "none"]
         memory = [self.json(*self.sweep("a", *more), "--dry-run", "--json", *which)["memory_bytes"]
                   for which in ([], ["--compute", "bf16"])]
@@ -349,12 +352,12 @@ class Cli(support.CliCase):
         self.works(*self.sweep("a", *more))
         before = (self.folder / "a/results.jsonl").read_bytes()
         message = self.fails(1, *self.sweep("a", *more, "--compute", "bf16"))
-        self.assertIn("compute there float32, here bf16", message)
+        self.assertIn(f"compute there float32, here {arithmetic};", message.replace(")", ";"))
         self.assertEqual((self.folder / "a/results.jsonl").read_bytes(), before)
         self.works(*self.sweep("b", *more, "--compute", "bf16"))
         rows = [json.loads(line)
                 for line in (self.folder / "b/results.jsonl").read_text().splitlines()]
-        self.assertEqual({row["compute"] for row in rows}, {"bf16"})
+        self.assertEqual({row["compute"] for row in rows}, {arithmetic})
         self.assertIn("--compute bf16", rows[0]["command"])
         self.assertIn("compute bf16", self.works("report", self.folder / "b", "--markdown").decode())
 

@@ -175,7 +175,7 @@ TEST(DecoderEngine, Bf16KeepsItsBitsToo) {
   if (FindBf16Unit() == Bf16Unit::kNone) GTEST_SKIP() << "this CPU multiplies no bf16";
   const auto decoder = Decoder::Load(Tiny().files, {.compute = ComputeType::kBFloat16});
   const DecoderEngine engine(*decoder);
-  EXPECT_EQ(engine.Facts().compute, "bf16");
+  EXPECT_EQ(engine.Facts().compute, HasBf16Attention() ? "bf16+attention" : "bf16");
   const PositionPlan plan = Method("yarn");
   const Case shared(600, {5, 90});
   const EngineCall call{.plan = &plan, .final_length = 700};

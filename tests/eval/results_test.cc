@@ -437,12 +437,13 @@ TEST(RunSweep, Bf16AndFloat32DoNotMix) {
   other.inputs.engine = &engine;
   other.Settle();
   EXPECT_THAT(other.MessageOf(folder.path()),
-              HasSubstr("(compute there float32, here bf16); choose another folder with -o"));
+              HasSubstr(std::string("(compute there float32, here ") + decoder->arithmetic() +
+                        "); choose another folder with -o"));
   TempFolder elsewhere;
   const std::vector<Cell> rounded = other.Run(elsewhere.path());
   EXPECT_EQ(other.computed, 6);
   for (size_t i = 0; i < exact.size(); ++i) {
-    EXPECT_EQ(rounded[i].compute, "bf16");
+    EXPECT_EQ(rounded[i].compute, decoder->arithmetic());
     EXPECT_NE(rounded[i].Identity(), exact[i].Identity());
     EXPECT_EQ(rounded[i].plan_hash, exact[i].plan_hash);
     EXPECT_NE(rounded[i].mean_nll, exact[i].mean_nll);

@@ -1,4 +1,4 @@
-// The decoder with its linear layers in bf16: near float32, and as repeatable as float32.
+// The decoder with its products in bf16: near float32, and as repeatable as float32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,15 +43,18 @@ class Bf16Decoder : public testing::Test {
 TEST_F(Bf16Decoder, WeightsTakeHalfTheMemory) {
   EXPECT_EQ(exact_->compute(), ComputeType::kFloat32);
   EXPECT_EQ(rounded_->compute(), ComputeType::kBFloat16);
+  EXPECT_STREQ(exact_->arithmetic(), "float32");
+  EXPECT_STREQ(rounded_->arithmetic(), HasBf16Attention() ? "bf16+attention" : "bf16");
   EXPECT_LT(rounded_->weight_bytes(), exact_->weight_bytes() * 52 / 100);
   EXPECT_GT(rounded_->weight_bytes(), exact_->weight_bytes() * 48 / 100);
 }
 
 // A bf16 is off by at most 2^-9 of its value, and an input and a weight are rounded in each of the
-// products that follow each other in a path, 4 a layer and the head. Errors of random sign add as a
-// square root.
+// products that follow each other in a path, 4 a layer, the 2 of attention where these are in bf16,
+// and the head. Errors of random sign add as a square root.
 TEST_F(Bf16Decoder, LogitsAreNearFloat32) {
-  const double products = 2.0 * static_cast<double>(4 * files_.config.layers + 1);
+  const int64_t in_a_layer = HasBf16Attention() ? 6 : 4;
+  const double products = 2.0 * static_cast<double>(in_a_layer * files_.config.layers + 1);
   for (const int64_t offset : {0, 1, 255, 256, 257, 131071, 1048575}) {
     const double error = RoundingError(Ids(257), {.offset = offset});
     EXPECT_LE(error, std::sqrt(products) * 0x1p-9) << "first position " << offset;

@@ -33,4 +33,8 @@ inline constexpr double kMoveF16 = 0x1p-12;
 inline constexpr double kMoveBF16 = 0x1p-9;
 inline constexpr double kMoveQ8 = 0x1p-7;
 
+// Attention in bf16: root mean square of the error against double, in units of what the plain formula
+// gets that rounds the scaled queries, the keys, the weights and the values.
+inline constexpr double kAttentionBf16 = 2.0;
+
 }  // namespace ropewalk::tolerances

@@ -7,6 +7,7 @@
 //   weight      = exp(score) / (exp(sink) + sum over unmasked j of exp(score))
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
+#include "ropewalk/base/compute_type.h"
 #include "ropewalk/base/tensor_view.h"
 #include "ropewalk/relative/forms.h"
 #include "ropewalk/rotary/rotate.h"
@@ -23,14 +25,31 @@ namespace internal {
 struct ContentColumns;
 }
 
-// Keys and values of one layer in float32. Keys are rotated, unless attention rotates them as it
-// loads them (fused RoPE). They are packed in blocks with tokens along the SIMD vector, as the
+// What a KV cache keeps of each number of a key and of a value.
+//   f32   float32, as appended
+//   bf16  rounded to the nearest, ties to even
+//   q8_0  ggml's blocks of 32 elements of a head: 8 bits each and a scale in float16, by the reference
+//         quantiser (quantize_row_q8_0_ref). A block with NaN or infinity, or above what float16
+//         scales (8.3 million), becomes NaN.
+enum class KvType : uint8_t { kF32, kBf16, kQ8_0 };
+inline constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kQ8_0};  // by precision
+constexpr const char* Name(KvType type) {
+  constexpr const char* kNames[] = {"f32", "bf16", "q8_0"};
+  return kNames[static_cast<int>(type)];
+}
+// Throws Error(kUnsupported) with the reason where the type does not hold heads of this size.
+void CheckKvType(KvType type, int64_t head_dim);
+
+// Keys and values of one layer, rounded to its type. Keys are rotated, unless attention rotates them
+// as it loads them (fused RoPE). They are packed in blocks with tokens along the SIMD vector, as the
 // kernel reads them; values are row-major.
 class KvCache {
  public:
   KvCache() = default;
-  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens);
+  // Throws Error for sizes out of range, and as CheckKvType does.
+  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type = KvType::kF32);
 
+  KvType type() const { return type_; }
   int64_t tokens() const { return tokens_; }
   int64_t capacity_tokens() const { return capacity_; }
   int64_t kv_heads() const { return kv_heads_; }
@@ -41,13 +60,15 @@ class KvCache {
   // Appends k and v, float32 [tokens, kv_heads, head_dim]; the last stride is 1, the others are
   // free. Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
-  // Copies keys first .. first + count - 1 of a head, as appended, to out [head_dim, count].
+  // Copies keys first .. first + count - 1 of a head, as the type holds them, to out [head_dim, count].
   void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
 
  private:
   friend struct AttentionAccess;
+  KvType type_ = KvType::kF32;
   int64_t kv_heads_ = 0, head_dim_ = 0, capacity_ = 0, tokens_ = 0;
-  AlignedBuffer<float> keys_, values_;
+  AlignedBuffer<std::byte> keys_, values_;
+  AlignedBuffer<uint16_t> key_scales_, value_scales_;  // kQ8_0, float16
 };
 
 // A score bias, checked and packed once for all calls that use it (layers, decoding steps).
@@ -87,6 +108,11 @@ struct AttentionArgs {
   std::optional<float> scale = kScaleByHeadDim;
   int64_t window_tokens = 0;  // sliding window: |distance| < window_tokens; 0: none
 
+  // Of the products of queries, keys and values; scale, rotation, biases, softmax and sums are
+  // float32 always, and so is all of it where HasBf16Attention() is false. kBFloat16: AttentionBackward
+  // refuses it.
+  ComputeType compute = ComputeType::kFloat32;
+
   AttentionMask mask = AttentionMask::kCausal;  // causal: keys with distance < 0 are masked
   const ScoreForm* form = nullptr;              // score bias; null: none, or `prepared`
   const PreparedForm* prepared = nullptr;       // a bias that several calls share
@@ -116,6 +142,10 @@ struct AttentionArgs {
   // among them; its exp is the effective number of keys. Empty: none. `out` stays bit-identical.
   std::span<float> entropy = {};
 };
+
+// Whether ComputeType::kBFloat16 multiplies in bf16 here: the CPU has avx512_bf16. Elsewhere it is
+// kFloat32.
+bool HasBf16Attention();
 
 // Weights below 2^-90 of the largest so far count as 0. A query without unmasked keys gives zeros,
 // an entropy of 0, and -infinity or its sink as log_sum_exp. How a sequence is split into calls

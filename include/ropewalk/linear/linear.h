@@ -8,16 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "ropewalk/base/compute_type.h"
 #include "ropewalk/io/weights.h"
 
 namespace ropewalk {
-
-// The arithmetic of a product. kBFloat16 rounds weights (once) and x (in every call) to bf16 (to
-// nearest, ties to even); sums are in float32.
-enum class ComputeType : uint8_t { kFloat32, kBFloat16 };
-constexpr const char* Name(ComputeType type) {
-  return type == ComputeType::kFloat32 ? "float32" : "bf16";
-}
 
 // The bf16 instructions of this CPU that oneDNN uses. kEmulated: AVX-512 without bf16 instructions,
 // correct but slower than float32. kNone: kBFloat16 is refused.

@@ -108,7 +108,8 @@ class Sequence {
 };
 
 struct DecoderOptions {
-  // Of the linear layers and of the head; everything else (norms, rotation, attention) is float32.
+  // Of the linear layers, of the head and, where HasBf16Attention(), of attention's products of
+  // queries, keys and values; everything else (norms, rotation, softmax) is float32.
   ComputeType compute = ComputeType::kFloat32;
   WeightStorage weights = WeightStorage::kAuto;
 };
@@ -122,6 +123,9 @@ class Decoder {
 
   const ModelConfig& config() const;
   ComputeType compute() const;
+  // What a result is to name, so that no two arithmetics share a name: "float32", "bf16" (linear
+  // layers alone, on a CPU without avx512_bf16) or "bf16+attention".
+  const char* arithmetic() const;
   WeightStorage weights() const;  // as chosen, never kAuto
   int64_t weight_bytes() const;   // of memory
   int64_t mapped_bytes() const;   // of the files, where weights stay there

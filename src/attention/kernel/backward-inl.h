@@ -232,7 +232,7 @@ class Backward {
   void Run() {
     scores_.ScaleQueries();
     term_.Begin();
-    scores_.RotateQueries();
+    scores_.FinishQueries();
     score_gradients_.Begin();
     const int64_t first = t_.seen_begin[0] / kTileKeys * kTileKeys;
     const int64_t end = t_.seen_end[t_.tokens - 1];

@@ -24,7 +24,7 @@ class Forward {
   void Run() {
     scores_.ScaleQueries();
     term_.Begin();
-    scores_.RotateQueries();
+    scores_.FinishQueries();
     softmax_.Begin();
     const int64_t first = t_.seen_begin[0];
     const int64_t end = std::min(t_.key_end, t_.seen_end[t_.tokens - 1]);

@@ -17,8 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kValueSlice = 128;  // keys: 32 KiB of values at 64 dims
-
 // Score with the bias of its row, in place.
 template <bool biased>
 HWY_INLINE V Biased(float* scores, const RowBias& bias, int64_t k) {
@@ -82,17 +80,9 @@ class Softmax {
   void AddValues() const {
     for (int64_t i = 0; i < value_stride_; i += t_.panel_width) {
       const int64_t width = std::min(t_.panel_width, value_stride_ - i);
-      const float* panel = t_.values + i * t_.capacity;
-      for (int64_t slice = tile_.begin; slice < tile_.end; slice += kValueSlice) {
-        for (int64_t row = 0; row < tile_.rows; row += kRows) {
-          const RowGroup g = tile_.Group(row);
-          const int64_t begin = std::max(g.begin, slice);
-          const int64_t end = std::min(g.end, slice + kValueSlice);
-          if (begin >= end) continue;
-          Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin,
-                   kScoreStride, panel + begin * width, width, end - begin, /*accumulate=*/true,
-                   tile_.sums + row * value_stride_ + i, value_stride_);
-        }
+      for (int64_t slice = tile_.begin; slice < tile_.end; slice += KvScratch::kValueSlice) {
+        const int64_t end = std::min(tile_.end, slice + KvScratch::kValueSlice);
+        t_.bf16 ? AddPairs(i, width, slice, end) : AddSlice(i, width, slice, end);
       }
     }
   }
@@ -123,6 +113,36 @@ class Softmax {
   }
 
  private:
+  // Of a panel and the tokens of a slice.
+  void AddSlice(int64_t first, int64_t width, int64_t slice, int64_t slice_end) const {
+    const float* values = nullptr;
+    for (int64_t row = 0; row < tile_.rows; row += kRows) {
+      const RowGroup g = tile_.Group(row);
+      const int64_t begin = std::max(g.begin, slice), end = std::min(g.end, slice_end);
+      if (begin >= end) continue;
+      if (values == nullptr) values = scores_.kv().Values(slice, slice_end, first, width);
+      Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin, kScoreStride,
+               values + (begin - slice) * width, width, end - begin, /*accumulate=*/true,
+               tile_.sums + row * value_stride_ + first, value_stride_);
+    }
+  }
+
+  // The same in bf16, from an even token to an even one: what a row does not see has a weight of 0.
+  void AddPairs(int64_t first, int64_t width, int64_t slice, int64_t slice_end) const {
+    const uint32_t* values = nullptr;
+    for (int64_t row = 0; row < tile_.rows; row += kRows) {
+      const RowGroup g = tile_.Group(row);
+      const int64_t begin = std::max(g.begin, slice) / 2,
+                    end = (std::min(g.end, slice_end) + 1) / 2;
+      if (begin >= end) continue;
+      if (values == nullptr) values = scores_.kv().ValuePairs(slice, slice_end, first, width);
+      MultiplyPairs(g.rows, width,
+                    tile_.rounded_weights + row * kScoreStride + 2 * begin - tile_.begin,
+                    kScoreStride, values + (begin - slice / 2) * width, width, end - begin,
+                    kAccumulatePairs, tile_.sums + row * value_stride_ + first, value_stride_);
+    }
+  }
+
   // `biases`, of each row, may be null.
   HWY_NOINLINE void RunGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
                              int64_t end) const {
@@ -162,7 +182,10 @@ class Softmax {
     if (t_.entropy != nullptr) {
       for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
     }
-    for (int64_t r = 0; r < g.rows; ++r) WeightRow(g.row + r, maxima[r], begin, end);
+    for (int64_t r = 0; r < g.rows; ++r) {
+      t_.bf16 ? WeightRow<true>(g.row + r, maxima[r], begin, end)
+              : WeightRow<false>(g.row + r, maxima[r], begin, end);
+    }
   }
 
   // weighted_scores += 2^x x, x = score - max: a pass of its own, before the scores become weights,
@@ -190,9 +213,11 @@ class Softmax {
     hn::Store(sum, d, by_lane);
   }
 
-  // Scores to weights in place; gives sum + weights.
-  template <int count>
-  static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V max, V sum) {
+  // Scores to weights in place; gives sum + weights. Rounded, weights are bf16 in `to` as well: what
+  // is summed is what multiplies values, so that they are still averaged.
+  template <int count, bool rounded>
+  static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V max, V sum,
+                                    uint16_t* HWY_RESTRICT to) {
     const D d;
     V w[count];
     HWY_UNROLL(4)
@@ -200,12 +225,31 @@ class Softmax {
     Exp2<count>(w);
     HWY_UNROLL(4)
     for (int i = 0; i < count; ++i) {
+      if constexpr (rounded) {
+        w[i] = RoundWeight(w[i]);
+        StoreRounded(w[i], to + i * kLanes);
+      }
       sum = hn::Add(sum, w[i]);
       hn::Store(w[i], d, scores + i * kLanes);
     }
     return sum;
   }
 
+  // The nearest bf16 of 0 or 2^-90 to 1 (Veltkamp 1968's splitting); NaN stays NaN. A tie goes either
+  // way.
+  static HWY_INLINE V RoundWeight(V w) {
+    const V apart = hn::Mul(w, hn::Set(D(), 65537.0f));
+    return hn::Sub(apart, hn::Sub(apart, w));
+  }
+
+  static HWY_INLINE void StoreRounded(V w, uint16_t* HWY_RESTRICT to) {
+    const hn::RebindToSigned<D> di;
+    const hn::Rebind<uint16_t, D> d16;
+    const auto upper = hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(DU(), w)));
+    hn::StoreU(hn::DemoteTo(d16, upper), d16, to);
+  }
+
+  template <bool rounded>
   HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) const {
     const D d;
     float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
@@ -222,10 +266,19 @@ class Softmax {
       }
       tile_.maxima[r] = new_max;
     }
+    uint16_t* const to = rounded ? tile_.rounded_weights + r * kScoreStride : nullptr;
     int64_t k = begin;
-    for (; k + 4 * kLanes <= end; k += 4 * kLanes) sum = WeightVectors<4>(scores + k, max, sum);
-    for (; k < end; k += kLanes) sum = WeightVectors<1>(scores + k, max, sum);
+    for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
+      sum = WeightVectors<4, rounded>(scores + k, max, sum, to + k);
+    }
+    for (; k < end; k += kLanes) {
+      sum = WeightVectors<1, rounded>(scores + k, max, sum, to + k);
+    }
     hn::Store(sum, d, weights);
+    if constexpr (rounded && kLanes == 1) {  // AddPairs reads whole pairs
+      if (begin % 2 == 1) to[begin - 1] = 0;
+      if (end % 2 == 1) to[end] = 0;
+    }
   }
 
   RowSums Sums(int64_t r) const {

@@ -36,7 +36,14 @@ struct Tile {
         weights(sums + rows * t.value_stride),
         weighted_scores(weights + rows * AttentionAccess::kMaxLanes),
         maxima(weighted_scores + rows * AttentionAccess::kMaxLanes),
-        form_scratch(t.scratch + ScratchFloats(rows, t.head_dim)) {}
+        form_scratch(t.scratch + ScratchFloats(rows, t.head_dim)) {
+    if (!t.bf16) return;
+    const KvScratch sizes(t.kv.type, t.bf16, views(), rows, t.head_dim);
+    rounded_weights = reinterpret_cast<uint16_t*>(t.kv_scratch + sizes.floats() - sizes.weights);
+    rounded_q = rounded_weights - 2 * sizes.queries;
+  }
+
+  int64_t views() const { return t.rotation == nullptr ? 1 : t.rotation->views; }
 
   static int64_t Down(int64_t x) { return x / kLanes * kLanes; }
   static int64_t Up(int64_t x) { return (x + kLanes - 1) / kLanes * kLanes; }
@@ -87,6 +94,9 @@ struct Tile {
   float* const weighted_scores;  // [rows, kMaxLanes], RowSums by lane
   float* const maxima;           // [rows], of scores so far
   float* const form_scratch;     // FormScratchFloats
+  // Where products are in bf16.
+  uint16_t* rounded_q = nullptr;        // [views, rows, value_stride]
+  uint16_t* rounded_weights = nullptr;  // [rows, kScoreStride]
 };
 
 }  // namespace HWY_NAMESPACE

@@ -2,16 +2,18 @@
 // against a span of keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ropewalk/attention/attention.h"
 #include "src/attention/form.h"
+#include "src/attention/kv_head.h"
 #include "src/attention/load_rotation.h"
 
 namespace ropewalk {
 
-// Keys [kv_heads, blocks, head_dim, 64]: 64 tokens along the vector, so that q k^T needs no
-// transposition. Values [kv_heads, capacity, value_stride]: rows, padded with zeros.
+// Keys stand in blocks of 64 tokens along the vector, so that q k^T needs no transposition; values
+// in rows (kv_head.h).
 struct AttentionAccess {
   static constexpr int64_t kBlock = 64;
   static constexpr int64_t kMaxLanes = 16;  // float32 lanes of the widest vector that is used
@@ -25,12 +27,18 @@ struct AttentionAccess {
     return (vectors + panels - 1) / panels * kMaxLanes;
   }
   static const internal::ContentColumns* Columns(const PreparedForm& f) { return f.columns_.get(); }
-  static const float* Keys(const KvCache& c, int64_t kv_head) {
-    return c.keys_.data() + kv_head * ((c.capacity_ + kBlock - 1) / kBlock) * kBlock * c.head_dim_;
+  // Of one token and head.
+  static constexpr int64_t KeyBytes(KvType type, int64_t head_dim) {
+    if (type == KvType::kF32) return 4 * head_dim;
+    return type == KvType::kBf16 ? (head_dim + 1) / 2 * 4 : head_dim;
   }
-  static const float* Values(const KvCache& c, int64_t kv_head) {
-    return c.values_.data() + kv_head * c.capacity_ * ValueStride(c.head_dim_);
+  // Of `tokens` tokens of a head.
+  static constexpr int64_t ValueBytes(KvType type, int64_t head_dim, int64_t tokens) {
+    if (type == KvType::kQ8_0) return head_dim * tokens;
+    return 4 * ValueStride(head_dim) * (type == KvType::kBf16 ? (tokens + 1) / 2 : tokens);
   }
+  // Its memory may be written by those who may write the cache.
+  static internal::KvHead Head(const KvCache& c, int64_t kv_head);
 };
 
 namespace internal {
@@ -49,9 +57,9 @@ struct AttentionTile {
   int64_t q_token_stride, q_head_stride;
   float* out;  // [tokens, group, head_dim]
   int64_t out_token_stride, out_head_stride;
-  const float* keys;    // of the key head: [blocks, head_dim, 64]
-  const float* values;  // of the key head: [capacity, value_stride]
-  int64_t head_dim, value_stride, panel_width, capacity;
+  KvHead kv;  // of the key head
+  int64_t head_dim, value_stride, panel_width;
+  bool bf16;                   // products of q, k, v in bf16
   int64_t tokens, group;       // rows = tokens * group, token-major
   int64_t key_begin, key_end;  // multiples of kTileKeys, or the number of keys
   int64_t first_token, first_head;
@@ -67,9 +75,27 @@ struct AttentionTile {
   int64_t log_sum_exp_stride;
   float* scratch;           // ScratchFloats(rows, head_dim) and FormScratchFloats
   float* rotation_scratch;  // RotationScratchFloats
+  float* kv_scratch;        // KvScratch
   // When not null, `out` is left alone and each row gives its value_stride unnormalised sums and
   // its RowSums here.
   float* partial;  // [rows, value_stride + kRowSums]
+};
+
+// What a tile keeps of keys and values that the kernel cannot read as the cache has them, and of
+// what it rounds. Sizes in floats.
+struct KvScratch {
+  static constexpr int64_t kValueSlice = 128;  // keys: 32 KiB of values at 64 dims
+  int64_t key_block = 0;                       // [head_dim, 64]: decoded keys
+  int64_t key_pairs = 0;                       // words [head_dim / 2, 64]: rounded ones
+  int64_t values = 0;                          // [kValueSlice, panel_width]: decoded values
+  int64_t value_pairs = 0;                     // words [kValueSlice / 2, panel_width]: rounded ones
+  int64_t queries = 0;                         // bf16 [views, rows, value_stride]
+  int64_t weights = 0;                         // bf16 [rows, kScoreStride]
+
+  KvScratch(KvType type, bool bf16, int64_t views, int64_t rows, int64_t head_dim);
+  int64_t floats() const {
+    return key_block + key_pairs + values + value_pairs + queries + weights;
+  }
 };
 
 // What is made once per call, before its tiles.
@@ -77,6 +103,12 @@ struct AttentionRun {
   QueryRanges ranges;
   FormRun form;
   RotationRun rotation;
+  KvType kv_type = KvType::kF32;
+  bool bf16 = false;
+
+  KvScratch KvScratchFor(int64_t rows, int64_t head_dim) const {
+    return {kv_type, bf16, std::max(1, rotation.views), rows, head_dim};
+  }
 
   AttentionRun() = default;
   AttentionRun(const AttentionRun&) = delete;  // `form` points into it

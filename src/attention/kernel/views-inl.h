@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "src/attention/kernel/tile-inl.h"
+#include "src/attention/kernel/load_kv-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
@@ -60,7 +60,7 @@ void RotateRowsT(const RotationRun& run, const float* cos_sin, int64_t count, bo
 // QK^T of a tile, and which keys its rows see through each view.
 class Scores {
  public:
-  explicit Scores(Tile& tile) : tile_(tile), t_(tile.t), rotation_(t_.rotation) {
+  explicit Scores(Tile& tile) : tile_(tile), t_(tile.t), rotation_(t_.rotation), kv_(tile) {
     if (rotation_ == nullptr) return;
     views_ = rotation_->views;
     view_q_ = t_.rotation_scratch;
@@ -76,6 +76,11 @@ class Scores {
     return view == 0 ? tile_.q : view_q_ + (view - 1) * tile_.rows * t_.value_stride;
   }
 
+  uint16_t* RoundedQueries(int view) const {
+    return tile_.rounded_q + view * tile_.rows * t_.value_stride;
+  }
+  const KeyValues& kv() const { return kv_; }
+
   // Once per tile of queries.
   void ScaleQueries() {
     for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
@@ -86,13 +91,22 @@ class Scores {
       }
     }
   }
-  void RotateQueries() {
-    if (rotation_ == nullptr) return;
-    for (int v = views_ - 1; v >= 0; --v) {
+  // Rotates them where that is done on load, and rounds them where products are in bf16.
+  void FinishQueries() {
+    for (int v = views_ - 1; rotation_ != nullptr && v >= 0; --v) {
       for (int64_t r = 0; r < tile_.rows; ++r) {
         float* to = Queries(v) + r * t_.value_stride;
         if (v > 0) std::memcpy(to, tile_.q + r * t_.value_stride, sizeof(float) * t_.value_stride);
         RotateRow(*rotation_, QueryRow(v, r), /*adjoint=*/false, to);
+      }
+    }
+    for (int v = 0; t_.bf16 && v < views_; ++v) {
+      for (int64_t r = 0; r < tile_.rows; ++r) {
+        const float* from = Queries(v) + r * t_.value_stride;
+        uint16_t* to = RoundedQueries(v) + r * t_.value_stride;
+        // Without the log2 e, so that a scale of a power of 2 rounds nothing.
+        for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = ToBFloat16(from[i] * kLn2).bits;
+        std::fill(to + t_.head_dim, to + t_.value_stride, uint16_t{0});
       }
     }
   }
@@ -138,7 +152,9 @@ class Scores {
 
   // QK^T, once per tile of keys.
   void MultiplyKeys() {
-    if (rotation_ == nullptr) return Products(tile_.q, t_.keys, tile_.scores);
+    if (rotation_ == nullptr && t_.kv.type == KvType::kF32 && !t_.bf16) {
+      return Products(tile_.q, t_.kv.Keys<float>(), tile_.scores);
+    }
     // Each view but the first writes only the scores that are its own, over those of the first.
     for (int v = 0; v < views_; ++v) {
       for (int64_t at = tile_.begin; at < tile_.end; at += AttentionAccess::kBlock) {
@@ -182,12 +198,19 @@ class Scores {
  private:
   bool HasHoles() const { return views_ > 1; }
 
+  // cos and sin of the block's keys in a view; null: they stay as they are.
+  const float* BlockRotation(int view, int64_t block) const {
+    if (rotation_ == nullptr) return nullptr;
+    return LoadRotationAccess::KeyBlock(*rotation_->rotation, view,
+                                        block / AttentionAccess::kBlock);
+  }
+
   // The block's keys, rotated to their positions in a view.
   const float* RotateBlock(int view, int64_t block) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const D d;
-    const float* keys = t_.keys + block * t_.head_dim;
-    const float* cos = LoadRotationAccess::KeyBlock(*rotation_->rotation, view, block / kBlock);
+    const float* keys = kv_.Keys(block);
+    const float* cos = BlockRotation(view, block);
     if (cos == nullptr) return keys;
     const float* sin = cos + rotation_->pairs * kBlock;
     for (const int32_t i : rotation_->unrotated) {
@@ -208,6 +231,7 @@ class Scores {
   void BlockProducts(int view, int64_t block) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const float* keys = nullptr;
+    const uint32_t* pairs = nullptr;
     for (int64_t row = 0; row < tile_.rows; row += kRows) {
       const RowGroup g = tile_.Group(row);
       int64_t begin = std::max(g.begin, block), end = std::min(g.end, block + kBlock);
@@ -218,18 +242,30 @@ class Scores {
         begin = std::max(begin, span.begin), end = std::min(end, span.end);
       }
       if (begin >= end) continue;
-      if (keys == nullptr) keys = RotateBlock(view, block);
-      const int64_t first = Tile::Down(begin);
-      float* scores = tile_.scores + row * kScoreStride + first - tile_.begin;
-      Multiply(g.rows, Tile::Up(end - first), Queries(view) + row * t_.value_stride,
-               t_.value_stride, keys + first - block, kBlock, t_.head_dim, /*accumulate=*/false,
-               whole ? scores : few_, whole ? kScoreStride : kBlock);
+      const int64_t lanes = t_.bf16 ? kPairLanes : kLanes;
+      const int64_t first = begin / lanes * lanes,
+                    width = (end - first + lanes - 1) / lanes * lanes;
+      float* const own = tile_.scores + row * kScoreStride + first - tile_.begin;
+      float* const to = whole ? own : few_;
+      const int64_t stride = whole ? kScoreStride : kBlock;
+      if (t_.bf16) {
+        if (pairs == nullptr) {
+          const bool rotates = BlockRotation(view, block) != nullptr;
+          pairs = kv_.KeyPairs(block, rotates ? RotateBlock(view, block) : nullptr);
+        }
+        MultiplyPairs(g.rows, width, RoundedQueries(view) + row * t_.value_stride, t_.value_stride,
+                      pairs + first - block, kBlock, t_.kv.pairs(), kLog2E, to, stride);
+      } else {
+        if (keys == nullptr) keys = RotateBlock(view, block);
+        Multiply(g.rows, width, Queries(view) + row * t_.value_stride, t_.value_stride,
+                 keys + first - block, kBlock, t_.head_dim, /*accumulate=*/false, to, stride);
+      }
       if (whole) continue;
       for (int64_t r = 0; r < g.rows; ++r) {
         const int64_t from = std::max(begin, ViewBegin(view, tile_.Token(row + r)));
         const int64_t to = std::min(end, ViewEnd(view, tile_.Token(row + r)));
         for (int64_t k = from; k < to; ++k) {
-          scores[r * kScoreStride + k - first] = few_[r * kBlock + k - first];
+          own[r * kScoreStride + k - first] = few_[r * kBlock + k - first];
         }
       }
     }
@@ -238,6 +274,7 @@ class Scores {
   Tile& tile_;
   const AttentionTile& t_;
   const RotationRun* const rotation_;
+  const KeyValues kv_;
   int views_ = 1;
   float* view_q_ = nullptr;  // [views - 1, rows, value_stride]
   float* block_ = nullptr;   // [head_dim, 64]

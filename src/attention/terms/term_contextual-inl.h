@@ -72,7 +72,7 @@ class ContextualTerm : public NoTerm {
       tile_.end = std::min(tile_.begin + kTileKeys, end);
       std::copy_n(passed_, rows, nearer_ + i * rows);
       if (std::all_of(passed_, passed_ + rows, [this](double x) { return AtLast(x); })) continue;
-      scores.Products(tile_.q, t_.keys, tile_.scores);
+      scores.Products(tile_.q, t_.kv.Keys<float>(), tile_.scores);
       AddTo(tile_.scores);
     }
   }
