@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
 #include "src/attention/kernel/tile.h"
+#include "src/attention/kv_type.h"
 #include "src/base/parallel.h"
 
 namespace ropewalk {
@@ -28,10 +30,27 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
   }
 }
 
+// What the type holds of the rows of `view`, in `rows`.
+TensorView Kept(KvType type, const TensorView& view, std::vector<float>& rows) {
+  if (type == KvType::kF32) return view;
+  const int64_t tokens = view.shape[0], heads = view.shape[1], head_dim = view.shape[2];
+  rows.resize(static_cast<size_t>(tokens * heads * head_dim));
+  const auto* from = static_cast<const float*>(view.data);
+  for (int64_t row = 0; row < tokens * heads; ++row) {
+    internal::RoundKv(type, from + row / heads * view.strides[0] + row % heads * view.strides[1],
+                      head_dim, rows.data() + row * head_dim);
+  }
+  TensorView kept = view;
+  kept.data = rows.data();
+  kept.strides[0] = heads * head_dim;
+  kept.strides[1] = head_dim;
+  return kept;
+}
+
 }  // namespace
 
-KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens)
-    : kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens) {
+KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type)
+    : kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens), type_(type) {
   // The product, keys and values, stays below 2^62.
   constexpr int64_t kMostHeads = 1 << 15, kMostTokens = 1 << 30;
   if (kv_heads < 1 || kv_heads > kMostHeads || head_dim < 1 || head_dim > kMostHeads ||
@@ -42,6 +61,7 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens)
         std::to_string(kv_heads) + ", " + std::to_string(head_dim) + ", " +
         std::to_string(capacity_tokens));
   }
+  CheckKvType(type, head_dim);
   const int64_t padded = (capacity_ + kBlock - 1) / kBlock * kBlock;
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim_);
   try {
@@ -81,16 +101,18 @@ void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out
   }
 }
 
-void KvCache::Append(const TensorView& k, const TensorView& v) {
-  const int64_t count = k.rank > 0 ? k.shape[0] : 0;
-  if (k.rank == 3 && count == 0) return;
-  Check("k", k, count, kv_heads_, head_dim_);
-  Check("v", v, count, kv_heads_, head_dim_);
+void KvCache::Append(const TensorView& given_k, const TensorView& given_v) {
+  const int64_t count = given_k.rank > 0 ? given_k.shape[0] : 0;
+  if (given_k.rank == 3 && count == 0) return;
+  Check("k", given_k, count, kv_heads_, head_dim_);
+  Check("v", given_v, count, kv_heads_, head_dim_);
   if (count > capacity_ - tokens_) {
     Refuse("holds " + std::to_string(tokens_) + " of " + std::to_string(capacity_) +
            " tokens and cannot take " + std::to_string(count) +
            " more; make it for the final length of the sequence");
   }
+  std::vector<float> kept_k, kept_v;
+  const TensorView k = Kept(type_, given_k, kept_k), v = Kept(type_, given_v, kept_v);
   const int64_t first = tokens_, last = tokens_ + count;
   const int64_t first_block = first / kBlock, last_block = (last - 1) / kBlock;
   const int64_t value_stride = AttentionAccess::ValueStride(head_dim_);

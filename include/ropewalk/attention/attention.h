@@ -23,14 +23,29 @@ namespace internal {
 struct ContentColumns;
 }
 
-// Keys and values of one layer in float32. Keys are rotated, unless attention rotates them as it
+// What a KV cache keeps of each number of a key and of a value.
+//   f32   float32, as appended
+//   bf16  rounded to the nearest, ties to even
+//   q8_0  ggml's blocks of 32 elements of a head: 8 bits each and a scale in float16
+enum class KvType : uint8_t { kF32, kBf16, kQ8_0 };
+inline constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kQ8_0};  // by precision
+constexpr const char* Name(KvType type) {
+  constexpr const char* kNames[] = {"f32", "bf16", "q8_0"};
+  return kNames[static_cast<int>(type)];
+}
+// Throws Error(kUnsupported) with the reason where the type does not hold heads of this size.
+void CheckKvType(KvType type, int64_t head_dim);
+
+// Keys and values of one layer, rounded to its type. Keys are rotated, unless attention rotates them as it
 // loads them (fused RoPE). They are packed in blocks with tokens along the SIMD vector, as the
 // kernel reads them; values are row-major.
 class KvCache {
  public:
   KvCache() = default;
-  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens);
+  // Throws Error for sizes out of range, and as CheckKvType does.
+  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type = KvType::kF32);
 
+  KvType type() const { return type_; }
   int64_t tokens() const { return tokens_; }
   int64_t capacity_tokens() const { return capacity_; }
   int64_t kv_heads() const { return kv_heads_; }
@@ -41,12 +56,13 @@ class KvCache {
   // Appends k and v, float32 [tokens, kv_heads, head_dim]; the last stride is 1, the others are
   // free. Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
-  // Copies keys first .. first + count - 1 of a head, as appended, to out [head_dim, count].
+  // Copies keys first .. first + count - 1 of a head, as the type holds them, to out [head_dim, count].
   void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
 
  private:
   friend struct AttentionAccess;
   int64_t kv_heads_ = 0, head_dim_ = 0, capacity_ = 0, tokens_ = 0;
+  KvType type_ = KvType::kF32;
   AlignedBuffer<float> keys_, values_;
 };
 
