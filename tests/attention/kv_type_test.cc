@@ -74,7 +74,8 @@ TEST(KvType, WhatIsBrokenStaysBroken) {
 // Keys as they are appended, token by token and together, of every head, whatever the strides.
 TEST(KvType, ACacheKeepsRoundedRows) {
   constexpr int64_t kTokens = 70, kHeads = 3, kDim = 64;
-  const std::vector<float> k = Wave(kTokens * kHeads * kDim, 1), v = Wave(kTokens * kHeads * kDim, 2);
+  const std::vector<float> k = Wave(kTokens * kHeads * kDim, 1),
+                           v = Wave(kTokens * kHeads * kDim, 2);
   for (const KvType type : kKvTypes) {
     KvCache whole(kHeads, kDim, kTokens, type), parts(kHeads, kDim, kTokens, type);
     EXPECT_EQ(whole.type(), type);
