@@ -41,6 +41,7 @@ void RunPerplexity(const Options& options) {
   inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = &text;
+  engine.CheckKv(task.kv);
   if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   std::vector<ScoredToken> tokens;

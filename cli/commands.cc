@@ -91,7 +91,7 @@ constexpr Command kCommands[] = {
      .required = "MODEL",
      .options =
          "--text --ids --output --methods --rope-scaling --lengths --factors --trained "
-         "--protocol --anchors --seed --passkey-trials --passkey-filler "
+         "--kv --protocol --anchors --seed --passkey-trials --passkey-filler "
          "--share --spans --evaluator --short-context --tasks --samples --questions --generate "
          "--haystack --squad --hotpot "
          "--english-words --no-race --prompts --prompts-only --angles --compute --weights --bos "
@@ -132,7 +132,7 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL",
      .options =
-         "--text --ids --lengths --methods --rope-scaling --factors --trained --protocol "
+         "--text --ids --lengths --methods --rope-scaling --factors --trained --kv --protocol "
          "--anchors --seed --per-token --angles --compute --weights --bos --special --threads "
          "--oversubscribe --allow-unknown --json --dry-run",
      .about = "Without --method: as-shipped. docs/results-format.md describes --json.",
@@ -142,9 +142,10 @@ constexpr Command kCommands[] = {
      .title = "One cell: retrieval of numbers hidden in prompts of one length",
      .group = kMeasure,
      .required = "MODEL",
-     .options = "--passkey-filler --text --lengths --methods --rope-scaling --factors --trained "
-                "--seed --passkey-trials --angles --compute --weights --bos --special --threads "
-                "--oversubscribe --allow-unknown --json --dry-run",
+     .options =
+         "--passkey-filler --text --lengths --methods --rope-scaling --factors --trained "
+         "--kv --seed --passkey-trials --angles --compute --weights --bos --special --threads "
+         "--oversubscribe --allow-unknown --json --dry-run",
      .about = "--text is read only for --passkey-filler text. Without --method: as-shipped. "
               "docs/tasks/passkey.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk passkey model.gguf --length 16k --method yarn --factor 2",
@@ -154,11 +155,13 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL",
      .options =
-         "--lengths --methods --rope-scaling --factors --trained --seed --samples "
+         "--lengths --methods --rope-scaling --factors --trained --kv --seed --samples "
          "--questions --generate --angles --compute --weights --bos --threads --oversubscribe "
          "--allow-unknown --json --dry-run",
-     .about = "Every question of a prompt is asked behind the same keys and values, which are "
-              "computed once. docs/tasks/kv.md describes the task, docs/results-format.md --json.",
+     .about =
+         "Every question of a prompt is asked behind the same keys and values, which are "
+         "computed once. --kv is no part of the task: it says what the model's KV cache holds. "
+         "docs/tasks/kv.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk kv model.gguf --length 16k --method yarn --factor 2",
      .run = RunKv},
     {.name = "ruler",
@@ -166,7 +169,7 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL",
      .options =
-         "--tasks --lengths --methods --rope-scaling --factors --trained --seed --samples "
+         "--tasks --lengths --methods --rope-scaling --factors --trained --kv --seed --samples "
          "--questions --generate --haystack --squad --hotpot --english-words --angles "
          "--compute --weights --bos --threads --oversubscribe --allow-unknown --json --dry-run",
      .about = "Without --tasks every task that needs no file, or has its file. "
@@ -190,7 +193,7 @@ constexpr Command kCommands[] = {
      .group = kMeasure,
      .required = "MODEL --text",
      .options = "--spans --evaluator --short-context --lengths --methods --rope-scaling --factors "
-                "--trained --anchors --angles --compute --weights --bos --special --threads "
+                "--trained --kv --anchors --angles --compute --weights --bos --special --threads "
                 "--oversubscribe "
                 "--allow-unknown --json",
      .about =

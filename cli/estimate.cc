@@ -22,17 +22,19 @@ class Estimator {
   void AddLength(int64_t length) {
     LengthEstimate& of_length = out_.lengths.emplace_back();
     of_length.length = length;
-    int64_t others = 0;  // beside no scaling at the trained length, which stays
+    std::map<KvType, int64_t> others;  // beside no scaling at the trained length, which stays
     for (size_t i = 0; i < sweep_.tasks.size(); ++i) {
       const SweepTask& task = sweep_.tasks[i];
       const CellLeft& left = out_.left[i];
       if (task.length != length) continue;
       of_length.memory_bytes =
-          std::max(of_length.memory_bytes, inputs_.engine->MemoryBytes(task.plan, sweep_.longest));
+          std::max(of_length.memory_bytes,
+                   inputs_.engine->MemoryBytesWith(task.kv, task.plan, sweep_.longest));
       if (task.shares >= 0 || left.finished) continue;
       ++of_length.cells;
       const bool stays = !sweep_.spec.race ||
-                         (task.unscaled && length == sweep_.spec.trained_length) || ++others <= 2;
+                         (task.unscaled && length == sweep_.spec.trained_length) ||
+                         ++others[task.kv] <= 2;
       out_.cell_seconds[i] = AddCell(task, left, stays, of_length);
     }
     out_.price += of_length.price;
@@ -242,11 +244,14 @@ std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left
   for (const LeftOut& out : left_out) {
     seconds += out.seconds;
     if (!text.empty()) text += "; ";
+    const std::string where =
+        fmt::format("{} tokens{}", out.length,
+                    out.kv == KvType::kF32 ? "" : fmt::format(" with a {} KV cache", Name(out.kv)));
     if (out.windows == 0) {
-      text += fmt::format("{} tokens (about {})", out.length, Duration(out.seconds));
+      text += fmt::format("{} (about {})", where, Duration(out.seconds));
     } else {
-      text += fmt::format("windows {} to {} at {} tokens (about {}){}", out.windows + 1, out.asked,
-                          out.length, Duration(out.seconds),
+      text += fmt::format("windows {} to {} at {} (about {}){}", out.windows + 1, out.asked, where,
+                          Duration(out.seconds),
                           out.open ? ", which may still change the recommendation" : "");
     }
   }

@@ -211,6 +211,7 @@ SweepSpec SpecOf(const Options& options, const ModelFiles& files) {
   spec.protocol.seed = options.seed;
   spec.protocol.bos = WantsBos(options, files);
   if (files.tokenizer != nullptr) spec.bos_id = files.tokenizer->bos_id();
+  spec.kv = ParseKvTypes(options.kv);
   spec.angles = options.angles == "exact" ? AnglePrecision::kExact : AnglePrecision::kFloat32;
   return spec;
 }
@@ -220,6 +221,9 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
   const std::vector<SweepMethod> methods = MethodsOf(options, files, {kAsShipped});
   if (methods.size() != 1 || options.factors.size() > 1) {
     throw UsageError("this command computes one cell: give one method and one factor");
+  }
+  if (spec.kv.size() != 1) {
+    throw UsageError("--kv: this command computes one cell: give one type; a sweep takes several");
   }
   double factor = 1;
   if (!options.factors.empty()) {
@@ -237,7 +241,9 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
              named != nullptr && !named->is_none()) {
     throw UsageError("the trained length of the model is unknown; give --trained N or --factors F");
   }
-  return MakeTask(methods[0], factor, length, spec.trained_length, files.config.plan);
+  SweepTask task = MakeTask(methods[0], factor, length, spec.trained_length, files.config.plan);
+  task.kv = spec.kv.front();
+  return task;
 }
 
 std::string ModelName(const std::string& path) {

@@ -184,6 +184,7 @@ nlohmann::ordered_json ResultJson(const Options& options, const ModelFiles& file
           {"text_hash", keys.text_hash},
           {"tokenizer", exam.tokens.tokenizer},
           {"tokenizer_hash", exam.tokens.tokenizer_hash},
+          {"kv", Name(task.kv)},
           {"compute", facts.compute},
           {"angles", options.angles},
           {"threads", facts.threads},
@@ -214,6 +215,7 @@ void Print(const Options& options, const Exam& exam, const SweepTask& task, cons
     fmt::print("spans          {} {}\n", found.read ? "read from" : "written to", options.spans);
   }
   fmt::print("scaling        {}, plan {}\n", task.scaling, task.plan_hash);
+  if (task.kv != KvType::kF32) fmt::print("KV cache       {}\n", Name(task.kv));
 }
 
 // The key tokens of an exam, from the file of --spans or found.
@@ -299,13 +301,16 @@ void RunKeyTokens(const Options& options) {
   InterruptScope scope;
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
   const DecoderEngine engine(*decoder);
+  engine.CheckKv(task.kv);
   const Found found = KeysOf(options, exam, files, engine);
   const bool bos = exam.spec.protocol.bos;
   PerplexityResult all;
   {
     ProgressLine line;
+    RunOptions run = WithProgress(exam.spec, line, task.method);
+    run.kv = task.kv;  // of what is measured; key tokens are found with f32
     all = MeasurePerplexity(engine, task.plan, exam.tokens, exam.spec.protocol, exam.length,
-                            exam.length, WithProgress(exam.spec, line, task.method));
+                            exam.length, run);
   }
   const KeyTokenResult key =
       ScoreKeyTokens(all, exam.windows, bos, KeyTokenIndices(exam.text, exam.tokens, found.keys));

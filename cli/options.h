@@ -30,6 +30,7 @@ struct Options {
   std::string url, served_model;                // of verify
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
   std::string search_by;
+  std::vector<std::string> kv;  // types of the KV cache
   std::vector<double> factors;
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;

@@ -24,6 +24,15 @@ constexpr OptionRow kMeasured[] = {
      .help =
          "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
          "windows of the others (all)"},
+    {.names = "--kv",
+     .value = "TYPE,...",
+     .field = &O::kv,
+     .help = "What the KV cache holds: f32 (default), bf16, or q8_0, ggml's blocks of 32 as in "
+             "llama.cpp. In a sweep several, each of which every method is measured with, so that "
+             "the report tells what the cache costs from what the method costs. (The task kv, of "
+             "JSON keys and values, is something else.)",
+     .takes = Takes::kOneOf,
+     .choices = "f32,bf16,q8_0"},
     {.names = "--seed",
      .value = "N",
      .field = &O::seed,

@@ -75,6 +75,13 @@ SweepReport MakeSweepReport(const std::string& label, const SweepResults& result
   report.scores = ScoresByLength(results.cells);
   report.rules = RulesText(results.cells);
   report.tasks_note = TasksNote(results.cells);
+  report.kv_costs = KvCosts(results.cells);
+  report.kv_text = KvText(results.cells);
+  const KvType kv = RecommendedKv(results.cells);
+  report.results.cells = CellsOf(results.cells, kv);
+  for (const Cell& cell : results.cells) {
+    if (cell.kv != kv) report.other_kv.push_back(cell);
+  }
   return report;
 }
 

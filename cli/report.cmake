@@ -11,7 +11,7 @@ set(report_assets
     kReportHtml=${template}/report.html kReportCss=${template}/report.css
     kPageJs=${template}/page.js kReportJs=${template}/report.js
     kInspectJs=${template}/inspect.js kExplorerJs=${template}/explorer.js
-    kTasksJs=${template}/tasks.js kAnswerJs=${template}/answer.js
+    kTasksJs=${template}/tasks.js kKvJs=${template}/kv.js kAnswerJs=${template}/answer.js
     kChartLicence=${template}/chart.js.LICENSE
     kChartJs=${ROPEWALK_CHART_JS})
 set(report_files ${report_assets})
@@ -26,7 +26,7 @@ add_custom_command(
 # The linter reads groups without building: what a group includes has to be there.
 set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
-set(report_sources engines.cc output.cc report.cc report_compare.cc report_html.cc report_json.cc
+set(report_sources engines.cc output.cc report.cc report_compare.cc report_html.cc report_json.cc report_kv.cc
                    report_tables.cc report_text.cc)
 list(TRANSFORM report_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ropewalk_report STATIC ${report_sources} ${CMAKE_CURRENT_BINARY_DIR}/report_assets.cc)

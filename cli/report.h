@@ -22,8 +22,12 @@ struct SweepReport {
   std::vector<MethodReach> reaches;
   std::optional<Ladder> ladder;
   std::vector<MethodScores> scores;
-  std::string rules;                       // by what it is judged, with this sweep's numbers
-  std::string tasks_note;                  // why tasks do not count; empty where all do
+  std::string rules;       // by what it is judged, with this sweep's numbers
+  std::string tasks_note;  // why tasks do not count; empty where all do
+  // `results` holds the cells of RecommendedKv alone; these are of the other types of KV cache.
+  std::vector<Cell> other_kv = {};
+  std::vector<KvCost> kv_costs = {};
+  std::string kv_text = {};                // empty where one type alone was measured
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
@@ -45,11 +49,12 @@ Grid MakeGrid(const std::vector<Cell>& cells);
 
 // The end of a sweep on the terminal: aligned table, recommendations, the rule.
 std::string SummaryText(const SweepReport& sweep);
-// CSV (RFC 4180), one line per cell; for several sweeps one line per method, factor and length,
+// CSV (RFC 4180), one line per cell of every type of KV cache; for several sweeps one line per method, factor and length,
 // with the other columns once per sweep.
 std::string Csv(const std::vector<SweepReport>& sweeps);
 // Tables and recommendations; several sweeps side by side first.
 std::string Markdown(const std::vector<SweepReport>& sweeps);
+nlohmann::ordered_json KvJson(const SweepReport& sweep);  // null where one type alone was measured
 nlohmann::ordered_json ReportJson(const std::vector<SweepReport>& sweeps);
 std::string Html(const std::vector<SweepReport>& sweeps);  // one file, no network
 

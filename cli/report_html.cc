@@ -11,7 +11,7 @@ namespace ropewalk::cli {
 
 // Made by cmake/EmbedText.cmake from cli/report_template/ and Debian's chart.min.js.
 extern const char kReportHtml[], kReportCss[], kPageJs[], kReportJs[], kAnswerJs[], kTasksJs[],
-    kChartLicence[], kChartJs[];
+    kKvJs[], kChartLicence[], kChartJs[];
 
 namespace {
 
@@ -73,7 +73,7 @@ std::string Html(const std::vector<SweepReport>& sweeps) {
   const std::string title = sweeps.size() > 1 ? std::to_string(sweeps.size()) + " sweeps - Ropewalk"
                                               : sweeps[0].results.header.model_name + " - Ropewalk";
   return HtmlPage(title, plain, JsonLine(ReportJson(sweeps)),
-                  std::string(kTasksJs) + kAnswerJs + kReportJs);
+                  std::string(kTasksJs) + kKvJs + kAnswerJs + kReportJs);
 }
 
 }  // namespace ropewalk::cli

@@ -193,6 +193,7 @@ Json SweepJson(const SweepReport& sweep) {
   out["grid"]["cells"] = grid.cells;
   out["cells"] = Json::array();
   for (const Cell& cell : cells) out["cells"].push_back(Json::parse(ToJson(cell)));
+  if (Json kv = KvJson(sweep); !kv.is_null()) out["kv"] = std::move(kv);
   return out;
 }
 

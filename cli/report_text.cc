@@ -73,11 +73,13 @@ std::string TableCaption(const std::vector<Cell>& cells) {
   const int64_t trained = cells.front().trained_length;
   const bool left = std::any_of(cells.begin(), cells.end(),
                                 [](const Cell& cell) { return cell.race_exit.has_value(); });
+  const KvType kv = cells.front().kv;
   return fmt::format(
       "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
-      "Trained {}.{}",
+      "Trained {}.{}{}",
       HasPasskey(cells) ? " and passkey accuracy" : "",
       trained > 0 ? fmt::format("at {}", trained) : "at an unknown length",
+      kv == KvType::kF32 ? "" : fmt::format(" With a KV cache of {}.", Name(kv)),
       left ? " *: clearly behind another method, measured on its first windows alone." : "");
 }
 
@@ -125,7 +127,12 @@ std::string SummaryText(const SweepReport& sweep) {
   if (!sweep.scores.empty()) {
     out += "\n" + Align(EffectiveRows(sweep)) + Wrap(EffectiveCaption(sweep), 96);
   }
+  if (!sweep.other_kv.empty()) {
+    for (const TextRows& table : KvTables(sweep)) out += "\n" + Align(table);
+    out += Wrap(KvCaption(sweep), 96);
+  }
   for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
+  if (!sweep.kv_text.empty()) out += "\n" + Wrap(sweep.kv_text, 96);
   if (sweep.ladder) out += "\n" + Wrap(LadderText(*sweep.ladder), 96);
   return out + "\n" + Wrap(Closing(sweep), 96);
 }
@@ -254,13 +261,20 @@ std::string CsvLine(const std::vector<std::string>& fields) {
 
 std::string Csv(const std::vector<SweepReport>& sweeps) {
   if (sweeps.size() > 1) return SideBySideCsv(sweeps);
+  const bool kv = std::ranges::any_of(sweeps, [](const SweepReport& sweep) {
+    return !sweep.other_kv.empty() || sweep.results.cells.front().kv != KvType::kF32;
+  });
   std::vector<std::string> fields = {"sweep"};
   for (const auto& [name, value] : CsvColumns(Cell())) fields.push_back(name);
+  if (kv) fields.insert(fields.end(), {"kv", "kv_keys"});
   std::string out = CsvLine(fields);
   for (const SweepReport& sweep : sweeps) {
-    for (const Cell& c : sweep.results.cells) {
+    std::vector<Cell> cells = sweep.results.cells;
+    cells.insert(cells.end(), sweep.other_kv.begin(), sweep.other_kv.end());
+    for (const Cell& c : cells) {
       fields = {sweep.label};
       for (const auto& [name, value] : CsvColumns(c)) fields.push_back(value);
+      if (kv) fields.insert(fields.end(), {Name(c.kv), c.kv_keys});
       out += CsvLine(fields);
     }
   }
@@ -284,8 +298,13 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
       out += MarkdownTable(EffectiveRows(sweep)) + "\n" + MarkdownText(EffectiveCaption(sweep)) +
              "\n\n";
     }
+    if (!sweep.other_kv.empty()) {
+      for (const TextRows& table : KvTables(sweep)) out += MarkdownTable(table) + "\n";
+      out += MarkdownText(KvCaption(sweep)) + "\n\n";
+    }
     for (const Recommendation& r : sweep.recommendations) out += "- " + MarkdownText(r.text) + "\n";
     if (!sweep.recommendations.empty()) out += "\n";
+    if (!sweep.kv_text.empty()) out += MarkdownText(sweep.kv_text) + "\n\n";
     out += WhyMarkdown(sweep) + LadderMarkdown(sweep);
     out += MarkdownText(Closing(sweep)) + "\n";
     const Cell& c = cells.front();

@@ -31,6 +31,10 @@ std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name)
 TextRows EffectiveRows(const SweepReport& sweep);
 std::string EffectiveCaption(const SweepReport& sweep);
 
+// Of other types of KV cache: first loss, then each task, with a row for each method at each length.
+std::vector<TextRows> KvTables(const SweepReport& sweep);
+std::string KvCaption(const SweepReport& sweep);
+
 // Two sweeps or more with a column each.
 std::string SideBySideCsv(const std::vector<SweepReport>& sweeps);
 std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps);

@@ -51,6 +51,9 @@ void PrintProvenance(const Options& options, const Cell& cell) {
                cell.text_hash);
     fmt::print("tokenizer      {} {}\n", cell.tokenizer, cell.tokenizer_hash);
   }
+  if (cell.kv != KvType::kF32) {
+    fmt::print("KV cache       {}, keys {}\n", Name(cell.kv), cell.kv_keys);
+  }
   fmt::print("computed       {}, angles {}, {} threads, {:.1f} s, ropewalk {}\n", cell.compute,
              cell.angles, cell.threads, cell.seconds, cell.version);
 }

@@ -94,9 +94,13 @@ bool PromptsWritten(const Options& options, const Sweep& sweep) {
   return options.prompts_only;
 }
 
+// "", or ", q8_0" where the KV cache is no float32.
+std::string KvSuffix(KvType kv) { return kv == KvType::kF32 ? "" : fmt::format(", {}", Name(kv)); }
+
 std::string CellName(const SweepTask& task) {
-  if (task.factor == 1) return fmt::format("{} at {}", task.method, task.length);
-  return fmt::format("{} x{:.4g} at {}", task.method, task.factor, task.length);
+  const std::string at = fmt::format("at {}{}", task.length, KvSuffix(task.kv));
+  if (task.factor == 1) return fmt::format("{} {}", task.method, at);
+  return fmt::format("{} x{:.4g} {}", task.method, task.factor, at);
 }
 
 std::string CellResult(const Cell& cell) {
@@ -130,6 +134,7 @@ void PrintPlan(const Sweep& sweep, const Estimate& estimate, const std::string& 
                      {"finished", left.finished},
                      {"tokens", left.of_windows.tokens + left.of_others.tokens},
                      {"seconds", estimate.cell_seconds[i]}});
+    if (task.kv != KvType::kF32) cells.back()["kv"] = Name(task.kv);
   }
   nlohmann::ordered_json lengths = nlohmann::ordered_json::array();
   for (const LengthEstimate& length : estimate.lengths) {
@@ -161,11 +166,11 @@ void DryRun(const Options& options, const Sweep& sweep, const SweepInputs& input
   }
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
     const SweepTask& task = sweep.tasks[i];
-    fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}\n", task.method, task.factor, task.length,
+    fmt::print("{:14} x{:<8.4g} {:>9} tokens   {}{}{}\n", task.method, task.factor, task.length,
                estimate.left[i].finished ? "already finished"
                : task.shares >= 0        ? "same plan as an earlier cell"
                                          : Duration(estimate.cell_seconds[i]),
-               task.added ? ", added" : "");
+               KvSuffix(task.kv), task.added ? ", added" : "");
   }
   fmt::print("\n{}\n{}\n", LengthsText(estimate), Text(estimate));
 }
@@ -313,6 +318,7 @@ void RunSweep(const Options& given) {
     decoder = LoadDecoder(options, sweep.files);
     engine = std::make_unique<DecoderEngine>(*decoder);
   }
+  for (const KvType kv : sweep.spec.kv) engine->CheckKv(kv);  // not after hours
   SweepInputs inputs;
   inputs.engine = engine.get();
   inputs.tokenizer = sweep.files.tokenizer.get();

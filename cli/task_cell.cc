@@ -62,6 +62,7 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
   inputs.engine = &engine;
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = given;
+  engine.CheckKv(task.kv);
   if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   const Cell cell = ComputeCell(task, spec, inputs, nullptr);

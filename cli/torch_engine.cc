@@ -43,6 +43,12 @@ bool TakeTorch(Options& options) {
                        "and transformers computes angles in float32");
     }
   }
+  if (IsGiven(options, "--kv")) {
+    throw UsageError(
+        "--kv does not go with --engine torch: its KV cache has the type that it computes in, "
+        "which "
+        "--dtype says; without --engine torch ropewalk's own decoder measures every type");
+  }
   options.angles = "float32";
   return true;
 }

@@ -27,7 +27,7 @@ OTHER_ANSWERS = 0.1  # of a task
 def read(path):
     with open(path, encoding="utf-8") as file:
         header, *rows = [json.loads(line) for line in file]
-    return header, {(row["method"], row["factor"], row["length"]): row for row in rows}
+    return header, {(row["method"], row["factor"], row["length"], row.get("kv", "f32")): row for row in rows}
 
 
 def option(words, name):
@@ -52,11 +52,12 @@ def tokens(text):
 def check_command(words, header, rows):
     """Whether the command measures every committed row; those at the trained length a sweep may add by itself."""
     lengths = {tokens(n) for n in option(words, "--lengths").split(",")}
-    for method, _, length in rows:
+    types = (option(words, "--kv") or "f32").split(",")
+    for method, _, length, kv in rows:
         if length == header["trained_length"] and length not in lengths:
             continue
-        if method not in methods(words) or length not in lengths:
-            yield f"{method} at {length}: the command in the header does not measure it"
+        if method not in methods(words) or length not in lengths or kv not in types:
+            yield f"{method} at {length}, {kv}: the command in the header does not measure it"
 
 
 def fetch(words, build):
@@ -94,7 +95,7 @@ def differences(committed, came):
             yield f"{key}: committed {committed[0][key]}, now {came[0][key]}"
     for name, row in committed[1].items():
         now = came[1].get(name)
-        where = f"{name[0]} x{name[1]:g} at {name[2]}"
+        where = f"{name[0]} x{name[1]:g} at {name[2]}, {name[3]}"
         if now is None:
             yield f"{where}: not measured"
             continue

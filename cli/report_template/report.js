@@ -234,7 +234,7 @@ function protocol(sweep) {
     ["trained length", h.trained_length > 0 ? `${grouped(h.trained_length)} tokens` : "unknown"], ["protocol", h.protocol],
     ["windows per cell", range("windows")], ["scored tokens per cell", range("scored_tokens")],
     ["BOS rule", h.bos], ["tasks", h.tasks_protocol || "none"], ["seed", String(h.seed)],
-    ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
+    ...(first.kv ? [["KV cache", first.kv]] : []), ["compute", h.compute], ["angles", h.angles], ["threads", String(h.threads)],
     ["seconds, all cells", seconds.toFixed(1)], ["Ropewalk", h.version],
   ];
   return [el("h2", {}, "How it was measured"), el("div", {class: "card"},
@@ -327,7 +327,7 @@ for (const sweep of data.sweeps) {
     many ? el("h1", {}, sweep.label) : null,
     many ? el("p", {class: "soft"}, `${sweep.header.model_name}, ${trainedAt(sweep.header.trained_length)}; measured on ${sweep.header.text_path}.`) : null,
     Answer.sections(sweep), bigTable(sweep), perplexityChart(sweep), positionChart(sweep),
-    entropyChart(sweep), Tasks.sections(sweep), Tasks.race(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
+    entropyChart(sweep), Tasks.sections(sweep), Tasks.race(sweep), Kv.sections(sweep), frequencyChart(sweep), protocol(sweep), plan(sweep), command(sweep)));
 }
 start();
 })();

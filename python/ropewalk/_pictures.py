@@ -137,5 +137,30 @@ def table(report: dict[str, Any]) -> str:
     )
 
 
+def kv_table(report: dict[str, Any]) -> str:
+    """What types of the KV cache cost; nothing where one alone was measured."""
+    if "kv" not in report:
+        return ""
+    kv = report["kv"]
+    title = f"loss with a type of KV cache minus with {kv['recommended_on']}, nats per token, under the same method"
+    costs = {(c["method"], c["factor"], c["length"], c["kv"]): c for c in kv["costs"]}
+    body = []
+    for key in dict.fromkeys(key[:3] for key in costs):
+        entries = []
+        for name in kv["types"]:
+            loss = costs.get((*key, name), {}).get("loss")
+            error = "" if loss is None or loss["standard_error"] is None else f" ± {loss['standard_error']:.5f}"
+            entries.append("<td>-</td>" if loss is None else f"<td>{loss['nats']:+.5f}{error}</td>")
+        method, factor, length = key
+        label = method if factor == 1 else f"{method} x{factor:.4g}"
+        body.append(f"<tr><th>{_escaped(label)}</th><td>{_tokens(length)}</td>{''.join(entries)}</tr>")
+    head = "".join(f"<th>{name}</th>" for name in kv["types"])
+    return (
+        f"<table><caption>{_escaped(title)}</caption><thead><tr><th></th><th>tokens</th>{head}</tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
 def paragraphs(report: dict[str, Any]) -> str:
-    return "".join(f"<p>{_escaped(r['text'])}</p>" for r in report["recommendations"])
+    texts = [r["text"] for r in report["recommendations"]] + [report["kv"]["text"]] * ("kv" in report)
+    return "".join(f"<p>{_escaped(text)}</p>" for text in texts)

@@ -21,9 +21,10 @@ class Silent:
         pass
 
 
-def _cell_name(task: tuple[str, float, int, bool]) -> str:
-    method, factor, length, _ = task
-    return f"{method} at {length}" if factor == 1 else f"{method} x{factor:.4g} at {length}"
+def _cell_name(task: tuple[str, float, int, bool, str]) -> str:
+    method, factor, length, _, kv = task
+    at = f"at {length}" if kv == "f32" else f"at {length}, {kv}"
+    return f"{method} {at}" if factor == 1 else f"{method} x{factor:.4g} {at}"
 
 
 def _cell_result(row: dict[str, Any]) -> str:

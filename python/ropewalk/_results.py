@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk import _core
 from ropewalk._core import Error
-from ropewalk._pictures import charts, paragraphs, table
+from ropewalk._pictures import charts, kv_table, paragraphs, table
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,19 @@ class Sweep:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One dict for each method, factor and length, with the keys of docs/results-format.md; None where a number
-        was not measured."""
-        return self._report["cells"]
+        """One dict for each method, factor, length and type of KV cache, with the keys of docs/results-format.md; None
+        where a number was not measured. Where several types were measured, those of the type that recommendations rest
+        on come first, and every row has ``kv``."""
+        if self.kv is None:
+            return self._report["cells"]
+        return [{"kv": "f32", "kv_keys": "", **row} for row in [*self._report["cells"], *self.kv["cells"]]]
+
+    @property
+    def kv(self) -> dict[str, Any] | None:
+        """What types of the KV cache cost beside the one that recommendations rest on, under the same method: ``text``,
+        ``costs`` (nats per token, with standard errors, for each method, length and type), ``settings``
+        (docs/recommendation.md); None where one type alone was measured."""
+        return self._report.get("kv")
 
     @property
     def recommendations(self) -> list[Recommendation]:
@@ -126,7 +136,7 @@ class Sweep:
         return charts(self._report)
 
     def _repr_html_(self) -> str:
-        return table(self._report) + charts(self._report) + paragraphs(self._report)
+        return table(self._report) + kv_table(self._report) + charts(self._report) + paragraphs(self._report)
 
 
 def length_of(length: int | str) -> int:

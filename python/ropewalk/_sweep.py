@@ -83,6 +83,19 @@ def _check_weights(weights: Any) -> None:
         raise Error(f'weights: expected "auto", "packed" or "unpacked", got {weights!r}')
 
 
+def _check_kv(kv: Any, engine: Any) -> list[str]:
+    types = _list(kv)
+    unknown = [t for t in types if not isinstance(t, str)]
+    if unknown:
+        raise Error(f'kv: expected types of a KV cache, "f32", "bf16" and "q8_0", got {unknown[0]!r}')
+    if types and engine == "torch":
+        raise Error(
+            f'kv: the KV cache of engine="torch" has the type that it computes in (dtype), got {",".join(types)!r}; '
+            'engine="native" measures "f32", "bf16" and "q8_0"'
+        )
+    return types
+
+
 def _native_engine(files: Any, device: Any, dtype: Any, weights: Any) -> Any:
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
@@ -201,10 +214,11 @@ def _seconds_of(budget: str | float | None) -> float:
     return seconds
 
 
-def _left_out_text(left_out: list[tuple[int, int, int, float]], folder: str | None) -> str:
+def _left_out_text(left_out: list[tuple[int, int, int, float, str]], folder: str | None) -> str:
     parts = []
-    for length, windows, asked, seconds in left_out:
-        what = f"windows {windows + 1} to {asked} at {length} tokens" if windows else f"{length} tokens"
+    for length, windows, asked, seconds, kv in left_out:
+        where = f"{length} tokens" if kv == "f32" else f"{length} tokens with a {kv} KV cache"
+        what = f"windows {windows + 1} to {asked} at {where}" if windows else where
         parts.append(f"{what} (about {math.ceil(seconds)} s)")
     goes_on = f"sweep(..., output={folder!r}) goes on" if folder else "with output= a folder it could be continued"
     return f"not measured within the budget: {'; '.join(parts)}; {goes_on}"
@@ -228,6 +242,7 @@ def sweep(
     samples: int | None = None,
     share: bool = True,
     race: bool = True,
+    kv: str | Iterable[str] | None = None,
     budget: str | float | None = None,
     angles: str | None = None,
     engine: Any = None,
@@ -259,6 +274,9 @@ def sweep(
         of kv, which asks many questions behind it, and 10 of RULER's. share: passkeys are asked for behind the windows
         of "aligned", in whose context they are hidden, where these hold them.
     race: whether methods that are clearly behind another leave a length early (docs/tasks/statistics.md).
+    kv: types of the KV cache, "f32" (default), "bf16" and "q8_0" (ggml's blocks of 32): every method is measured with
+        each of them, and ``Sweep.kv`` tells what the cache costs from what the method costs. Of the native engine alone.
+        (The task "kv" is something else: JSON keys and values.)
     budget: how long it may take: "90s", "30m", "2h", or seconds; None: until everything is measured. What decides most
         comes first, the longest lengths are left out, and the same call goes on from there. Of an engine in Python
         facts() has to have token_flops, by which time is estimated.
@@ -286,6 +304,7 @@ def sweep(
     content, ids, text_path = _read_text(text)
     if threads is not None:
         _core.set_num_threads(threads)
+    kv_types = _check_kv(kv, engine or ("native" if isinstance(model, (str, os.PathLike)) else "torch"))
     opened = _open(model, tokenizer, engine, device, dtype, weights, allow_unknown)
     if content is not None and opened.tokenizer is None:
         raise Error("tokenizer: the model has none that can be read; give one of transformers, or token ids as text")
@@ -314,6 +333,7 @@ def sweep(
         share,
         race,
         angles or getattr(opened.engine, "angles", "exact"),
+        kv_types,
         allow_unknown,
     )
     core.describe(opened.path, opened.name, text_path, "ropewalk.sweep of Python")

@@ -15,6 +15,7 @@
 #include "python/src/register.h"
 #include "ropewalk/eval/decoder_engine.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/prepare.h"
 #include "ropewalk/model/model.h"
 
 namespace ropewalk::python {
@@ -348,10 +349,11 @@ void RegisterEngines(nb::module_& m) {
       .def("facts", &ScoringEngine::Facts, "EngineFacts")
       .def(
           "memory_bytes",
-          [](const ScoringEngine& engine, const nb::object& plan, int64_t length) {
-            return engine.MemoryBytes(PlanOf(plan).plan, length);
+          [](const ScoringEngine& engine, const nb::object& plan, int64_t length,
+             const std::string& kv) {
+            return engine.MemoryBytesWith(ParseKvTypes({kv}).front(), PlanOf(plan).plan, length);
           },
-          nb::arg("plan"), nb::arg("length"),
+          nb::arg("plan"), nb::arg("length"), nb::arg("kv") = "f32",
           "Estimate for weights, caches and scratch memory of a call with sequences of `length` "
           "tokens.")
       .def(

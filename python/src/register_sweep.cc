@@ -37,7 +37,7 @@ struct PySweep {
   PreparedSweep prepared;
   SweepHeader header;
 
-  // What the budget, in seconds, left out: (length, windows, asked, seconds).
+  // What the budget, in seconds, left out: (length, windows, asked, seconds, type of KV cache).
   nb::list Run(const ScoringEngine& engine, const std::string& model_hash,
                const std::string& folder, double budget, const nb::callable& message,
                const nb::callable& progress, const nb::callable& finished);
@@ -98,7 +98,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
                std::optional<int64_t> anchors, uint64_t seed, std::optional<bool> bos,
                std::vector<std::string> tasks, int64_t passkey_trials,
                std::optional<int64_t> samples, bool share, bool race, const std::string& angles,
-               bool allow_unknown) {
+               const std::vector<std::string>& kv, bool allow_unknown) {
   const PyPlan& plan = PlanOf(given_plan);
   SweepSpec spec;
   spec.methods = ParseMethods(methods, plan.plan);
@@ -139,6 +139,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
                 "the protocol aligned scores");
   }
   spec.angles = AnglesOf(angles);
+  spec.kv = ParseKvTypes(kv);
 
   PySweep sweep;
   sweep.plan = plan.plan;
@@ -265,6 +266,7 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
   {
     const nb::gil_scoped_release no_gil;
     const SweepSpec& spec = prepared.spec;
+    for (const KvType kv : spec.kv) engine.CheckKv(kv);  // before key tokens are found
     if (key_tokens) AddKeyTokens(inputs, folder, budget, signals, events.message);
     header.common = CommonFields(spec, inputs, prepared.longest);
     SweepBudget limit;
@@ -287,7 +289,7 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
   }
   nb::list out;
   for (const LeftOut& l : left_out) {
-    out.append(nb::make_tuple(l.length, l.windows, l.asked, l.seconds));
+    out.append(nb::make_tuple(l.length, l.windows, l.asked, l.seconds, Name(l.kv)));
   }
   return out;
 }
@@ -302,18 +304,19 @@ void RegisterSweep(nb::module_& m) {
            nb::arg("trained_length"), nb::arg("protocol"), nb::arg("anchors").none(),
            nb::arg("seed"), nb::arg("bos").none(), nb::arg("tasks"), nb::arg("passkey_trials"),
            nb::arg("samples").none(), nb::arg("share"), nb::arg("race"), nb::arg("angles"),
-           nb::arg("allow_unknown"), nb::keep_alive<1, 3>())
+           nb::arg("kv"), nb::arg("allow_unknown"), nb::keep_alive<1, 3>())
       .def_prop_ro("notes", [](const PySweep& s) { return s.prepared.notes; })
       .def_prop_ro("protocol", [](const PySweep& s) { return s.prepared.spec.protocol.Name(); })
       .def_prop_ro("longest", [](const PySweep& s) { return s.prepared.longest; })
-      .def_prop_ro("tasks",
-                   [](const PySweep& s) {
-                     nb::list tasks;
-                     for (const SweepTask& t : s.prepared.tasks) {
-                       tasks.append(nb::make_tuple(t.method, t.factor, t.length, t.shares >= 0));
-                     }
-                     return tasks;
-                   })
+      .def_prop_ro(
+          "tasks",
+          [](const PySweep& s) {
+            nb::list tasks;
+            for (const SweepTask& t : s.prepared.tasks) {
+              tasks.append(nb::make_tuple(t.method, t.factor, t.length, t.shares >= 0, Name(t.kv)));
+            }
+            return tasks;
+          })
       .def("describe",
            [](PySweep& s, std::string model_path, std::string model_name, std::string text_path,
               std::string command) {

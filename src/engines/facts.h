@@ -30,6 +30,7 @@ enum class Fact : uint8_t {
   kReRopePatch,
   kYarnDropsAttentionFactor,
   kDynamicAtTrainedLength,
+  kCacheOfModelType,
   // llama.cpp
   kYarnAlwaysTruncates,
   kYarnOwnAmplitude,
@@ -38,6 +39,8 @@ enum class Fact : uint8_t {
   kYarnRaisesContextLength,
   kWholeHeads,
   kDivisorsForLlama,
+  kQuantisedCacheNeedsFlash,
+  kCacheTurnedByHadamard,
 };
 
 struct FactRow {
@@ -139,6 +142,12 @@ inline constexpr FactRow kFacts[] = {
      "computes dynamic NTK once, for factor times the trained length (until #41277) or the served "
      "length, and uses it for short prompts too",
      "#41236, #41277"},
+    {Fact::kCacheOfModelType,
+     EngineKind::kVllm,
+     {},
+     "keeps its KV cache in the type of the model (--kv-cache-dtype auto); bfloat16 there is only "
+     "for models that default to fp8, and q8_0 is not among its types",
+     "vllm/config/cache.py; 0.9.0, 0.11.1"},
 
     {Fact::kYarnAlwaysTruncates,
      EngineKind::kLlamaCpp,
@@ -182,6 +191,17 @@ inline constexpr FactRow kFacts[] = {
      "for "
      "no other that is written here",
      "src/models/"},
+    {Fact::kQuantisedCacheNeedsFlash,
+     EngineKind::kLlamaCpp,
+     {},
+     "needs flash attention for a quantised V cache",
+     "#10378, #28524"},
+    {Fact::kCacheTurnedByHadamard,
+     EngineKind::kLlamaCpp,
+     {EngineVersion{{2026, 4, 1}}},
+     "turns queries, keys and values by a Hadamard matrix before a quantised KV cache rounds them, "
+     "where the head size is a multiple of 64",
+     "#21038, #27742"},
 };
 
 // The first row of a fact.

@@ -1,6 +1,8 @@
 #include "src/eval/cell_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "ropewalk/base/hash.h"
@@ -70,6 +72,8 @@ void VisitLater(C& c, Visit&& visit) {
   visit("entropy", c.entropy);
   visit("entropy_share", c.entropy_share);
   visit("local_base", c.local_base);
+  visit("kv", c.kv);
+  visit("kv_keys", c.kv_keys);
 }
 
 template <class R, class Visit>
@@ -130,6 +134,7 @@ template <class T>
 Json Written(const T& value) {
   return value;
 }
+Json Written(KvType kv) { return Name(kv); }
 Json Written(const TaskResult& result) {
   Json json;
   VisitTask(result, [&](const char* key, const auto& value) { json[key] = Written(value); });
@@ -146,6 +151,14 @@ void Read(const Json& json, std::vector<double>& out) {
 template <class T>
 void Read(const Json& json, T& out) {
   json.get_to(out);
+}
+void Read(const Json& json, KvType& out) {
+  const auto name = json.get<std::string>();
+  const auto* const found = std::ranges::find(kKvTypes, name, [](KvType t) { return Name(t); });
+  if (found == std::end(kKvTypes)) {
+    throw Json::other_error::create(501, "kv: no type of a KV cache: '" + name + "'", &json);
+  }
+  out = *found;
 }
 void Read(const Json& json, TaskAnswer& out) {
   VisitAnswer(out, [&](const char* key, auto& value) {
@@ -191,6 +204,10 @@ Json ToJson(const Cell& cell) {
   Json json;
   VisitCell(cell, [&](const char* key, const auto& value) { json[key] = value; });
   VisitLater(cell, [&](const char* key, const auto& value) { json[key] = Written(value); });
+  if (cell.kv == KvType::kF32) {  // rows of sweeps without another type are as they were
+    json.erase("kv");
+    json.erase("kv_keys");
+  }
   json["identity"] = cell.Identity();
   return json;
 }
@@ -278,6 +295,7 @@ std::string Cell::Identity() const {
   add("length", std::to_string(length));
   add("scaling", scaling);
   add("plan_hash", plan_hash);
+  if (kv != KvType::kF32) add("kv", Name(kv));
   for (const auto& [key, value] : internal::CommonIdentity(*this)) {
     if (key != "tasks_protocol" || !value.empty()) add(key, value);
   }

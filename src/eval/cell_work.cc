@@ -10,6 +10,18 @@
 namespace ropewalk::internal {
 namespace {
 
+// In which form the cache gets the keys of the layers that rotate.
+const char* KeysOf(const PositionPlan& plan) {
+  const auto& layers = plan.layers;
+  const auto any = [&](bool mapped) {
+    return std::any_of(layers.begin(), layers.end(), [mapped](const LayerPlan& l) {
+      return l.rotation.has_value() && l.map.has_value() == mapped;
+    });
+  };
+  if (any(true)) return any(false) ? "both" : "unrotated";
+  return any(false) ? "rotated" : "unrotated";
+}
+
 void DescribePlan(const SweepTask& task, Cell& cell) {
   const ResolvedPlan resolved = Resolve(task.plan, task.length);
   cell.plan_hash = resolved.hash;
@@ -92,6 +104,8 @@ Cell EmptyRow(const SweepTask& task, const Cell& common) {
   cell.length = task.length;
   cell.scaling = task.scaling;
   cell.plan_hash = task.plan_hash;
+  cell.kv = task.kv;
+  if (task.kv != KvType::kF32) cell.kv_keys = KeysOf(task.plan);
   return cell;
 }
 
@@ -110,6 +124,7 @@ CellWork::CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInpu
 RunOptions CellWork::Options() const {
   RunOptions options;
   options.angles = spec_.angles;
+  options.kv = task_.kv;
   options.bos_id = spec_.bos_id;
   options.entropy = true;
   if (spec_.key_tokens) options.key_tokens = spec_.key_tokens->tokens;

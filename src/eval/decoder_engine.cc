@@ -46,13 +46,20 @@ int MostLanes(const ModelConfig& c) {
   return IsSmall(c) ? internal::ThreadsFor(std::numeric_limits<int64_t>::max()) : 1;
 }
 
-// float32: keys and values of every layer, one table of cos and sin, five more where there is a
+// Of so many numbers of a KV cache; q8_0 has 34 bytes for 32 of them.
+int64_t KvBytes(KvType kv, int64_t numbers) {
+  if (kv == KvType::kQ8_0) return (numbers * 34 + 31) / 32;
+  return numbers * (kv == KvType::kBf16 ? 2 : 4);
+}
+
+// Keys and values of every layer; in float32 one table of cos and sin, five more where there is a
 // distance map (two for attention, up to three for its entropy).
-int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t length) {
+int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t length, KvType kv) {
   const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
                                 [](const LayerPlan& layer) { return layer.map.has_value(); });
   const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
-  return length * (2 * c.layers * c.kv_heads + tables) * c.head_dim * 4;
+  return KvBytes(kv, length * 2 * c.layers * c.kv_heads * c.head_dim) +
+         length * tables * c.head_dim * 4;
 }
 
 // What a chunk needs: logits, states, activations; as much again for attention and oneDNN.
@@ -228,18 +235,24 @@ EngineFacts DecoderEngine::Facts() const {
           .mapped_bytes = decoder_.mapped_bytes()};
 }
 
-int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length) const {
+void DecoderEngine::CheckKv(KvType kv) const { CheckKvType(kv, decoder_.config().head_dim); }
+
+int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length, KvType kv) const {
   const ModelConfig& c = decoder_.config();
-  const int64_t fit = kLaneBytes / (CacheBytes(c, plan, length) + ScratchBytes(c));
+  const int64_t fit = kLaneBytes / (CacheBytes(c, plan, length, kv) + ScratchBytes(c));
   return static_cast<int>(std::min<int64_t>(MostLanes(c), 1 + fit));
 }
 
 int64_t DecoderEngine::MemoryBytes(const PositionPlan& plan, int64_t length) const {
+  return MemoryBytesWith(KvType::kF32, plan, length);
+}
+
+int64_t DecoderEngine::MemoryBytesWith(KvType kv, const PositionPlan& plan, int64_t length) const {
   const ModelConfig& c = decoder_.config();
   const int64_t scratch = int64_t{128} << 20;  // of the first lane, and pages of the file
-  const int64_t cache = CacheBytes(c, plan, length);
+  const int64_t cache = CacheBytes(c, plan, length, kv);
   return decoder_.weight_bytes() + cache + scratch +
-         (Lanes(plan, length) - 1) * (cache + ScratchBytes(c));
+         (Lanes(plan, length, kv) - 1) * (cache + ScratchBytes(c));
 }
 
 double DecoderEngine::PassSeconds(const PositionPlan& plan, const EnginePass& pass) const {
@@ -258,7 +271,7 @@ double DecoderEngine::PassSeconds(const PositionPlan& plan, const EnginePass& pa
 Scores DecoderEngine::DoScore(const EngineCall& call,
                               std::span<const ScoreRequest> requests) const {
   const std::vector<internal::RequestRun> runs =
-      internal::DealRequests(requests, call.reuse, Lanes(*call.plan, call.final_length));
+      internal::DealRequests(requests, call.reuse, Lanes(*call.plan, call.final_length, call.kv));
   const int products = IsSmall(decoder_.config()) ? 1 : NumThreads();
   std::vector<Answer> answers(requests.size());
   std::vector<int64_t> fed(runs.size());

@@ -101,7 +101,9 @@ BreakEven BreakEvenOf(const std::vector<Cell>& cells, const Ladder& ladder, doub
 
 }  // namespace
 
-std::optional<Ladder> LadderOf(const std::vector<Cell>& cells) {
+std::optional<Ladder> LadderOf(const std::vector<Cell>& all) {
+  const internal::JudgedCells judged(all);
+  const std::vector<Cell>& cells = judged.get();
   Ladder ladder{.method = MethodOf(cells)};
   if (ladder.method.empty()) return std::nullopt;
   const Yardstick y = internal::FindYardstick(cells);

@@ -219,7 +219,8 @@ void LengthRun::Race() {
 }
 
 bool LengthRun::IsOpen() const {
-  if (length() <= run_.spec.trained_length || !least_) return false;
+  const bool decides = kv() == run_.spec.kv.front();  // what is recommended
+  if (!decides || length() <= run_.spec.trained_length || !least_) return false;
   std::vector<size_t> racers;
   RaceRule rule = run_.spec.race.value_or(RaceRule{});
   rule.margin = 0;

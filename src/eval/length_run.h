@@ -1,4 +1,4 @@
-// The cells of one length, measured side by side in rounds of windows.
+// The cells of one length and one type of KV cache, measured side by side in rounds of windows.
 #pragma once
 
 #include <functional>
@@ -31,10 +31,11 @@ struct SweepRun {
 // is not measured again, and the rows are the same at whatever points earlier runs ended.
 class LengthRun {
  public:
-  // The tasks [begin, end) have one length.
+  // The tasks [begin, end) have one length and one type of KV cache.
   LengthRun(SweepRun& run, size_t begin, size_t end);
 
   int64_t length() const { return run_.tasks[begin_].length; }
+  KvType kv() const { return run_.tasks[begin_].kv; }
   // Seconds that are missing of what no scaling at the trained length needs at least, which all
   // else is judged by; 0 at other lengths.
   double YardstickSeconds() const;
@@ -52,7 +53,7 @@ class LengthRun {
   int64_t asked() const { return ends_.empty() ? 0 : ends_.back(); }
   bool IsWhole() const;  // nothing is missing
   // Whether more windows may still decide between methods: beyond the trained length, and the best
-  // is not told apart from all others.
+  // is not told apart from all others. Only the first KV type is recommended by.
   bool IsOpen() const;
 
   // Writes the rows, in the order of the tasks; none where its least is not there. Happens by itself

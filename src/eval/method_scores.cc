@@ -43,7 +43,9 @@ std::optional<LengthScore> MeanScore(const Cell& cell, const std::vector<std::st
 
 }  // namespace
 
-std::vector<MethodScores> ScoresByLength(const std::vector<Cell>& cells) {
+std::vector<MethodScores> ScoresByLength(const std::vector<Cell>& all) {
+  const internal::JudgedCells judged(all);
+  const std::vector<Cell>& cells = judged.get();
   const Yardstick y = internal::FindYardstick(cells);
   std::vector<std::string> tasks, methods;
   for (const TaskUse& use : y.tasks) {

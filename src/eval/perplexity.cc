@@ -163,6 +163,7 @@ std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const Positio
       engine.Score({.plan = &plan,
                     .final_length = length,
                     .angles = options.angles,
+                    .kv = options.kv,
                     .reuse = asking.asked.empty() ? PrefixReuse::kSameBits : PrefixReuse::kWhole,
                     .tick = tick},
                    asking.requests);

@@ -21,8 +21,9 @@ const RotarySpec* FirstRotation(const PositionPlan& plan) {
 }
 
 void CheckSpec(const SweepSpec& spec) {
-  if (spec.methods.empty() || spec.lengths.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "a sweep needs at least one method and one length");
+  if (spec.methods.empty() || spec.lengths.empty() || spec.kv.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a sweep needs at least one method, one length and one type of KV cache");
   }
   for (const int64_t length : spec.lengths) {
     if (length < 4 || length > (int64_t{1} << 30)) {
@@ -81,14 +82,32 @@ std::vector<std::pair<double, int64_t>> FactorsAndLengths(const SweepSpec& spec,
   return result;
 }
 
-// Tasks that compute the same as an earlier one of that length point to it.
+// Tasks that compute the same as an earlier one of that length and KV type point to it.
 void FindShared(std::vector<SweepTask>& tasks) {
-  std::map<std::pair<int64_t, std::string>, int64_t> first_with;
+  std::map<std::tuple<int64_t, KvType, std::string>, int64_t> first_with;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const auto [it, added] =
-        first_with.try_emplace({tasks[i].length, tasks[i].plan_hash}, static_cast<int64_t>(i));
+    const auto [it, added] = first_with.try_emplace(
+        {tasks[i].length, tasks[i].kv, tasks[i].plan_hash}, static_cast<int64_t>(i));
     if (!added) tasks[i].shares = it->second;
   }
+}
+
+// All of them with one type after the other.
+std::vector<SweepTask> WithEveryKv(std::vector<SweepTask> tasks, const SweepSpec& spec) {
+  const size_t each = tasks.size();
+  tasks.reserve(each * spec.kv.size());
+  for (size_t i = 1; i < spec.kv.size(); ++i) {
+    for (size_t k = 0; k < each; ++k) tasks.push_back(tasks[k]);
+  }
+  for (size_t k = 0; k < tasks.size(); ++k) tasks[k].kv = spec.kv[k / each];
+  return tasks;
+}
+
+bool Measures(const std::vector<SweepTask>& tasks, const SweepTask& task, int64_t length) {
+  return std::any_of(tasks.begin(), tasks.end(), [&](const SweepTask& t) {
+    return t.method == task.method && t.factor == task.factor && t.length == length &&
+           t.kv == task.kv;
+  });
 }
 
 }  // namespace
@@ -160,6 +179,7 @@ std::vector<SweepTask> PlanSweep(const SweepSpec& spec, const PositionPlan& mode
                  MakeTask(none, 1, spec.trained_length, spec.trained_length, model_plan));
     tasks.front().added = true;
   }
+  tasks = WithEveryKv(std::move(tasks), spec);
   // Short lengths first: they take seconds and already show what a method costs there.
   std::stable_sort(tasks.begin(), tasks.end(),
                    [](const SweepTask& a, const SweepTask& b) { return a.length < b.length; });
@@ -171,11 +191,10 @@ std::vector<SweepTask> PossibleCosts(const std::vector<SweepTask>& tasks, const 
   if (!JudgesBeyondTrained(spec)) return {};
   std::map<int64_t, SweepTask> costs;  // by length
   for (const SweepTask& task : tasks) {
-    if (task.length <= spec.trained_length || task.unscaled) continue;
-    const bool there = std::any_of(tasks.begin(), tasks.end(), [&](const SweepTask& t) {
-      return t.method == task.method && t.factor == task.factor && t.length == spec.trained_length;
-    });
-    if (there) continue;
+    if (task.length <= spec.trained_length || task.unscaled || task.kv != tasks.front().kv ||
+        Measures(tasks, task, spec.trained_length)) {
+      continue;
+    }
     costs.emplace(task.length, task).first->second.length = spec.trained_length;
   }
   std::vector<SweepTask> out;
@@ -187,6 +206,7 @@ std::vector<SweepTask> PossibleCosts(const std::vector<SweepTask>& tasks, const 
 std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& spec,
                                 const PositionPlan& model_plan, const std::vector<Cell>& cells) {
   if (!JudgesBeyondTrained(spec)) return tasks;
+  const KvType kv = RecommendedKv(cells);
   for (const Recommendation& r : Recommend(cells)) {
     const auto method = std::find_if(spec.methods.begin(), spec.methods.end(),
                                      [&](const SweepMethod& m) { return NameOf(m) == r.method; });
@@ -194,10 +214,8 @@ std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& s
     SweepTask task =
         MakeTask(*method, r.factor, spec.trained_length, spec.trained_length, model_plan);
     task.added = true;
-    const bool there = std::any_of(tasks.begin(), tasks.end(), [&](const SweepTask& t) {
-      return t.method == task.method && t.factor == task.factor && t.length == task.length;
-    });
-    if (!there) tasks.push_back(std::move(task));
+    task.kv = kv;
+    if (!Measures(tasks, task, task.length)) tasks.push_back(std::move(task));
   }
   FindShared(tasks);
   return tasks;

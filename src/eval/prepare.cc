@@ -152,6 +152,23 @@ std::vector<SweepMethod> ParseMethods(const std::vector<std::string>& names,
   return methods;
 }
 
+std::vector<KvType> ParseKvTypes(const std::vector<std::string>& names) {
+  std::vector<std::string_view> known;
+  for (const KvType type : kKvTypes) known.emplace_back(Name(type));
+  for (const std::string& name : names) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("kv: expected types of a KV cache, {}, got '{}'{}",
+                            fmt::join(known, ", "), name, DidYouMean(name, known)));
+  }
+  std::vector<KvType> types;
+  for (const KvType type : kKvTypes) {
+    if (std::ranges::find(names, Name(type)) != names.end()) types.push_back(type);
+  }
+  if (types.empty()) types.push_back(KvType::kF32);
+  return types;
+}
+
 std::vector<std::string> AddDictionary(const std::string& dictionary, const std::string& what,
                                        const PositionPlan& model_plan, bool allow_unknown,
                                        std::vector<SweepMethod>& methods) {

@@ -135,11 +135,13 @@ bool TakesFactor(const std::string& method) {
   return named && !named->is_none();
 }
 
-std::vector<TaskUse> TaskUses(const std::vector<Cell>& cells) {
-  return internal::FindYardstick(cells).tasks;
+std::vector<TaskUse> TaskUses(const std::vector<Cell>& all) {
+  return internal::FindYardstick(internal::JudgedCells(all).get()).tasks;
 }
 
-std::vector<MethodReach> Reaches(const std::vector<Cell>& cells) {
+std::vector<MethodReach> Reaches(const std::vector<Cell>& all) {
+  const internal::JudgedCells judged(all);
+  const std::vector<Cell>& cells = judged.get();
   const internal::Yardstick y = internal::FindYardstick(cells);
   std::vector<MethodReach> out;
   if (y.baseline == nullptr) return out;
@@ -188,7 +190,10 @@ std::optional<MethodReach> Farthest(const std::vector<MethodReach>& reaches,
 
 }  // namespace
 
-std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
+std::vector<Recommendation> Recommend(const std::vector<Cell>& all) {
+  const internal::JudgedCells judged(all);
+  const std::vector<Cell>& cells = judged.get();
+  const std::vector<KvCost> kv_costs = KvCosts(all);
   std::set<int64_t> targets;
   for (const Cell& c : cells) {
     if (c.trained_length > 0 && c.length > c.trained_length) targets.insert(c.length);
@@ -217,7 +222,11 @@ std::vector<Recommendation> Recommend(const std::vector<Cell>& cells) {
       }
     }
     facts.farthest = Farthest(reaches, out);
-    r.text = internal::VerdictText(facts);
+    for (const KvCost& cost : kv_costs) {
+      const bool here = cost.length == length && cost.method == r.method && cost.factor == r.factor;
+      if (here) r.kv_costs.push_back(cost);
+    }
+    r.text = internal::VerdictText(facts) + internal::KvCostText(r.kv_costs, RecommendedKv(all));
     out.push_back(r);
   }
   return out;

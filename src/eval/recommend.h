@@ -19,6 +19,19 @@ constexpr double kPower = 0.8;              // of minimum detectable differences
 constexpr double kUsablePerplexity = 1.25;  // times that of no scaling at the trained length
 constexpr double kCanDoTask = 0.5;          // score without scaling, for a task to count
 
+// The cells of RecommendedKv: `all` themselves where there is no other type.
+class JudgedCells {
+ public:
+  explicit JudgedCells(const std::vector<Cell>& all);
+  const std::vector<Cell>& get() const { return own_.empty() ? all_ : own_; }
+
+ private:
+  const std::vector<Cell>& all_;
+  std::vector<Cell> own_;
+};
+// What the costs of other types say under the recommended setting; empty without any.
+std::string KvCostText(const std::vector<KvCost>& costs, KvType base);
+
 // What a sweep is judged by; pointers into its cells.
 struct Yardstick {
   // No scaling at the trained length; null: not measured, so nothing can be judged.

@@ -336,7 +336,9 @@ std::string TasksNote(const std::vector<Cell>& cells) {
   return out;
 }
 
-std::string RulesText(const std::vector<Cell>& cells) {
+std::string RulesText(const std::vector<Cell>& all) {
+  const internal::JudgedCells judged(all);
+  const std::vector<Cell>& cells = judged.get();
   const internal::Yardstick y = internal::FindYardstick(cells);
   if (y.baseline == nullptr) {
     return "Nothing can be judged, because the model without scaling was not measured at the "

@@ -113,6 +113,7 @@ void ScoringEngine::Continue(const EngineCall& call, std::span<const ScoreReques
 
 Scores ScoringEngine::Score(const EngineCall& call, std::span<const ScoreRequest> requests) const {
   CheckCall(call);
+  CheckKv(call.kv);
   const EngineFacts facts = Facts();
   std::vector<int64_t> continued;
   for (const ScoreRequest& request : requests) {
@@ -137,6 +138,7 @@ Scores ScoringEngine::Score(const EngineCall& call, std::span<const ScoreRequest
 std::vector<Continuation> ScoringEngine::Generate(const EngineCall& call,
                                                   std::span<const GenerateRequest> requests) const {
   CheckCall(call);
+  CheckKv(call.kv);
   const EngineFacts facts = Facts();
   std::vector<int64_t> most;
   for (const GenerateRequest& request : requests) {
@@ -147,6 +149,14 @@ std::vector<Continuation> ScoringEngine::Generate(const EngineCall& call,
   std::vector<Continuation> continuations = DoGenerate(call, requests);
   CheckContinuations(facts, most, continuations);
   return continuations;
+}
+
+void ScoringEngine::CheckKv(KvType kv) const {
+  if (kv == KvType::kF32) return;
+  throw Error(ErrorCode::kUnsupported,
+              std::string("kv: a KV cache of ") + Name(kv) + " is not possible with the engine '" +
+                  Facts().name +
+                  "', whose cache has a type of its own; ropewalk's own decoder measures it");
 }
 
 double ScoringEngine::PassSeconds(const PositionPlan& /*plan*/, const EnginePass& /*pass*/) const {

@@ -35,7 +35,7 @@ class SequenceFeeder {
       : decoder_(decoder),
         reuse_(call.reuse),
         tick_(std::move(tick)),
-        sequence_(decoder, *call.plan, call.final_length, call.angles) {}
+        sequence_(decoder, *call.plan, call.final_length, call.angles, call.kv) {}
 
   Sequence& sequence() { return sequence_; }
   int64_t fed_tokens() const { return fed_tokens_; }

@@ -136,6 +136,7 @@ void SweepFolder::Append(const UnitRecord& unit) { units_.Append(ToJson(unit)); 
 std::vector<CellLeft> WhatIsLeft(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                                  const SweepInputs& inputs, const SweepHeader& header,
                                  const std::string& folder) {
+  for (const SweepTask& task : tasks) inputs.engine->CheckKv(task.kv);
   const std::string path = folder + "/results.jsonl", units = folder + "/units.jsonl";
   internal::ParsedResults old = internal::ParseResults(internal::TextOf(path), path);
   if (old.has_header) internal::CheckSame(old.results.header, header.common, path);

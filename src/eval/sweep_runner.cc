@@ -17,7 +17,10 @@ class Schedule {
   explicit Schedule(internal::SweepRun& run) : run_(run) {
     for (size_t begin = 0; begin < run.tasks.size();) {
       size_t end = begin + 1;
-      while (end < run.tasks.size() && run.tasks[end].length == run.tasks[begin].length) ++end;
+      while (end < run.tasks.size() && run.tasks[end].length == run.tasks[begin].length &&
+             run.tasks[end].kv == run.tasks[begin].kv) {
+        ++end;
+      }
       lengths_.push_back(std::make_unique<LengthRun>(run, begin, end));
       begin = end;
     }
@@ -37,6 +40,7 @@ class Schedule {
       length->Finish();
       if (run_.events.left_out && !length->IsWhole()) {
         run_.events.left_out({.length = length->length(),
+                              .kv = length->kv(),
                               .windows = length->HasLeast() ? length->windows() : 0,
                               .asked = length->asked(),
                               .seconds = run_.clock.Corrected(length->AllSeconds()),
@@ -88,6 +92,7 @@ std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec&
                            const SweepInputs& inputs, const SweepHeader& header,
                            const std::string& folder, const SweepEvents& events,
                            const SweepBudget& budget) {
+  for (const SweepTask& task : tasks) inputs.engine->CheckKv(task.kv);
   internal::SweepFolder there(folder, header, events);
   internal::BudgetClock clock(budget);
   internal::SweepRun run{.tasks = tasks,

@@ -136,6 +136,7 @@ TaskResult MeasureTask(const ScoringEngine& engine, const PositionPlan& plan, co
   const Scores scores = engine.Score({.plan = &plan,
                                       .final_length = length,
                                       .angles = options.angles,
+                                      .kv = options.kv,
                                       .reuse = PrefixReuse::kWhole,
                                       .tick = tick},
                                      requests);

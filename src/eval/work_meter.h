@@ -16,6 +16,7 @@ class WorkMeter final : public ScoringEngine {
   explicit WorkMeter(const ScoringEngine& engine) : facts_(engine.Facts()) {}
 
   EngineFacts Facts() const override { return facts_; }
+  void CheckKv(KvType) const override {}
   int64_t MemoryBytes(const PositionPlan&, int64_t) const override { return 0; }
   // What was asked since the last time.
   CellCost Take() const { return std::exchange(cost_, {}); }

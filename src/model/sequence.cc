@@ -68,7 +68,7 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
 }  // namespace
 
 Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
-                   AnglePrecision precision)
+                   AnglePrecision precision, KvType kv)
     : precision_(precision) {
   const ModelConfig& c = decoder.config();
   if (final_length < 1 || final_length > kMaxPosition) {
@@ -83,7 +83,9 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     forms_.emplace_back(Lower(bias, final_length, precision), c.heads, c.head_dim);
   }
   caches_.reserve(c.layers);
-  for (int64_t l = 0; l < c.layers; ++l) caches_.emplace_back(c.kv_heads, c.head_dim, final_length);
+  for (int64_t l = 0; l < c.layers; ++l) {
+    caches_.emplace_back(c.kv_heads, c.head_dim, final_length, kv);
+  }
   for (const ResolvedLayer& layer : resolved_.layers) {
     int& load = load_of_.emplace_back(-1);
     if (!layer.map) continue;

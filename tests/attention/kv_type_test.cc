@@ -2,8 +2,11 @@
 // them.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -125,6 +128,27 @@ TEST(KvTypes, KeysAreThoseOfTheFormat) {
         }
       }
     }
+  }
+}
+
+// tests/golden/kv_q8_0_make.py: what gguf-py reads back of rows that it wrote as q8_0.
+TEST(KvTypes, Q8IsWhatGgufPyReads) {
+  std::ifstream file(ROPEWALK_SOURCE_DIR "/tests/golden/kv_q8_0.json");
+  const auto golden = nlohmann::json::parse(file);
+  const auto floats = [](const nlohmann::json& bits) {
+    std::vector<float> out;
+    for (const auto& b : bits) out.push_back(std::bit_cast<float>(b.get<uint32_t>()));
+    return out;
+  };
+  ASSERT_EQ(golden["rows"].size(), 8u);
+  for (const auto& row : golden["rows"]) {
+    const std::vector<float> given = floats(row["given"]);
+    const int64_t dim = static_cast<int64_t>(given.size());
+    KvCache cache(1, dim, 1, KvType::kQ8_0);
+    cache.Append(Rows(given, 0, 1, 1, dim), Rows(given, 0, 1, 1, dim));
+    std::vector<float> kept(given.size());
+    cache.CopyKeys(0, 0, 1, kept.data());
+    EXPECT_EQ(kept, floats(row["kept"]));
   }
 }
 

@@ -367,6 +367,59 @@ def test_a_folder_is_continued_and_other_settings_and_engines_are_refused(tmp_pa
     assert (folder / "results.jsonl").read_bytes() == before
 
 
+# ---- The type of the KV cache
+
+
+def test_types_of_the_kv_cache_are_an_axis(tmp_path, small):
+    both = rw.sweep(MODEL, text=TEXT, kv=["q8_0", "f32"], output=tmp_path / "out", progress=False, **SMALL)
+    plain = [{k: v for k, v in row.items() if k not in ("kv", "kv_keys")} for row in both.rows if row["kv"] == "f32"]
+    assert timeless(plain) == timeless(small.rows)  # in the same order, and bit for bit
+    assert small.kv is None and "kv" not in small.rows[0]
+    q8 = [row for row in both.rows if row["kv"] == "q8_0"]
+    assert len(q8) == len(plain) - 1  # but what the recommended setting costs
+    assert {row["kv_keys"] for row in q8} == {"rotated"}
+    assert len({row["identity"] for row in both.rows}) == len(both.rows)
+    assert both.kv["recommended_on"] == "f32" and both.kv["types"] == ["q8_0"]
+    for cost in both.kv["costs"]:
+        losses = [
+            np.array(row["window_nll"])
+            for kv in ("q8_0", "f32")
+            for row in both.rows
+            if (row["kv"], row["method"], row["factor"], row["length"]) == (kv, cost["method"], cost["factor"], cost["length"])
+        ]
+        n = min(map(len, losses))
+        difference = losses[0][:n] - losses[1][:n]
+        assert cost["loss"]["nats"] == pytest.approx(difference.mean(), abs=1e-12)
+        assert cost["loss"]["standard_error"] == pytest.approx(difference.std(ddof=1) / np.sqrt(n), rel=1e-9)
+    assert both.kv["text"] in " ".join(str(both).split())
+    assert "q8_0" in both._repr_html_() and both.recommendation(512).text.startswith(small.recommendation(512).text)
+    # Continued with another type.
+    more = rw.sweep(MODEL, text=TEXT, kv="bf16", output=tmp_path / "out", progress=False, **SMALL)
+    assert more.kv["types"] == ["bf16", "q8_0"]
+    assert [row for row in more.rows if row["kv"] != "bf16"] == both.rows
+
+
+def test_memory_is_that_of_the_type():
+    engine, plan = native_engine(MODEL), rw.plan(MODEL)
+    f32, bf16, q8 = (engine.memory_bytes(plan, 4096, kv) for kv in ("f32", "bf16", "q8_0"))
+    assert engine.memory_bytes(plan, 4096) == f32
+    assert (f32 - q8) / (f32 - bf16) == pytest.approx((4 - 34 / 32) / 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"kv": "q8"}, "kv: expected types of a KV cache, f32, bf16, q8_0, got 'q8'"),
+        ({"kv": [8]}, "kv: expected types of a KV cache"),
+        ({"kv": "q8_0", "engine": "torch"}, 'kv: the KV cache of engine="torch" has the type'),
+        ({"kv": "bf16", "engine": Uniform()}, "kv: a KV cache of bf16 is not possible with the engine 'uniform'"),
+    ],
+)
+def test_types_that_cannot_be_measured_are_refused(more, says):
+    with pytest.raises(rw.Error, match=re.escape(says)):
+        rw.sweep(MODEL, text=TEXT, progress=False, **SMALL, **more)
+
+
 def test_saving_replaces_nothing(tmp_path, small):
     (tmp_path / "results.jsonl").write_text("mine")
     with pytest.raises(rw.Error, match="exists already"):

@@ -43,6 +43,19 @@ void AddTasks(const std::string& name, ropewalk::SweepResults& results) {
   }
 }
 
+// Every cell with a KV cache of another type too, which costs more where the text is longer.
+void AddKv(ropewalk::SweepResults& results) {
+  const std::vector<ropewalk::Cell> cells = results.cells;
+  for (ropewalk::Cell cell : cells) {
+    cell.kv = ropewalk::KvType::kQ8_0;
+    cell.kv_keys = "rotated";
+    for (size_t w = 0; w < cell.window_nll.size(); ++w) {
+      cell.window_nll[w] += 1e-6 * static_cast<double>(cell.length * (w + 1));
+    }
+    results.cells.push_back(std::move(cell));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,6 +69,7 @@ int main(int argc, char** argv) {
   const std::string name = kind == "hostile" ? hostile : "ropewalk-small";
   ropewalk::SweepResults results = ropewalk::testing::MakeSweep(name);
   AddTasks(kind == "hostile" ? hostile : "kv", results);
+  if (kind != "two") AddKv(results);
   if (kind == "hostile") {
     results.header.command = results.header.text_path = hostile;
     results.header.notes = {hostile, "<!-- <script>"};

@@ -25,9 +25,11 @@ class DecoderEngine final : public ScoringEngine {
   static constexpr int64_t kLaneBytes = int64_t{1} << 30;
 
   EngineFacts Facts() const override;
+  void CheckKv(KvType kv) const override;  // as CheckKvType does
   // How many lanes a call with sequences of up to `length` tokens has at most.
-  int Lanes(const PositionPlan& plan, int64_t length) const;
+  int Lanes(const PositionPlan& plan, int64_t length, KvType kv = KvType::kF32) const;
   int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const override;
+  int64_t MemoryBytesWith(KvType kv, const PositionPlan& plan, int64_t length) const override;
   double PassSeconds(const PositionPlan& plan, const EnginePass& pass) const override;
 
  private:

@@ -93,6 +93,7 @@ struct Interrupted {};
 
 struct RunOptions {
   AnglePrecision angles = AnglePrecision::kExact;
+  KvType kv = KvType::kF32;       // of the KV cache
   std::optional<int32_t> bos_id;  // required by protocols with bos
   bool by_position = false;       // fill bucket_*: computes logits at every position
   bool entropy = false;           // fill entropy and entropy_share
@@ -149,6 +150,9 @@ struct SweepSpec {
   // Methods that are clearly behind another leave a length early; absent: all are measured whole.
   std::optional<RaceRule> race;
   AnglePrecision angles = AnglePrecision::kExact;
+  // Types of the KV cache: each method with each factor at each length is measured with every one.
+  // Methods race within one type, and what is recommended comes from one (RecommendedKv).
+  std::vector<KvType> kv = {KvType::kF32};
   std::optional<int32_t> bos_id;
 };
 
@@ -163,15 +167,19 @@ struct RaceExit {
   double at_least = std::numeric_limits<double>::quiet_NaN();
 };
 
-// The result of one (method, factor, length): a row of results.jsonl. ToJson and ReadResults are in
+// The result of one (method, factor, length, type of KV cache): a row of results.jsonl. ToJson and ReadResults are in
 // ropewalk/eval/results.h, the schema in docs/results-format.md. A number that was not measured or
 // that the model does not have is NaN here and null there.
 struct Cell {
-  std::string method;     // its name: "yarn"
-  double factor = 1;      // 1 for none
-  int64_t length = 0;     // tokens
-  std::string scaling;    // Describe(scaling), or the dictionary given
-  std::string plan_hash;  // resolved at `length`
+  std::string method;        // its name: "yarn"
+  double factor = 1;         // 1 for none
+  int64_t length = 0;        // tokens
+  std::string scaling;       // Describe(scaling), or the dictionary given
+  std::string plan_hash;     // resolved at `length`
+  KvType kv = KvType::kF32;  // of the KV cache
+  // Whether keys were rotated when the cache rounded them: "rotated", "unrotated" under a distance
+  // map, "both" where only some of the layers that rotate have one. Empty for f32.
+  std::string kv_keys;
   // Identity() of the computed cell with the same plan, whose results this one has; else empty.
   std::string shared_with;
   // The rotation of the first rotating layer without a local base, resolved at `length`.
@@ -223,17 +231,18 @@ struct SweepTask {
   bool unscaled = false;  // the method is none
   double factor = 1;
   int64_t length = 0;
+  KvType kv = KvType::kF32;
   PositionPlan plan;
   std::string scaling;
   std::string plan_hash;
-  int64_t shares = -1;  // index of the earlier task with the same length and plan, or -1
+  int64_t shares = -1;  // index of the earlier task with the same length, KV type and plan, or -1
   bool added = false;   // not requested, but needed for the recommendations
 };
 // The task of one cell. `factor` has no effect on fixed methods and "none".
 SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int64_t trained_length,
                    const PositionPlan& model_plan);
-// The cells of a spec in the order in which they run (short lengths first): one for each method at
-// each length, without duplicates.
+// The cells of a spec in the order in which they run (short lengths first, at each one KV type after
+// the other): one for each method at each length with each KV type, without duplicates.
 //   none, fixed      unchanged
 //   other methods    beyond the trained length with factor length / trained_length; up to it with
 //                    the largest of these factors, which shows its largest cost at short lengths.

@@ -13,6 +13,9 @@ namespace ropewalk {
 // "group=8" are one method that was split at its comma. Throws Error that lists the names.
 std::vector<SweepMethod> ParseMethods(const std::vector<std::string>& names,
                                       const PositionPlan& model_plan);
+// Types of the KV cache by name, by precision and without duplicates; none: f32. Throws Error that
+// lists the names.
+std::vector<KvType> ParseKvTypes(const std::vector<std::string>& names);
 // Adds the method of a rope dictionary (JSON), with a name of its own; one that is there already is
 // left out. `what` names it in errors. Returns what its plan notes beyond the model's.
 std::vector<std::string> AddDictionary(const std::string& dictionary, const std::string& what,

@@ -14,6 +14,12 @@
 
 namespace ropewalk {
 
+// Methods are judged by the cells of one type of KV cache, the most precise one that was measured;
+// functions of cells below, and the ladder's, leave out the others. What these cost beside it is
+// KvCosts'.
+KvType RecommendedKv(const std::vector<Cell>& cells);
+std::vector<Cell> CellsOf(const std::vector<Cell>& cells, KvType kv);
+
 // The mean over windows of a's loss minus b's, nats per token, over the windows that both have (the
 // first ones), with the standard error clustered by window. With one window, or none stored,
 // `standard_error` and `p_value` are NaN.
@@ -118,6 +124,36 @@ struct TaskCost {
   PairedAnswers answers = {};
 };
 
+// What a type of KV cache costs under one method at one length: differences to RecommendedKv under the
+// same method, so that what the method costs is not in them.
+struct KvCost {
+  std::string method;
+  double factor = 1;
+  int64_t length = 0;
+  KvType kv = KvType::kF32;
+  std::string keys = {};  // Cell::kv_keys
+  double perplexity = 0;
+  PairedDifference loss = {};
+  // `loss` minus that of no scaling at this length, window by window: the part of the cache's loss
+  // that depends on the method. Absent for no scaling, and where that was not measured.
+  std::optional<PairedDifference> beyond_unscaled = {};
+  // Of `beyond_unscaled`, by Holm over the methods of the length and type; NaN without it.
+  double p_value = std::numeric_limits<double>::quiet_NaN();
+  std::vector<TaskCost> tasks = {};
+};
+// By length, method and type; empty where one type alone was measured. A cell is left out whose method
+// was not measured with RecommendedKv, and one whose loss is not finite.
+std::vector<KvCost> KvCosts(const std::vector<Cell>& cells);
+// For each type one sentence on what it costs at the longest length, and whether that depends on the
+// method; empty without costs.
+std::string KvText(const std::vector<Cell>& cells);
+
+// What to paste for a type of KV cache; `setting` is empty where the engine has no such type.
+struct KvSetting {
+  std::string engine, setting, note;
+};
+std::vector<KvSetting> SettingsFor(KvType kv);
+
 // The recommended method for one target length.
 struct Recommendation {
   int64_t length = 0;
@@ -130,6 +166,7 @@ struct Recommendation {
   // measured, and for "none" itself.
   double trained_length_cost = std::numeric_limits<double>::quiet_NaN();
   std::vector<TaskCost> task_costs = {};  // of the tasks that count; empty as above
+  std::vector<KvCost> kv_costs = {};      // of this method here, one for each other type
   int64_t longest_usable = 0;             // of this method over all lengths
   std::string text = {};                  // one paragraph
 };

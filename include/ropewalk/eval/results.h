@@ -96,11 +96,12 @@ struct SweepProgress {
 
 // What a budget left out of a length.
 struct LeftOut {
-  int64_t length = 0;   // tokens
-  int64_t windows = 0;  // that each method still in has; 0: the length has no rows
-  int64_t asked = 0;    // windows
-  double seconds = 0;   // that the rest takes, about
-  bool open = false;    // whether it may decide which method is recommended
+  int64_t length = 0;        // tokens
+  KvType kv = KvType::kF32;  // of the KV cache
+  int64_t windows = 0;       // that each method still in has; 0: the length has no rows
+  int64_t asked = 0;         // windows
+  double seconds = 0;        // that the rest takes, about
+  bool open = false;         // whether it may decide which method is recommended
 };
 
 struct SweepEvents {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/attention/attention.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/rotary/spec.h"
 
@@ -49,6 +50,7 @@ struct EngineCall {
   // are resolved at it, also for shorter sequences.
   int64_t final_length = 0;
   AnglePrecision angles = AnglePrecision::kExact;
+  KvType kv = KvType::kF32;  // of the KV cache; engines that choose their own take f32 for that
   PrefixReuse reuse = PrefixReuse::kSameBits;
   // Called now and then with the number of tokens done since the last call, including those of
   // shared prefixes. It may throw to end the call; engines do not catch this.
@@ -121,17 +123,25 @@ class ScoringEngine {
   virtual ~ScoringEngine() = default;
 
   virtual EngineFacts Facts() const = 0;
+  // Throws Error with the reason unless a call may name this type of KV cache. An engine takes f32
+  // alone unless it overrides this.
+  virtual void CheckKv(KvType kv) const;
   // Estimate for weights, KV caches and scratch memory of a call with sequences of `length` tokens:
   // of as many as run side by side.
   virtual int64_t MemoryBytes(const PositionPlan& plan, int64_t length) const = 0;
+  // The same with KV caches of a type that CheckKv takes; MemoryBytes unless overridden.
+  virtual int64_t MemoryBytesWith(KvType kv, const PositionPlan& plan, int64_t length) const {
+    (void)kv;
+    return MemoryBytes(plan, length);
+  }
   // Wall time of a pass, as measured now: with as many sequences side by side as run so, for one of
   // them. What the tokens are is the engine's choice. NaN: it cannot say; estimates then take its
   // floating-point operations.
   virtual double PassSeconds(const PositionPlan& plan, const EnginePass& pass) const;
 
   // Throws Error for ids outside the vocabulary, positions that ScoreRequest does not allow, a
-  // sequence with its continuation longer than final_length, a plan that does not fit the model,
-  // and for a log-probability that is not finite.
+  // sequence with its continuation longer than final_length, a plan that does not fit the model, a
+  // KV cache that CheckKv refuses, and for a log-probability that is not finite.
   Scores Score(const EngineCall& call, std::span<const ScoreRequest> requests) const;
   // One continuation for each request. Throws Error as Score does, for an empty prompt, and where
   // prompt and max_tokens together exceed final_length.

@@ -58,9 +58,10 @@ class Decoder;
 class Sequence {
  public:
   // final_length: the largest number of tokens of the sequence; length-dependent methods are
-  // resolved at it, and it bounds the caches.
+  // resolved at it, and it bounds the caches. `kv`: what these hold of keys, rotated but for layers
+  // with a distance map, and values. Throws Error, of `kv` as CheckKvType does.
   Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
-           AnglePrecision precision);
+           AnglePrecision precision, KvType kv = KvType::kF32);
   int64_t tokens() const { return tokens_; }
   int64_t final_length() const { return resolved_.length; }
   const ResolvedPlan& resolved() const { return resolved_; }

@@ -247,6 +247,7 @@ def test_the_program_has_the_engine(sweep, text, tmp_path):
     [
         (["--device", "cpu"], "--device goes with --engine torch"),
         (["--engine", "torch", "--compute", "bf16"], "--compute does not go with --engine torch"),
+        (["--engine", "torch", "--kv", "q8_0"], "--kv does not go with --engine torch: its KV cache has the type"),
         (["--engine", "jax"], "--engine"),
     ],
 )
