@@ -64,8 +64,8 @@ constexpr Command kCommands[] = {
      .examples = "ropewalk generate ./SmolLM2-135M --prompt \"The capital of France is\"",
      .run = RunGenerate},
     {.name = "embed",
-     .title = "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, T5, DeBERTa v2 and v3, "
-              "XLNet)",
+     .title = "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, RoFormer, NEZHA, T5, "
+              "DeBERTa, XLNet)",
      .group = kLook,
      .required = "MODEL",
      .options = "--text --ids --special --positions --states --compute --weights --threads "

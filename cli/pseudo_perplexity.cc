@@ -12,7 +12,7 @@
 #include "cli/rows.h"
 #include "cli/single_cell.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/pseudo_perplexity.h"
+#include "ropewalk/eval/encoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -139,8 +139,8 @@ void RunPseudoPerplexity(const Options& options, const ModelFiles& files) {
   const MaskedFrame frame = MaskedFrameOf(RequireTokenizer(files));
   ProgressLine progress;
   InterruptScope scope;
-  const PseudoPerplexityResult result =
-      ComputePseudoPerplexity(*encoder, text.ids, frame, spec, [&](int64_t done, int64_t all) {
+  const PseudoPerplexityResult result = ComputePseudoPerplexity(
+      EncoderEngine(*encoder), text.ids, frame, spec, [&](int64_t done, int64_t all) {
         progress.Update("pseudo-perplexity", done, all);
         return !IsInterrupted();
       });

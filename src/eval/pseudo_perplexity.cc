@@ -32,7 +32,7 @@ int64_t WindowBegin(const Scored& s, int64_t content, int64_t span_tokens) {
   return s.span_begin + std::min(within / content * content, span_tokens - content);
 }
 
-void Check(const Encoder& encoder, const std::vector<int32_t>& text, const MaskedFrame& frame,
+void Check(const MaskedEngine& engine, const std::vector<int32_t>& text, const MaskedFrame& frame,
            const PseudoPerplexitySpec& spec) {
   if (spec.lengths.empty() || !std::is_sorted(spec.lengths.begin(), spec.lengths.end())) {
     Refuse("lengths: expected one or more, in ascending order");
@@ -45,10 +45,12 @@ void Check(const Encoder& encoder, const std::vector<int32_t>& text, const Maske
     Refuse(fmt::format("a window of {} tokens has no room beside {} special tokens",
                        spec.lengths.front(), special));
   }
-  if (const int64_t longest = spec.lengths.back(); longest > encoder.max_tokens()) {
-    Refuse(fmt::format(
-        "windows of {} tokens, but the model has positions for {}{}", longest, encoder.max_tokens(),
-        encoder.config().plan.learned ? "; hierarchical positions serve its square" : ""));
+  if (const int64_t longest = spec.lengths.back(); longest > engine.max_tokens()) {
+    Refuse(
+        fmt::format("windows of {} tokens, but as it was loaded the model has positions for {}; "
+                    "give shorter lengths, or hierarchical positions, which serve the square of "
+                    "learned ones",
+                    longest, engine.max_tokens()));
   }
   const auto tokens = static_cast<int64_t>(text.size());
   if (tokens < spec.lengths.back() - special) {
@@ -57,7 +59,7 @@ void Check(const Encoder& encoder, const std::vector<int32_t>& text, const Maske
                     "or shorter lengths",
                     tokens, spec.lengths.back(), spec.lengths.back() - special));
   }
-  const int64_t vocab = encoder.config().vocab;
+  const int64_t vocab = engine.vocab();
   const auto outside = [&](int32_t id) { return id < 0 || id >= vocab; };
   const auto check = [&](const char* what, std::span<const int32_t> ids) {
     const auto it = std::find_if(ids.begin(), ids.end(), outside);
@@ -108,15 +110,14 @@ double NegativeLogProbability(std::span<const float> logits, int32_t id) {
 // Runs copies of windows of one length, one after another.
 class CopyRunner {
  public:
-  CopyRunner(const Encoder& encoder, const std::vector<int32_t>& text, const MaskedFrame& frame,
+  CopyRunner(const MaskedEngine& engine, const std::vector<int32_t>& text, const MaskedFrame& frame,
              int64_t length, int64_t span_tokens)
-      : encoder_(encoder),
+      : engine_(engine),
         text_(text),
         frame_(frame),
         content_(length - frame.special_tokens()),
         span_tokens_(span_tokens),
-        states_(length * encoder.config().hidden),
-        logits_(encoder.config().vocab) {}
+        logits_(engine.vocab()) {}
 
   ScoredToken Run(const Scored& s) {
     const int64_t begin = WindowBegin(s, content_, span_tokens_);
@@ -125,19 +126,18 @@ class CopyRunner {
     ids.insert(ids.end(), frame_.back.begin(), frame_.back.end());
     const auto position = static_cast<int64_t>(frame_.front.size()) + s.index - begin;
     ids[position] = frame_.mask;
-    encoder_.Forward(ids, states_.data());
-    encoder_.Logits(states_.data() + position * encoder_.config().hidden, 1, logits_.data());
+    engine_.Predict(ids, position, logits_);
     const int32_t id = text_[s.index];
     return {s.span, static_cast<int32_t>(position), id,
             static_cast<float>(NegativeLogProbability(logits_, id))};
   }
 
  private:
-  const Encoder& encoder_;
+  const MaskedEngine& engine_;
   const std::vector<int32_t>& text_;
   const MaskedFrame& frame_;
   int64_t content_, span_tokens_;
-  std::vector<float> states_, logits_;
+  std::vector<float> logits_;
 };
 
 // Means of the spans, and what follows from them. `first`: the first length's, null: this is it.
@@ -178,12 +178,12 @@ MaskedFrame MaskedFrameOf(const Tokenizer& tokenizer) {
   return frame;
 }
 
-PseudoPerplexityResult ComputePseudoPerplexity(const Encoder& encoder,
+PseudoPerplexityResult ComputePseudoPerplexity(const MaskedEngine& engine,
                                                const std::vector<int32_t>& text,
                                                const MaskedFrame& frame,
                                                const PseudoPerplexitySpec& spec,
                                                const ProgressFn& progress) {
-  Check(encoder, text, frame, spec);
+  Check(engine, text, frame, spec);
   const int64_t span_tokens = spec.lengths.back() - frame.special_tokens();
   PseudoPerplexityResult result;
   const std::vector<Scored> scored =
@@ -203,7 +203,7 @@ PseudoPerplexityResult ComputePseudoPerplexity(const Encoder& encoder,
     std::atomic<int64_t> next = 0;
     const auto lanes = static_cast<int>(std::min<int64_t>(NumThreads(), copies));
     internal::RunLanes(lanes, tick, [&](int, const internal::TickFn& lane_tick) {
-      CopyRunner runner(encoder, text, frame, length, span_tokens);
+      CopyRunner runner(engine, text, frame, length, span_tokens);
       for (int64_t i = next++; i < copies; i = next++) {
         p.tokens[i] = runner.Run(scored[i]);
         lane_tick(length);

@@ -11,6 +11,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/eval/encoder_engine.h"
 
 namespace ropewalk {
 namespace pseudo_perplexity_test {
@@ -56,7 +57,7 @@ TEST(PseudoPerplexity, IsTheMeanOverEachTokenMaskedInTurn) {
     const auto encoder = Load(golden);
     const std::vector<int32_t> text = Text(40);
     const auto result = ComputePseudoPerplexity(
-        *encoder, text, kFrame, {.lengths = {42}, .spans = 8, .scored_per_span = 0});
+        EncoderEngine(*encoder), text, kFrame, {.lengths = {42}, .spans = 8, .scored_per_span = 0});
     ASSERT_EQ(result.lengths[0].tokens.size(), 40u);
     double mean = 0;
     for (int64_t i = 0; i < 40; ++i) {
@@ -79,7 +80,7 @@ TEST(PseudoPerplexity, TheSameTokensAtEveryLength) {
   const int64_t longest = 302, span = longest - 2;  // 300 positions are learned
   const PseudoPerplexitySpec spec = {
       .lengths = {12, 257, longest}, .spans = 4, .scored_per_span = 7, .seed = 3};
-  const auto result = ComputePseudoPerplexity(*encoder, text, kFrame, spec);
+  const auto result = ComputePseudoPerplexity(EncoderEngine(*encoder), text, kFrame, spec);
   EXPECT_EQ(result.spans, 4);
   for (const PseudoPerplexity& p : result.lengths) {
     ASSERT_EQ(p.tokens.size(), 28u);
@@ -127,20 +128,20 @@ TEST(PseudoPerplexity, ThreadsAndProgressChangeNothing) {
   int64_t last = 0, whole = 0;
   for (const int threads : {1, 2, 3}) {
     SetNumThreads(threads);
-    const auto result =
-        ComputePseudoPerplexity(*encoder, text, kFrame, spec, [&](int64_t done, int64_t all) {
-          last = done, whole = all;
-          return true;
-        });
+    const auto result = ComputePseudoPerplexity(EncoderEngine(*encoder), text, kFrame, spec,
+                                                [&](int64_t done, int64_t all) {
+                                                  last = done, whole = all;
+                                                  return true;
+                                                });
     EXPECT_EQ(last, whole);
     EXPECT_EQ(whole, 12 * 70);
     means.push_back({result.lengths[0].mean_nll, result.lengths[1].mean_nll});
   }
   EXPECT_EQ(means[0], means[1]);
   EXPECT_EQ(means[0], means[2]);
-  EXPECT_THROW(
-      ComputePseudoPerplexity(*encoder, text, kFrame, spec, [](int64_t, int64_t) { return false; }),
-      Interrupted);
+  EXPECT_THROW(ComputePseudoPerplexity(EncoderEngine(*encoder), text, kFrame, spec,
+                                       [](int64_t, int64_t) { return false; }),
+               Interrupted);
   SetNumThreads(2);
 }
 
@@ -149,7 +150,7 @@ TEST(PseudoPerplexity, BadInput) {
   const auto error = [&](int64_t tokens, const PseudoPerplexitySpec& spec,
                          const MaskedFrame& frame = kFrame) -> std::string {
     try {
-      ComputePseudoPerplexity(*encoder, Text(tokens), frame, spec);
+      ComputePseudoPerplexity(EncoderEngine(*encoder), Text(tokens), frame, spec);
     } catch (const Error& e) {
       return e.what();
     }
@@ -158,7 +159,7 @@ TEST(PseudoPerplexity, BadInput) {
   EXPECT_THAT(error(50, {.lengths = {}}), HasSubstr("lengths"));
   EXPECT_THAT(error(50, {.lengths = {30, 20}}), HasSubstr("ascending"));
   EXPECT_THAT(error(50, {.lengths = {2, 20}}), HasSubstr("no room beside 2 special tokens"));
-  EXPECT_THAT(error(400, {.lengths = {301}}), HasSubstr("positions for 300; hierarchical"));
+  EXPECT_THAT(error(400, {.lengths = {301}}), HasSubstr("positions for 300; give shorter"));
   EXPECT_THAT(error(50, {.lengths = {53}}), HasSubstr("the text has 50 tokens"));
   EXPECT_THAT(error(50, {.lengths = {20}, .spans = 0}), HasSubstr("one span"));
   EXPECT_THAT(error(50, {.lengths = {20}}, {{64}, {}, 63}), HasSubstr("id 64 is outside"));

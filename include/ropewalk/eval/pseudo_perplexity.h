@@ -17,10 +17,20 @@
 #include <vector>
 
 #include "ropewalk/eval/eval.h"
-#include "ropewalk/model/encoder.h"
 #include "ropewalk/tokenizer/tokenizer.h"
 
 namespace ropewalk {
+
+// A masked language model as this measurement sees it. Several threads call Predict at once.
+class MaskedEngine {
+ public:
+  virtual ~MaskedEngine() = default;
+  virtual int64_t vocab() const = 0;
+  virtual int64_t max_tokens() const = 0;  // of a window; INT64_MAX where positions have no end
+  // logits [vocab] of the token at `position` of a window.
+  virtual void Predict(std::span<const int32_t> window, int64_t position,
+                       std::span<float> logits) const = 0;
+};
 
 // What stands around a text, and in the place of a token that is to be predicted.
 struct MaskedFrame {
@@ -54,10 +64,10 @@ struct PseudoPerplexityResult {
   std::vector<PseudoPerplexity> lengths;
 };
 
-// encoder: loaded with its masked_head. `progress` counts tokens through the model. Throws Error for
-// a text shorter than the longest window, a length that is no longer than its special tokens or
-// passes the encoder's positions, and for ids outside the vocabulary, before anything is computed.
-PseudoPerplexityResult ComputePseudoPerplexity(const Encoder& encoder,
+// `progress` counts tokens through the model. Throws Error for a text shorter than the longest window,
+// a length that is no longer than its special tokens or passes the model's positions, and for ids
+// outside the vocabulary, before anything is computed.
+PseudoPerplexityResult ComputePseudoPerplexity(const MaskedEngine& engine,
                                                const std::vector<int32_t>& text,
                                                const MaskedFrame& frame,
                                                const PseudoPerplexitySpec& spec,
