@@ -7,14 +7,12 @@
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
+#include "cli/pseudo_perplexity.h"
 #include "cli/single_cell.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
-namespace {
-
-// One JSON row per scored token.
 void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   for (const ScoredToken& t : tokens) {
@@ -25,10 +23,11 @@ void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens
   if (!file) throw Error(ErrorCode::kIo, path + ": cannot be written (--per-token)");
 }
 
-}  // namespace
-
 void RunPerplexity(const Options& options) {
-  const ModelFiles files = OpenRunnable(options);
+  const ModelFiles files = OpenModelFor(options, true);
+  if (files.config.encoder != nullptr) return RunPseudoPerplexity(options, files);
+  RequireRunnable(files);
+  RefuseEncoderOptions(options);
   const TokenText text = ReadTokenText(options, files);
   SweepSpec spec = SpecOf(options, files);
   const int64_t length = OneLength(spec);

@@ -64,8 +64,8 @@ constexpr Command kCommands[] = {
      .examples = "ropewalk generate ./SmolLM2-135M --prompt \"The capital of France is\"",
      .run = RunGenerate},
     {.name = "embed",
-     .title = "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, T5, DeBERTa v2 and v3, "
-              "XLNet)",
+     .title = "Sentence vectors of a text encoder, as JSON (BERT, RoBERTa, RoFormer, NEZHA, T5, "
+              "DeBERTa, XLNet)",
      .group = kLook,
      .required = "MODEL",
      .options = "--text --ids --special --positions --states --compute --weights --threads "
@@ -128,15 +128,25 @@ constexpr Command kCommands[] = {
                  "ropewalk report sweep-a sweep-b -o both.html",
      .run = RunReport},
     {.name = "perplexity",
-     .title = "One cell: perplexity at one length under one method",
+     .title = "One cell: perplexity at one length under one method; of a text encoder, "
+              "pseudo-perplexity at each length",
      .group = kMeasure,
      .required = "MODEL",
      .options =
          "--text --ids --lengths --methods --rope-scaling --factors --trained --kv --protocol "
-         "--anchors --seed --per-token --angles --compute --weights --bos --special --threads "
-         "--oversubscribe --allow-unknown --json --dry-run",
-     .about = "Without --method: as-shipped. docs/results-format.md describes --json.",
-     .examples = "ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half",
+         "--anchors --seed --per-token --positions --angles --compute --weights --bos --special "
+         "--threads --oversubscribe --allow-unknown --json --dry-run",
+     .about =
+         "Without --method: as-shipped. docs/results-format.md describes --json.\n"
+         "BERT, RoBERTa, RoFormer and NEZHA with the head of their masked language model: "
+         "pseudo-perplexity, each scored token masked in turn, at every one of --lengths, the same "
+         "tokens at each (docs/tasks/pseudo-perplexity.md). --protocol masked:K masks K tokens of "
+         "each of --anchors spans of the text (32 of 8), masked every one; --positions "
+         "hierarchical "
+         "reads beyond the learned positions.",
+     .examples = "ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half\n"
+                 "ropewalk perplexity ./bert-base-uncased --text book.txt --lengths 512,1k,2k "
+                 "--positions hierarchical",
      .run = RunPerplexity},
     {.name = "passkey",
      .title = "One cell: retrieval of numbers hidden in prompts of one length",

@@ -1,13 +1,10 @@
 // ropewalk embed: sentence vectors of a text encoder.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "ropewalk/absolute/hierarchical.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/encoder.h"
 
@@ -15,23 +12,6 @@ namespace ropewalk::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// "model", "hierarchical", "hierarchical:0.3".
-std::optional<double> ReadPositions(const std::string& text) {
-  const std::string kHierarchical = "hierarchical";
-  if (text == "model") return std::nullopt;
-  if (text == kHierarchical) return HierarchicalSpec().alpha;
-  double alpha = 0;
-  if (text.starts_with(kHierarchical + ":")) {
-    const char* begin = text.data() + kHierarchical.size() + 1;
-    const char* end = text.data() + text.size();
-    const auto [p, error] = std::from_chars(begin, end, alpha);
-    if (error == std::errc() && p == end && alpha > 0 && alpha < 1 && alpha != 0.5) return alpha;
-  }
-  throw UsageError(
-      "--positions: expected model, hierarchical or hierarchical:ALPHA (0 to 1, not 0.5), got '" +
-      text + "'");
-}
 
 // The shortest decimal that reads back as the same float.
 double Shortest(float x) { return std::stod(fmt::format("{}", x)); }
@@ -109,7 +89,7 @@ std::vector<int32_t> FramedText(const Options& options, const ModelFiles& files)
 }  // namespace
 
 void RunEmbed(const Options& options) {
-  const std::optional<double> alpha = ReadPositions(options.positions);
+  const std::optional<double> alpha = HierarchicalAlphaOf(options);
   if (options.ids.empty() == options.text.empty()) {
     throw UsageError(
         "give a text with --text FILE, or the ids of one text or more with --ids FILE");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "cli/progress.h"
 #include "cli/threads.h"
+#include "ropewalk/absolute/hierarchical.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/tokenizer/utf8_text.h"
@@ -36,10 +38,13 @@ ModelFiles OpenModelFor(const Options& options, bool need_weights) {
 
 ModelFiles OpenRunnable(const Options& options) {
   ModelFiles files = OpenModelFor(options, true);
-  if (!files.config.not_runnable.empty()) {
-    throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
-  }
+  RequireRunnable(files);
   return files;
+}
+
+void RequireRunnable(const ModelFiles& files) {
+  if (files.config.not_runnable.empty()) return;
+  throw Error(ErrorCode::kUnsupported, files.path + ": " + files.config.not_runnable);
 }
 
 ComputeType ComputeOf(const Options& options) {
@@ -154,6 +159,23 @@ TokenText ReadTokenText(const Options& options, const ModelFiles& files, std::st
   if (bytes != nullptr) *bytes = std::move(read);
   if (text.ids.empty()) throw Error(ErrorCode::kInvalidFile, options.text + ": the text is empty");
   return text;
+}
+
+std::optional<double> HierarchicalAlphaOf(const Options& options) {
+  const std::string& text = options.positions;
+  const std::string kHierarchical = "hierarchical";
+  if (text == "model") return std::nullopt;
+  if (text == kHierarchical) return HierarchicalSpec().alpha;
+  double alpha = 0;
+  if (text.starts_with(kHierarchical + ":")) {
+    const char* begin = text.data() + kHierarchical.size() + 1;
+    const char* end = text.data() + text.size();
+    const auto [p, error] = std::from_chars(begin, end, alpha);
+    if (error == std::errc() && p == end && alpha > 0 && alpha < 1 && alpha != 0.5) return alpha;
+  }
+  throw UsageError(
+      "--positions: expected model, hierarchical or hierarchical:ALPHA (0 to 1, not 0.5), got '" +
+      text + "'");
 }
 
 bool WantsBos(const Options& options, const ModelFiles& files) {

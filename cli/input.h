@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ ModelFiles OpenModelFor(const Options& options, bool need_weights);
 // OpenModelFor with weights, for commands that run the decoder; throws Error for models that it
 // does not run.
 ModelFiles OpenRunnable(const Options& options);
+void RequireRunnable(const ModelFiles& files);
 
 // The type of --compute; warns if this CPU gains nothing by it.
 ComputeType ComputeOf(const Options& options);
@@ -44,6 +46,9 @@ TokenText ReadTokenText(const Options& options, const ModelFiles& files,
                         std::string* bytes = nullptr);
 // Throws Error with the reason if there is no tokenizer.
 const Tokenizer& RequireTokenizer(const ModelFiles& files);
+
+// The alpha of --positions: "hierarchical", "hierarchical:0.3"; absent for "model".
+std::optional<double> HierarchicalAlphaOf(const Options& options);
 
 bool WantsBos(const Options& options, const ModelFiles& files);
 

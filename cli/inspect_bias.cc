@@ -92,6 +92,9 @@ struct MethodJson {
             {"bidirectional", !xl.causal},
             {"last_distance", xl.clamp_distance > 0 ? Json(xl.clamp_distance) : Json()}};
   }
+  Json operator()(const NezhaLayerBias& nezha) const {
+    return {{"method", "nezha"}, {"heads", b.bias.heads}, {"last_distance", nezha.reach}};
+  }
 };
 
 }  // namespace

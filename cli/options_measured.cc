@@ -15,15 +15,16 @@ constexpr OptionRow kMeasured[] = {
              "length (K is half the shortest length, at most 1024); windows: all but "
              "the first token of each window; half: the second half of each window, as in "
              "llama.cpp; sliding:STRIDE: windows that advance by STRIDE tokens, of which the last "
-             "STRIDE are scored, as in papers",
+             "STRIDE are scored, as in papers. Of a text encoder masked:K, K tokens of each span "
+             "(32), or masked, all of them",
      .takes = Takes::kSuggest,
-     .choices = "aligned,windows,half,sliding:"},
+     .choices = "aligned,windows,half,sliding:,masked"},
     {.names = "--anchors",
      .value = "N",
      .field = &O::anchors,
      .help =
          "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
-         "windows of the others (all)"},
+         "windows of the others (all); of a text encoder number of spans (8)"},
     {.names = "--kv",
      .value = "TYPE,...",
      .field = &O::kv,

@@ -19,4 +19,7 @@ void DryRunCell(const Options& options, const SweepTask& task, const SweepSpec& 
 // The lines about model, text, tokenizer and computation.
 void PrintProvenance(const Options& options, const Cell& cell);
 
+// --per-token: one JSON row per scored token.
+void WriteTokens(const std::string& path, const std::vector<ScoredToken>& tokens);
+
 }  // namespace ropewalk::cli

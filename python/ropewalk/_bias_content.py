@@ -226,9 +226,9 @@ class CoPE(Bias):
         super().__init__(heads, settings, {"position_rows": rows})
 
 
-_OF_PLANS = {b._kind: b for b in (Alibi, T5Bias, DebertaBias, TransformerXL)}
+_OF_PLANS = {b._kind: b for b in (Alibi, T5Bias, DebertaBias, TransformerXL, Shaw)}
 
 
 def _bias_of(kind: str, fields: dict[str, Any]) -> Bias:
-    """The bias of a plan's layer, without its learned values."""
+    """The bias of a plan's layer, without its learned values (NEZHA's rows are computed, and there)."""
     return _OF_PLANS[kind](**fields)

@@ -133,6 +133,18 @@ struct BiasFields {
     d["clamp_distance"] = b.clamp_distance;
     return nb::make_tuple("transformer-xl", d);
   }
+  nb::tuple operator()(const NezhaLayerBias& b) const {
+    ShawBias shaw = b.Shaw();
+    const auto rows = static_cast<std::size_t>(shaw.left + shaw.right + 1);
+    const auto dim = static_cast<std::size_t>(shaw.head_dim);
+    nb::dict d;
+    d["heads"] = heads;
+    d["left"] = shaw.left;
+    d["right"] = shaw.right;
+    d["key_rows"] = Owned(std::move(shaw.key_rows), {rows, dim});
+    d["value_rows"] = Owned(std::move(shaw.value_rows), {rows, dim});
+    return nb::make_tuple("shaw", d);
+  }
 };
 
 nb::object TemperatureOf(const std::optional<QueryTemperature>& t) {

@@ -59,6 +59,7 @@ const char* NameOf(OtherEncoding other) {
                                     "a learned bias over buckets of distance (T5)",
                                     "disentangled relative attention (DeBERTa)",
                                     "Transformer-XL's relative positions (XLNet)",
+                                    "Shaw's relative positions (NEZHA)",
                                     "another encoding"};
   return kNames[static_cast<std::size_t>(other)];
 }

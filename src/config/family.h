@@ -44,7 +44,18 @@ enum FamilyRule : uint32_t {
 struct Block;
 
 // Encoders that run here, by how their configurations are read.
-enum class EncoderKind : uint8_t { kNone, kBert, kRoberta, kT5, kUmt5, kDeberta, kXlnet };
+enum class EncoderKind : uint8_t {
+  kNone,
+  kBert,
+  kRoberta,
+  kT5,
+  kUmt5,
+  kDeberta,
+  kXlnet,
+  kRoformer,
+  kNezha,
+  kDebertaV1
+};
 
 // "learned absolute positions"; "" of kNone.
 const char* NameOf(OtherEncoding other);

@@ -17,6 +17,10 @@ constexpr const char* kDebertaKeys =
 constexpr const char* kBertKeys =
     "position_embedding_type max_position_embeddings attention_probs_dropout_prob "
     "hidden_dropout_prob classifier_dropout gradient_checkpointing";
+constexpr const char* kRoformerKeys =
+    "max_position_embeddings attention_probs_dropout_prob hidden_dropout_prob classifier_dropout "
+    "summary_activation summary_first_dropout summary_last_dropout summary_type summary_use_proj "
+    "gradient_checkpointing";
 constexpr const char* kT5Keys =
     "n_positions relative_attention_max_distance relative_attention_num_buckets dropout_rate "
     "initializer_factor is_encoder_decoder decoder_start_token_id num_decoder_layers "
@@ -574,7 +578,22 @@ constexpr Family kFamilies[] = {
      .keys = kDebertaKeys,
      .other = Other::kDeberta,
      .encoder = EncoderKind::kDeberta},
-    {.name = "deberta", .keys = kDebertaKeys, .other = Other::kDeberta},
+    {.name = "deberta",
+     .keys = kDebertaKeys,
+     .other = Other::kDeberta,
+     .encoder = EncoderKind::kDebertaV1},
+    // The table of sines has the base 10000 in its code.
+    {.name = "roformer",
+     .layout = kInterleaved,
+     .keys = kRoformerKeys,
+     .unread = "head_dim rope_theta rope_scaling rope_parameters",
+     .encoder = EncoderKind::kRoformer},
+    {.name = "nezha",
+     .keys = "max_relative_position max_position_embeddings attention_probs_dropout_prob "
+             "hidden_dropout_prob classifier_dropout gradient_checkpointing",
+     .unread = "head_dim",
+     .other = Other::kShaw,
+     .encoder = EncoderKind::kNezha},
     {.name = "xlnet",
      .keys = "dropout mem_len reuse_len same_length use_mems_eval use_mems_train untie_r "
              "summary_type summary_use_proj summary_activation summary_last_dropout start_n_top "

@@ -348,7 +348,7 @@ constexpr TensorName kChatGlm[] = {
     {Id::kDown, "mlp.dense_4h_to_h"},
 };
 
-// BERT's, RoBERTa's; DeBERTa's words for q, k and v and what its distances have.
+// BERT's; RoBERTa's for its head; DeBERTa's words for q, k and v and what its distances have.
 constexpr TensorName kBert[] = {
     {Id::kEmbedding, "embeddings.word_embeddings"},
     {Id::kPositions, "embeddings.position_embeddings"},
@@ -362,6 +362,25 @@ constexpr TensorName kBert[] = {
     {Id::kUp, "intermediate.dense"},
     {Id::kDown, "output.dense"},
     {Id::kPostMlpNorm, "output.LayerNorm"},
+    {Id::kMaskedDense, "cls.predictions.transform.dense"},
+    {Id::kMaskedNorm, "cls.predictions.transform.LayerNorm"},
+    {Id::kMaskedBias, "cls.predictions.bias", ""},
+    {Id::kHead, "cls.predictions.decoder"},
+    {Id::kEmbeddingProjection, "embeddings_project"},
+};
+constexpr TensorName kRoberta[] = {
+    {Id::kMaskedDense, "lm_head.dense"},
+    {Id::kMaskedNorm, "lm_head.layer_norm"},
+    {Id::kMaskedBias, "lm_head.bias", ""},
+    {Id::kHead, "lm_head.decoder"},
+};
+// What version 1 calls otherwise than 2 and 3.
+constexpr TensorName kDebertaV1[] = {
+    {Id::kQkv, "attention.self.in_proj"},
+    {Id::kQBias, "attention.self.q_bias", ""},
+    {Id::kVBias, "attention.self.v_bias", ""},
+    {Id::kDistanceKey, "attention.self.pos_proj"},
+    {Id::kDistanceQuery, "attention.self.pos_q_proj"},
 };
 constexpr TensorName kDeberta[] = {
     {Id::kEmbedding, "embeddings.word_embeddings"},
@@ -426,6 +445,9 @@ constexpr const char* kFrequencies = "rotary_emb.inv_freq";
 constexpr const char* kBertHeads = "pooler. cls. classifier. qa_outputs. embeddings.position_ids";
 constexpr const char* kRobertaHeads =
     "pooler. lm_head. classifier. qa_outputs. embeddings.position_ids";
+// Tables that the configuration gives.
+constexpr const char* kSines = "encoder.embed_positions.weight";
+constexpr const char* kNezhaRows = "relative_positions_encoding.positions_encoding";
 constexpr const char* kDebertaHeads =
     "pooler. cls. lm_predictions. mask_predictions. classifier. qa_outputs. "
     "embeddings.position_ids";
@@ -557,10 +579,35 @@ constexpr TensorNames kChatGlmNames = {.layers = "transformer.encoder.layers.",
                                        .harmless = "rotary_pos_emb.inv_freq",
                                        .qkv = Qkv::kStacked};
 
-constexpr TensorNames kBertNames = {
-    .root = "bert.", .layers = "encoder.layer.", .names = kBert, .beside = kBertHeads};
-constexpr TensorNames kRobertaNames = {
-    .root = "roberta.", .layers = "encoder.layer.", .names = kBert, .beside = kRobertaHeads};
+constexpr TensorNames kBertNames = {.root = "bert.",
+                                    .layers = "encoder.layer.",
+                                    .names = kBert,
+                                    .beside = kBertHeads,
+                                    .masked_head = "cls.predictions."};
+constexpr TensorNames kRobertaNames = {.root = "roberta.",
+                                       .layers = "encoder.layer.",
+                                       .names = kRoberta,
+                                       .otherwise = kBert,
+                                       .beside = kRobertaHeads,
+                                       .masked_head = "lm_head."};
+constexpr TensorNames kRoformerNames = {.root = "roformer.",
+                                        .layers = "encoder.layer.",
+                                        .names = kBert,
+                                        .harmless = kSines,
+                                        .beside = kBertHeads,
+                                        .masked_head = "cls.predictions."};
+constexpr TensorNames kNezhaNames = {.root = "nezha.",
+                                     .layers = "encoder.layer.",
+                                     .names = kBert,
+                                     .harmless = kNezhaRows,
+                                     .beside = kBertHeads,
+                                     .masked_head = "cls.predictions."};
+constexpr TensorNames kDebertaV1Names = {.root = "deberta.",
+                                         .layers = "encoder.layer.",
+                                         .names = kDebertaV1,
+                                         .otherwise = kDeberta,
+                                         .beside = kDebertaHeads,
+                                         .qkv = Qkv::kGrouped};
 constexpr TensorNames kDebertaNames = {
     .root = "deberta.", .layers = "encoder.layer.", .names = kDeberta, .beside = kDebertaHeads};
 constexpr TensorNames kT5Names = {

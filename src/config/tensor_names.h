@@ -14,7 +14,11 @@ enum class TensorId : uint8_t {
   kPositions,   // learned, one row per position
   kTokenTypes,  // one row per segment of a text
   kEmbeddingNorm,
+  kEmbeddingProjection,  // of narrower embeddings to the width of the layers
   kFinalNorm,
+  kMaskedDense,  // of the head of a masked language model; its matrix to the vocabulary is kHead
+  kMaskedNorm,
+  kMaskedBias,
   kHead,
   kSharedBuckets,  // T5's bias of all layers, [buckets, heads]
   kDistances,      // DeBERTa's embedding of distances
@@ -23,7 +27,9 @@ enum class TensorId : uint8_t {
   kQ,
   kK,
   kV,
-  kQkv,          // the three in one tensor
+  kQkv,    // the three in one tensor
+  kQBias,  // of q and v alone, beside kQkv without a bias (DeBERTa v1)
+  kVBias,
   kBuckets,      // of one layer
   kDistanceKey,  // DeBERTa's own matrices for distances
   kDistanceQuery,
@@ -83,6 +89,8 @@ struct TensorNames {
   std::span<const TensorName> otherwise = {};  // where `names` lacks one
   std::string_view harmless = "";  // ends of names of tensors that a model computes by itself
   std::string_view beside = "";    // beginnings, behind the root, of what is no part of the model
+  // What the names of the masked language model's head begin with; "": it is not read.
+  std::string_view masked_head = "";
   Qkv qkv = Qkv::kSplit;
   std::span<const TensorId> transposed = {};  // matrices that are stored [in, out]
   bool heads_apart = false;      // the width of q, k and v is two dimensions: [heads, head_dim]
@@ -99,7 +107,8 @@ extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGp
     kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames,
     kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kGptOssNames, kGptOssMxfp4Names,
     kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names,
-    kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames;
+    kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kXlnetNames,
+    kRoformerNames, kNezhaNames, kDebertaV1Names;
 
 // GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, and keys and values
 // of latent attention, follows from the architecture and from the tensors of a file.

@@ -158,8 +158,13 @@ int64_t MappedBytes(const LayerWeights& layer) {
 
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig& c, const float* x,
                int64_t rows, float* out) {
-  Normalize(spec, {x, c.hidden, out, c.hidden, rows, 1, c.hidden, norm.weight.data(),
-                   static_cast<float>(c.norm_eps), norm.bias.data()});
+  ApplyNorm(spec, norm, c.norm_eps, c.hidden, x, rows, out);
+}
+
+void ApplyNorm(const NormSpec& spec, const NormWeights& norm, double eps, int64_t size,
+               const float* x, int64_t rows, float* out) {
+  Normalize(spec, {x, size, out, size, rows, 1, size, norm.weight.data(), static_cast<float>(eps),
+                   norm.bias.data()});
 }
 
 QkvViews ProjectQkv(const ModelConfig& c, const LayerWeights& layer, int64_t tokens, float* x,

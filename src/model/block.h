@@ -74,6 +74,10 @@ inline constexpr int64_t kMlpRows = 512;  // at a time, since these rows are the
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig& config,
                const float* x, int64_t rows, float* out);
 
+// Of rows of `size` elements.
+void ApplyNorm(const NormSpec& spec, const NormWeights& norm, double eps, int64_t size,
+               const float* x, int64_t rows, float* out);
+
 // Views of s.qkv, [tokens, heads or kv_heads, head_dim].
 struct QkvViews {
   TensorView q, k, v;

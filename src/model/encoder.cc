@@ -1,4 +1,4 @@
-// The encoder of BERT, T5, DeBERTa and XLNet: the layers of block.h under a mask that hides
+// The encoder of BERT, RoFormer, NEZHA, T5, DeBERTa and XLNet: the layers of block.h under a mask that hides
 // nothing, with the forms of their score biases.
 #include "ropewalk/model/encoder.h"
 
@@ -9,6 +9,8 @@
 
 #include "ropewalk/absolute/learned.h"
 #include "ropewalk/base/error.h"
+#include "ropewalk/rotary/rotate.h"
+#include "src/model/elementwise.h"
 #include "src/model/encoder_impl.h"
 
 namespace ropewalk {
@@ -37,7 +39,7 @@ void Encoder::Impl::CheckMaskDecoder(int64_t tokens) const {
     throw Error(ErrorCode::kUnsupported, "Encoder::Forward: the mask decoder's states: " + why);
   };
   if (spec().tensors != EncoderSpec::Tensors::kDeberta) {
-    none(fmt::format("expected a DeBERTa model, got {}", config.architecture));
+    none(fmt::format("expected a DeBERTa v2 or v3 model, got {}", config.architecture));
   }
   if (config.plan.learned) return;
   if (config.layers < 2) none("expected 2 layers or more, of which the last is run again, got 1");
@@ -106,18 +108,22 @@ void Encoder::Impl::AddPositions(int64_t tokens, float* x) const {
 
 void Encoder::Impl::Embed(std::span<const int32_t> ids, std::span<const int32_t> types,
                           float* x) const {
-  const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
-  for (int64_t t = 0; t < tokens; ++t) words.ReadRows(ids[t], 1, x + t * hidden);
+  const int64_t width = embedding_dim(), tokens = static_cast<int64_t>(ids.size());
+  const bool projects = width != config.hidden;
+  AlignedBuffer<float> narrow(projects ? tokens * width : 0);
+  float* out = projects ? narrow.data() : x;
+  for (int64_t t = 0; t < tokens; ++t) words.ReadRows(ids[t], 1, out + t * width);
   if (token_types.size() > 0) {
     for (int64_t t = 0; t < tokens; ++t) {
-      const float* row = token_types.data() + (types.empty() ? 0 : types[t]) * hidden;
-      for (int64_t i = 0; i < hidden; ++i) x[t * hidden + i] += row[i];
+      const float* row = token_types.data() + (types.empty() ? 0 : types[t]) * width;
+      for (int64_t i = 0; i < width; ++i) out[t * width + i] += row[i];
     }
   }
-  if (config.plan.learned) AddPositions(tokens, x);
+  if (config.plan.learned) AddPositions(tokens, out);
   if (config.embedding_norm.exists()) {
-    ApplyNorm(config.embedding_norm, embedding_norm, config, x, tokens, x);
+    ApplyNorm(config.embedding_norm, embedding_norm, config.norm_eps, width, out, tokens, out);
   }
+  if (projects) projection.Apply(out, tokens, width, x, config.hidden);
 }
 
 std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t tokens) const {
@@ -131,6 +137,17 @@ std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t toke
     lowered_tokens = tokens;
   }
   return forms;
+}
+
+std::shared_ptr<const CosSinTable> Encoder::Impl::TableFor(int64_t tokens) const {
+  const auto& rotation = config.plan.layers[0].rotation;  // that of all layers
+  if (!rotation) return nullptr;
+  const std::lock_guard<std::mutex> lock(lowering);
+  if (table == nullptr || table->count() < tokens) {
+    table = std::make_shared<const CosSinTable>(Resolve(*rotation, tokens), 0, tokens,
+                                                AnglePrecision::kExact);
+  }
+  return table;
 }
 
 void Encoder::Impl::AttendAndFinish(std::size_t layer, const TensorView& q,
@@ -173,6 +190,7 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
   if (tokens == 0) return;
   if (hidden == nullptr) Refuse("hidden: expected room for the states, got null");
   const auto forms = m.FormsFor(tokens);
+  const auto table = m.TableFor(tokens);
   internal::LayerScratch scratch(m.config, tokens);
   KvCache cache(m.config.heads, m.config.head_dim, tokens);
   float* x = hidden;  // [tokens, hidden], the residual stream
@@ -184,12 +202,36 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
       continue;
     }
     const internal::QkvViews qkv = ProjectQkv(m.config, m.layers[l], tokens, x, scratch);
+    if (table != nullptr) {
+      Rotate({.table = table.get(),
+              .layout = m.config.plan.layers[l].rotation->layout,
+              .positions = Positions::From(0),
+              .q = qkv.q,
+              .k = qkv.k});
+    }
     Store(qkv, cache);
     m.AttendAndFinish(l, qkv.q, form, cache, x, scratch);
   }
   if (m.config.final_norm.exists()) {
     ApplyNorm(m.config.final_norm, m.final_norm, m.config, x, tokens, x);
   }
+}
+
+void Encoder::Logits(const float* states, int64_t rows, float* logits) const {
+  if (!impl_->head) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "Encoder::Logits: the head of the masked language model was not loaded; load it "
+                "with EncoderOptions.masked_head");
+  }
+  if (rows < 1) return;
+  const Impl::MaskedHead& head = *impl_->head;
+  const ModelConfig& c = config();
+  const int64_t width = impl_->embedding_dim();
+  AlignedBuffer<float> x(rows * width);
+  head.dense.Apply(states, rows, c.hidden, x.data(), width);
+  internal::Activate(spec().head_activation, x.data(), rows, width, x.data());
+  ApplyNorm({NormSpec::Kind::kLayer}, head.norm, c.norm_eps, width, x.data(), rows, x.data());
+  head.vocab.Apply(x.data(), rows, width, logits, c.vocab);
 }
 
 }  // namespace ropewalk

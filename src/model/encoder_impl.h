@@ -8,6 +8,7 @@
 #include "ropewalk/absolute/hierarchical.h"
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/model/encoder.h"
+#include "ropewalk/rotary/table.h"
 #include "src/model/block.h"
 
 namespace ropewalk {
@@ -15,15 +16,24 @@ namespace ropewalk {
 struct Encoder::Impl {
   using Forms = std::vector<PreparedForm>;  // one per layer, one for all, or none
 
+  // The head of a masked language model: LayerNorm(activation(dense x)) times the vocabulary's matrix.
+  struct MaskedHead {
+    Linear dense;  // [embedding, hidden]
+    internal::NormWeights norm;
+    Linear vocab;  // [vocab, embedding]
+  };
+
   ModelConfig config;
-  Weight words;  // [vocab, hidden]; rows are read from the file
+  Weight words;  // [vocab, embedding]; rows are read from the file
   // [positions, hidden], from position 0 on: of the embeddings where the plan has them, else of the
   // mask decoder.
   std::vector<float> positions;
-  AlignedBuffer<float> token_types;  // [token_types, hidden]
+  AlignedBuffer<float> token_types;  // [token_types, embedding]
   std::optional<HierarchicalSpec> hierarchical;
   internal::NormWeights embedding_norm, final_norm;
+  Linear projection;  // [hidden, embedding], where they differ
   std::vector<internal::LayerWeights> layers;
+  std::optional<MaskedHead> head;
 
   // Lowered at load where a form does not grow with the text; Transformer-XL's has a row per
   // distance and is lowered again, under the lock, when a longer text comes.
@@ -31,9 +41,14 @@ struct Encoder::Impl {
   mutable std::mutex lowering;
   mutable std::shared_ptr<const Forms> forms = std::make_shared<Forms>();
   mutable int64_t lowered_tokens = 0;
+  mutable std::shared_ptr<const CosSinTable> table;  // of the one rotation; grows the same way
 
   const EncoderSpec& spec() const { return *config.encoder; }
+  int64_t embedding_dim() const {
+    return spec().embedding_dim > 0 ? spec().embedding_dim : config.hidden;
+  }
   std::shared_ptr<const Forms> FormsFor(int64_t tokens) const;
+  std::shared_ptr<const CosSinTable> TableFor(int64_t tokens) const;  // null: nothing rotates
 
   class Loader;
   bool DecodesMasks(EncoderStates which) const {

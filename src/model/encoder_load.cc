@@ -21,9 +21,11 @@ class Encoder::Impl::Loader {
       : m_(impl),
         c_(impl.config),
         tensors_(impl.config, files, internal::Naming::kHuggingFace, options.compute,
-                 ChooseStorage(files, options.compute, options.weights)) {}
+                 ChooseStorage(files, options.compute, options.weights)),
+        path_(files.path) {}
 
-  void Run() {
+  void Run(bool with_head) {
+    if (with_head) CheckHasHead();
     m_.words = *tensors_.Find(Id::kEmbedding);
     m_.token_types = tensors_.ReadAll(Id::kTokenTypes);
     m_.positions = tensors_.ReadVector(Id::kPositions);
@@ -32,6 +34,13 @@ class Encoder::Impl::Loader {
                          m_.positions.begin() + c_.plan.learned->first_row * c_.hidden);
     }
     m_.embedding_norm = tensors_.MakeNorm(Id::kEmbeddingNorm, c_.embedding_norm);
+    if (c_.encoder->embedding_dim > 0) {
+      m_.projection = tensors_.MakeProduct(Id::kEmbeddingProjection, c_.hidden);
+    }
+    if (with_head) {
+      m_.head = {tensors_.MakeProduct(Id::kMaskedDense, m_.embedding_dim()),
+                 tensors_.MakeNorm(Id::kMaskedNorm, {NormSpec::Kind::kLayer}), tensors_.MakeHead()};
+    }
     m_.final_norm = tensors_.MakeNorm(Id::kFinalNorm, c_.final_norm);
     for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(tensors_.MakeLayer(l));
     auto forms = std::make_shared<Forms>();
@@ -39,11 +48,25 @@ class Encoder::Impl::Loader {
     if (const auto* deberta = internal::BiasOf<DebertaLayerBias>(c_)) {
       LowerDeberta(*deberta, *forms);
     }
+    if (const auto* nezha = internal::BiasOf<NezhaLayerBias>(c_)) {
+      // Beyond its reach the last rows hold.
+      forms->emplace_back(nezha->Shaw().Lower(c_.heads, nezha->reach), c_.heads, c_.head_dim);
+    }
     if (const auto* xl = internal::BiasOf<TransformerXlBias>(c_)) ReadSinusoidal(*xl);
     m_.forms = std::move(forms);
   }
 
  private:
+  void CheckHasHead() const {
+    if (c_.masked_head) return;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: there is no head of a masked language model that is computed; take "
+                    "a checkpoint that has one: of BERT, RoBERTa, RoFormer or NEZHA, saved "
+                    "from a model ForMaskedLM or ForPreTraining",
+                    path_));
+  }
+
   void LowerT5(const T5LayerBias& t5, Forms& forms) const {
     T5Bias bias = t5.bias;
     for (int64_t l = 0; l < (t5.per_layer ? c_.layers : 1); ++l) {
@@ -90,6 +113,7 @@ class Encoder::Impl::Loader {
   Impl& m_;
   const ModelConfig& c_;
   TensorLoader tensors_;
+  const std::string& path_;
 };
 
 std::unique_ptr<Encoder> Encoder::Load(const ModelFiles& files, const EncoderOptions& options) {
@@ -114,7 +138,7 @@ std::unique_ptr<Encoder> Encoder::Load(const ModelFiles& files, const EncoderOpt
     impl->hierarchical =
         HierarchicalSpec{c.plan.learned->positions, c.hidden, *options.hierarchical_alpha};
   }
-  Impl::Loader(*impl, files, options).Run();
+  Impl::Loader(*impl, files, options).Run(options.masked_head);
   if (impl->hierarchical) {  // refuses an alpha that loses positions
     HierarchicalRows(*impl->hierarchical, impl->positions, {}, {});
   }

@@ -171,7 +171,9 @@ Linear TensorLoader::MakeHead() const {
     return Linear(c_.vocab, hidden, rows, nullptr, compute_);
   }
   std::vector<Part> bias;
-  if (const Weight* b = Find(Id::kHead, -1, true)) bias = {{b, c_.vocab}};
+  const Weight* own_bias = Find(Id::kHead, -1, true);
+  if (own_bias == nullptr) own_bias = Find(Id::kMaskedBias);
+  if (own_bias != nullptr) bias = {{own_bias, c_.vocab}};
   return MakeLinear({{weight, c_.vocab}}, bias, compute_);
 }
 
@@ -283,6 +285,9 @@ Linear TensorLoader::MakeLinear(Wanted wanted, int64_t layer, int64_t expert) co
 
 std::vector<TensorLoader::Part> TensorLoader::Qkv(int64_t layer, bool bias) const {
   const int64_t q_dim = c_.heads * c_.head_dim, kv_dim = c_.kv_heads * c_.head_dim;
+  if (const Weight* q = Find(Id::kQBias, layer); bias && q != nullptr) {
+    return {{q, q_dim}, {nullptr, kv_dim}, {Find(Id::kVBias, layer), kv_dim}};
+  }
   std::vector<Part> parts = Parts({{Id::kQkv, q_dim + 2 * kv_dim}}, layer, bias);
   if (!parts.empty()) {
     if (names_->qkv == TensorNames::Qkv::kGrouped) {
@@ -321,6 +326,10 @@ Linear TensorLoader::MakeLinear(const std::vector<Part>& parts, const std::vecto
     bias = AlignedBuffer<float>(rows);
     float* at = bias.data();
     for (const Part& p : bias_parts) {
+      if (p.weight == nullptr) {  // k has none
+        at = std::fill_n(at, p.rows, 0.0f);
+        continue;
+      }
       const AlignedBuffer<float> vector = ReadWeight(*p.weight);
       for (int64_t i = 0; i < p.rows; ++i) *at++ = vector[p.source ? p.source(i) : i];
     }

@@ -35,6 +35,8 @@ class TensorLoader {
   NormWeights MakeNorm(TensorId id, const NormSpec& spec, int64_t layer = -1,
                        const RowMap& order = {}) const;
   Linear MakeHead() const;
+  // A product of no layer.
+  Linear MakeProduct(TensorId id, int64_t rows) const { return MakeLinear({{id, rows}}, -1); }
   LayerWeights MakeLayer(int64_t layer) const;
 
  private:

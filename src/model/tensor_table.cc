@@ -27,6 +27,7 @@ enum class Dim : uint8_t {
   kFeedForward,
   kGateUp,
   kVocab,
+  kEmbedding,
   kPositions,
   kTokenTypes,
   kBuckets,
@@ -96,8 +97,15 @@ bool RouterBias(Config c) { return c.experts.router_bias; }
 bool SharedExpert(Config c) { return c.experts.shared_feed_forward > 0; }
 bool SharedRouter(Config c) { return SharedExpert(c) && c.experts.shared_gate; }
 bool QkNorm(Config c) { return c.layer.attention.qk_norm.has_weight(); }
-bool Untied(Config c) { return c.encoder == nullptr && !c.tied_head; }
-bool HeadBias(Config c) { return c.head_bias; }
+bool MaskedHead(Config c) { return c.masked_head; }
+bool Untied(Config c) { return !c.tied_head && (c.encoder == nullptr || MaskedHead(c)); }
+bool Projects(Config c) { return c.encoder != nullptr && c.encoder->embedding_dim > 0; }
+// DeBERTa v1: its one product has no bias, q and v have.
+bool QvBias(Config c) {
+  return c.encoder != nullptr && c.encoder->tensors == EncoderSpec::Tensors::kDebertaV1;
+}
+// transformers 5 gives an untied masked language model's last product a bias of its own.
+bool HeadBias(Config c) { return c.head_bias || MaskedHead(c); }
 bool TokenTypes(Config c) { return c.encoder != nullptr && c.encoder->token_types > 0; }
 bool MaskDecoder(Config c) {
   return c.encoder != nullptr && !c.plan.learned && c.encoder->mask_decoder_positions > 0;
@@ -116,6 +124,7 @@ bool DistanceKey(Config c) {
   const auto* deberta = BiasOf<DebertaLayerBias>(c);
   return deberta != nullptr && !deberta->shared_keys && deberta->content_to_position;
 }
+bool DistanceKeyBias(Config c) { return !QvBias(c); }
 bool DistanceQuery(Config c) {
   const auto* deberta = BiasOf<DebertaLayerBias>(c);
   return deberta != nullptr && !deberta->shared_keys && deberta->position_to_content;
@@ -160,14 +169,18 @@ struct Row {
 
 using Id = TensorId;
 constexpr Row kTable[] = {
-    {Id::kEmbedding, Of::kModel, Dim::kVocab, Dim::kHidden, Always},
+    {Id::kEmbedding, Of::kModel, Dim::kVocab, Dim::kEmbedding, Always},
     {Id::kPositions, Of::kModel, Dim::kPositions, Dim::kHidden, Positions},
-    {Id::kTokenTypes, Of::kModel, Dim::kTokenTypes, Dim::kHidden, TokenTypes},
-    {Id::kEmbeddingNorm, Of::kModel, Dim::kHidden, Dim::kNone, Has<&ModelConfig::embedding_norm>,
+    {Id::kTokenTypes, Of::kModel, Dim::kTokenTypes, Dim::kEmbedding, TokenTypes},
+    {Id::kEmbeddingNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, Has<&ModelConfig::embedding_norm>,
      HasBias<&ModelConfig::embedding_norm>},
+    {Id::kEmbeddingProjection, Of::kModel, Dim::kHidden, Dim::kEmbedding, Projects, Always},
     {Id::kFinalNorm, Of::kModel, Dim::kHidden, Dim::kNone, Has<&ModelConfig::final_norm>,
      HasBias<&ModelConfig::final_norm>},
-    {Id::kHead, Of::kModel, Dim::kVocab, Dim::kHidden, Untied, HeadBias},
+    {Id::kMaskedDense, Of::kModel, Dim::kEmbedding, Dim::kHidden, MaskedHead, Always},
+    {Id::kMaskedNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, MaskedHead, Always},
+    {Id::kMaskedBias, Of::kModel, Dim::kVocab, Dim::kNone, MaskedHead},
+    {Id::kHead, Of::kModel, Dim::kVocab, Dim::kEmbedding, Untied, HeadBias},
     {Id::kSharedBuckets, Of::kModel, Dim::kBuckets, Dim::kHeads, SharedBuckets},
     {Id::kDistances, Of::kModel, Dim::kDistances, Dim::kHidden, Distances},
     {Id::kDistancesNorm, Of::kModel, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
@@ -177,6 +190,8 @@ constexpr Row kTable[] = {
     {Id::kK, Of::kLayer, Dim::kKv, Dim::kHidden, WholeKv, QkvBias},
     {Id::kV, Of::kLayer, Dim::kKv, Dim::kHidden, WholeKv, QkvBias},
     {Id::kQkv, Of::kLayer, Dim::kQkv, Dim::kHidden, WholeKv, QkvBias},
+    {Id::kQBias, Of::kLayer, Dim::kQ, Dim::kNone, QvBias},
+    {Id::kVBias, Of::kLayer, Dim::kKv, Dim::kNone, QvBias},
     {Id::kQA, Of::kLayer, Dim::kQRank, Dim::kHidden, LatentQ, DownBias},
     {Id::kQANorm, Of::kLayer, Dim::kQRank, Dim::kNone, LatentQ},
     {Id::kQB, Of::kLayer, Dim::kQ, Dim::kQRank, LatentQ},
@@ -187,7 +202,7 @@ constexpr Row kTable[] = {
     {Id::kVB, Of::kHeads, Dim::kValue, Dim::kKvRank, Latent},
     {Id::kSinks, Of::kLayer, Dim::kHeads, Dim::kNone, Sinks},
     {Id::kBuckets, Of::kLayer, Dim::kBuckets, Dim::kHeads, Buckets},
-    {Id::kDistanceKey, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceKey, Always},
+    {Id::kDistanceKey, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceKey, DistanceKeyBias},
     {Id::kDistanceQuery, Of::kLayer, Dim::kQ, Dim::kHidden, DistanceQuery, Always},
     {Id::kDistanceProjection, Of::kLayer, Dim::kQ, Dim::kHidden, TransformerXl},
     {Id::kContentBias, Of::kLayer, Dim::kHeads, Dim::kHeadDim, TransformerXl},
@@ -244,6 +259,8 @@ int64_t Size(Config c, Dim dim) {
       return 2 * c.feed_forward;
     case Dim::kVocab:
       return c.vocab;
+    case Dim::kEmbedding:
+      return Projects(c) ? c.encoder->embedding_dim : c.hidden;
     case Dim::kPositions:
       return c.plan.learned ? c.plan.learned->first_row + c.plan.learned->positions
                             : c.encoder->mask_decoder_positions;
@@ -315,6 +332,15 @@ std::vector<int64_t> ShapeOf(const Row& row, Config c, const TensorNames& names)
   return shape;
 }
 
+bool IsOfHead(TensorId id) {
+  return id == Id::kHead || id == Id::kMaskedDense || id == Id::kMaskedNorm ||
+         id == Id::kMaskedBias;
+}
+
+bool IsOfMaskedHead(const TensorNames& names, const std::string& name) {
+  return !names.masked_head.empty() && name.starts_with(names.masked_head);
+}
+
 std::string FullName(const Row& row, Config config, Naming naming, const ExpectedTensor& t) {
   const TensorNames& names = NamesOf(config, naming);
   const TensorName* name = nullptr;
@@ -325,7 +351,7 @@ std::string FullName(const Row& row, Config config, Naming naming, const Expecte
                 fmt::format("a '{}' model has tensors that have no name here; it cannot be written",
                             config.architecture));
   }
-  const bool below_root = !config.bare_names && row.id != Id::kHead;
+  const bool below_root = !config.bare_names && !IsOfHead(row.id);
   std::string full = name->name;
   if (const std::size_t star = full.find('*'); star != std::string::npos) {
     full.replace(star, 1, fmt::format("{}", t.expert));
@@ -336,12 +362,15 @@ std::string FullName(const Row& row, Config config, Naming naming, const Expecte
                      full, t.bias ? bias : name->weight);
 }
 
-// TensorFlow's words for a norm, T5 saved without the shared table; else empty.
+// TensorFlow's words for a norm, T5 saved without the shared table, a bias where it is tied to; else
+// empty.
 std::string OtherSpelling(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
       {"LayerNorm.weight", "LayerNorm.gamma"},
       {"LayerNorm.bias", "LayerNorm.beta"},
-      {"shared.weight", "encoder.embed_tokens.weight"}};
+      {"shared.weight", "encoder.embed_tokens.weight"},
+      {"cls.predictions.bias", "cls.predictions.decoder.bias"},
+      {"lm_head.bias", "lm_head.decoder.bias"}};
   for (const auto& [end, other] : kSpellings) {
     if (name.ends_with(end)) {
       return name.substr(0, name.size() - end.size()) + std::string(other);
@@ -353,8 +382,13 @@ std::string OtherSpelling(const std::string& name) {
 // Tensors that repeat what the configuration says, that a tied head makes superfluous, or that are
 // no part of what is computed.
 bool Harmless(Config config, Naming naming, const std::string& name) {
-  if (naming == Naming::kHuggingFace && config.tied_head && name == "lm_head.weight") return true;
   const TensorNames& names = NamesOf(config, naming);
+  if (naming == Naming::kHuggingFace && config.tied_head) {
+    const TensorName* head = config.encoder == nullptr ? nullptr : names.Find(Id::kHead);
+    const std::string product = head == nullptr ? "lm_head" : head->name;
+    if (name == product + ".weight") return true;
+    if (config.masked_head && name == product + ".bias") return true;  // tied to the head's
+  }
   const std::string_view root = config.bare_names ? "" : names.root;
   const std::string bare = name.starts_with(root) ? name.substr(root.size()) : name;
   for (int64_t l = config.layers; l < config.layers + config.further_layers; ++l) {
@@ -363,8 +397,9 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
   const std::vector<std::string> ends = WordsOf(names.harmless), beside = WordsOf(names.beside);
   return std::any_of(ends.begin(), ends.end(),
                      [&](const std::string& end) { return name.ends_with(end); }) ||
-         std::any_of(beside.begin(), beside.end(),
-                     [&](const std::string& part) { return bare.starts_with(part); });
+         (!IsOfMaskedHead(names, name) &&
+          std::any_of(beside.begin(), beside.end(),
+                      [&](const std::string& part) { return bare.starts_with(part); }));
 }
 
 // ggml has four dimensions, of which a file leaves out the last ones that are 1.
@@ -403,7 +438,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
     all.push_back(t);
     if (row.has_bias == nullptr || !row.has_bias(config)) return;
     t.bias = true;
-    t.optional = false;
+    t.optional = row.id == Id::kHead && config.masked_head;
     t.name = FullName(row, config, naming, t);
     t.shape = {Size(config, row.rows)};
     if (t.matrices > 0) t.shape.insert(t.shape.begin(), t.matrices);
@@ -449,6 +484,10 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
   config.bare_names = !root.empty() && std::none_of(tensors.begin(), tensors.end(), [&](auto& t) {
     return t.first.starts_with(root);
   });
+  config.masked_head =
+      config.encoder != nullptr && std::any_of(tensors.begin(), tensors.end(), [&](auto& t) {
+        return IsOfMaskedHead(NamesOf(config, naming), t.first);
+      });
   std::set<const Weight*> known;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const Weight* weight = FindTensor(tensors, t.name);

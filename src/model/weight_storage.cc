@@ -16,7 +16,7 @@ int64_t UnpackedBytes(const ModelConfig& config, Naming naming, ComputeType comp
       continue;
     }
     // Rows of the embedding are read from the file; its other use is a tied head.
-    const bool head = config.encoder == nullptr && config.tied_head;
+    const bool head = config.tied_head && (config.encoder == nullptr || config.masked_head);
     if (t.id == TensorId::kEmbedding && !head) continue;
     int64_t of_tensor = 1;
     for (const int64_t extent : t.shape) of_tensor *= extent;

@@ -58,6 +58,13 @@ std::string DescribeTransformerXl(const TransformerXlBias& xl) {
       xl.clamp_distance > 0 ? fmt::format(", clamped to distance {}", xl.clamp_distance) : "");
 }
 
+std::string DescribeNezha(const NezhaLayerBias& nezha) {
+  return fmt::format(
+      "Shaw's relative positions with NEZHA's sinusoidal rows: distances clipped to {} on either "
+      "side, added to keys and to values, the same in all heads and layers",
+      nezha.reach);
+}
+
 // Learned values are hashed where the bias has them; a configuration has none.
 struct HashMethod {
   int64_t heads;
@@ -88,6 +95,10 @@ struct HashMethod {
     Integers({heads, xl.model_dim, xl.causal, xl.clamp_distance});
     Learned({&xl.projection, &xl.content_bias, &xl.position_bias});
   }
+  void operator()(const NezhaLayerBias& nezha) const {
+    nezha.Shaw();  // refuses numbers that make no rows
+    Integers({heads, nezha.reach, nezha.head_dim});
+  }
   void Integers(std::initializer_list<int64_t> list) const {
     for (const int64_t number : list) hasher.UpdateValue(number);
   }
@@ -105,9 +116,18 @@ struct DescribeMethod {
   std::string operator()(const T5LayerBias& t5) const { return DescribeT5(t5); }
   std::string operator()(const DebertaLayerBias& deberta) const { return DescribeDeberta(deberta); }
   std::string operator()(const TransformerXlBias& xl) const { return DescribeTransformerXl(xl); }
+  std::string operator()(const NezhaLayerBias& nezha) const { return DescribeNezha(nezha); }
 };
 
 }  // namespace
+
+ShawBias NezhaLayerBias::Shaw() const {
+  ShawBias shaw;
+  shaw.left = shaw.right = reach;
+  shaw.head_dim = head_dim;
+  shaw.key_rows = shaw.value_rows = ShawSinusoidalRows(reach, reach, head_dim, /*first=*/0);
+  return shaw;
+}
 
 std::string Describe(const LayerBias& bias) {
   return std::visit(DescribeMethod{bias.heads}, bias.method);

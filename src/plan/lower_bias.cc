@@ -21,6 +21,9 @@ struct LowerBias {
   ScoreForm operator()(const DebertaLayerBias& deberta) const {
     return deberta.bias.Lower(bias.heads, last);
   }
+  ScoreForm operator()(const NezhaLayerBias& nezha) const {
+    return nezha.Shaw().Lower(bias.heads, last);
+  }
   ScoreForm operator()(const TransformerXlBias& xl) const { return xl.Lower(bias.heads, last); }
 };
 

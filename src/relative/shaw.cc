@@ -55,6 +55,11 @@ ShawBias::Gradient ShawBias::Backward(const ContentForm& gradient) const {
 }
 
 std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim) {
+  return ShawSinusoidalRows(left, right, head_dim, -left);
+}
+
+std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim,
+                                      int64_t first) {
   internal::CheckAtLeast("ShawSinusoidalRows: left", left, 0);
   internal::CheckAtLeast("ShawSinusoidalRows: right", right, 0);
   if (head_dim < 2 || head_dim % 2 != 0) {
@@ -62,7 +67,7 @@ std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_
                      std::to_string(head_dim));
   }
   std::vector<float> rows;
-  for (int64_t place = -left; place <= right; ++place) {
+  for (int64_t place = first; place <= first + left + right; ++place) {
     for (int64_t i = 0; i < head_dim; i += 2) {
       const double angle = place * std::pow(10000.0, -static_cast<double>(i) / head_dim);
       rows.push_back(static_cast<float>(std::sin(angle)));

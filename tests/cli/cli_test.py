@@ -948,11 +948,12 @@ class Cli(support.CliCase):
         self.assertIsNone(self.json("embed", t5, "--ids", one)["max_tokens"])
         self.fails(1, "embed", t5, "--ids", ids, "--positions", "hierarchical", says="learned")
         self.fails(1, "embed", MODEL, "--ids", ids, says="encoders that run are bert")
-        self.fails(1, "perplexity", bert, "--ids", one, "--length", 16, says="ropewalk embed runs it")
+        self.fails(1, "perplexity", bert, "--ids", one, "--length", 16, says="no head of a masked language model")
+        self.fails(1, "passkey", bert, "--length", 16, says="ropewalk embed runs it")
         seen = self.works("inspect", t5).decode()
         self.assertIn("layers 0-1: no rotation, scores plus T5 buckets: 32 over distances up to 128", seen)
         biases = {name: self.json("inspect", golden / name, "--json")["positions"]["biases"]
-                  for name in ("t5", "umt5", "deberta_c2p", "xlnet_clamped", "bert")}
+                  for name in ("t5", "umt5", "deberta_c2p", "xlnet_clamped", "nezha", "bert")}
         self.assertEqual(biases["bert"], [])
         layers = dict(layers=[0, 1], title="layers 0-1", heads=4)
         t5_bias = dict(layers, method="t5", buckets=32, last_distance=128, bidirectional=True)
@@ -963,11 +964,68 @@ class Cli(support.CliCase):
             position_to_content=False, shared_keys=False, normalized_embedding=False)])
         self.assertEqual(biases["xlnet_clamped"], [dict(
             layers, method="transformer_xl", bidirectional=True, last_distance=50)])
+        self.assertEqual(biases["nezha"], [dict(layers, method="nezha", last_distance=64)])
         self.assertNotIn("any length", self.works("inspect", golden / "deberta_c2p").decode())
         self.assertNotIn("NoPE", seen)
         self.assertNotIn("layers without positions", seen)
         self.assertIn("a learned vector for each of 20 positions",
                       self.works("inspect", bert).decode())
+
+    def test_pseudo_perplexity(self):
+        """A tiny BERT with its head and 300 positions: the same tokens at every length."""
+        bert = self.folder / "bert"
+        shutil.copytree(SOURCE / "tests/golden/hf_encoders/bert_masked", bert)
+        pieces = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{i}" for i in range(60)]
+        (bert / "tokenizer.json").write_text(json.dumps(dict(
+            version="1.0", added_tokens=[], normalizer=dict(type="BertNormalizer", lowercase=True),
+            pre_tokenizer=dict(type="BertPreTokenizer"), decoder=None,
+            post_processor=dict(type="BertProcessing", sep=["[SEP]", 2], cls=["[CLS]", 1]),
+            model=dict(type="WordPiece", unk_token="[UNK]",
+                       vocab={piece: i for i, piece in enumerate(pieces)}))))
+        text = self.folder / "text.txt"
+        text.write_text(" ".join(f"w{(7 * i + i * i // 5) % 60}" for i in range(1500)))
+        run = ("perplexity", bert, "--text", text, "--protocol", "masked:5", "--anchors", 3)
+        got = self.json(*run, "--lengths", "22,300,22", "--json")
+        self.assertEqual((got["spans"], got["scored_per_span"], got["special_tokens"], got["positions"]),
+                         (3, 5, 2, "model"))
+        self.assertEqual([row["length"] for row in got["lengths"]], [22, 300])
+        for row in got["lengths"]:
+            self.assertEqual(row["scored_tokens"], 15)
+            self.assertAlmostEqual(math.exp(row["mean_nll"]), row["pseudo_perplexity"], places=6)
+            self.assertAlmostEqual(row["mean_nll"] - got["lengths"][0]["mean_nll"], row["difference"], places=9)
+        self.assertEqual(self.json(*run, "--lengths", "22,300", "--json", "--threads", 1), got)
+        other = self.json(*run, "--lengths", "22,300", "--json", "--seed", 2)
+        self.assertNotEqual(other["lengths"], got["lengths"])
+        shown = self.works(*run, "--lengths", "22,300").decode()
+        self.assertIn("pseudo-perplexity of 15 tokens: 3 spans of the text, 5 tokens of each", shown)
+        # Each scored token; of one length, every token of the only span.
+        rows = self.folder / "tokens.jsonl"
+        whole = ("perplexity", bert, "--text", text, "--protocol", "masked", "--anchors", 1, "--length", 12)
+        self.works(*whole, "--per-token", rows)
+        tokens = [json.loads(line) for line in rows.read_text().splitlines()]
+        self.assertEqual([t["position"] for t in tokens], list(range(1, 11)))
+        mean = sum(t["nll"] for t in tokens) / len(tokens)
+        self.assertAlmostEqual(self.json(*whole, "--json")["lengths"][0]["mean_nll"], mean, places=5)
+        # Beyond its table, with hierarchical positions and without.
+        self.fails(1, *run, "--length", 301, says="hierarchical positions")
+        beyond = self.json(*run, "--lengths", "22,301", "--positions", "hierarchical", "--json")
+        self.assertEqual(beyond["positions"], "hierarchical, alpha 0.4")
+        for options, says in ((("--length", 2), "no room beside 2 special tokens"),
+                              (("--length", 1600, "--positions", "hierarchical"), "give a longer text")):
+            self.fails(1, *run, *options, says=says)
+        for options, says in ((("--method", "none", "--length", 22), "--methods is for decoders"),
+                              (("--protocol", "half", "--length", 22), "masked:K"),
+                              (("--protocol", "masked:0", "--length", 22), "masked:K"),
+                              (("--per-token", rows, "--lengths", "22,30"), "--per-token"),
+                              (("--length", 22, "--positions", "none"), "--positions"), ((), "--lengths")):
+            self.fails(2, *run[:4], *options, says=says)
+        self.fails(2, "perplexity", MODEL, "--text", text, "--length", 16, "--positions", "model",
+                   says="--positions is for text encoders")
+        pieces[3] = "[PAD]"
+        vocabulary = json.loads((bert / "tokenizer.json").read_text())
+        vocabulary["model"]["vocab"] = {piece: i for i, piece in enumerate(pieces)}
+        (bert / "tokenizer.json").write_text(json.dumps(vocabulary))
+        self.fails(1, *run, "--length", 22, says="no token [MASK]")
 
     def test_killed_and_interrupted_sweeps_resume(self):
         whole = self.sweep("whole", "--lengths", "128,256,512")

@@ -4,6 +4,7 @@
 
     hf_encoders/NAME/config.json, model.safetensors
     hf_encoders/NAME/states.f32       float32: runs x rows x hidden
+    hf_encoders/NAME/logits.f32       the same of a masked language model's logits: runs x rows x vocabulary
     hf_encoders/cases.json            ids; rows of the states; for each name its runs: tokens, token
                                       types or null, alpha of hierarchical positions or 0 (the same
                                       in all runs of a name), whether of the mask decoder
@@ -42,6 +43,11 @@ def main():
                   for r in runs[name]]
         np.concatenate([s[[r for r in ROWS if r < len(s)]] for s in states]).astype("<f4").tofile(
             folder / "states.f32")
+        if encoder.head:
+            logits = [cases.states(name, folder, ids[:r["tokens"]], r["types"], logits=True)
+                      for r in runs[name]]
+            np.concatenate([x[[r for r in ROWS if r < len(x)]] for x in logits]).astype("<f4").tofile(
+                folder / "logits.f32")
     cases.write_json(out / "cases.json", dict(ids=ids, rows=ROWS, runs=runs))
 
 

@@ -1,6 +1,7 @@
 // What tests of encoders share: the goldens of tests/golden/make_encoder_goldens.py.
 #pragma once
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,21 @@ inline const fs::path kGoldens = fs::path(ROPEWALK_SOURCE_DIR) / "tests" / "gold
 inline json ReadJson(const fs::path& file) {
   std::ifstream in(file);
   return json::parse(in);
+}
+
+// The limit of make parity as well.
+inline constexpr double kLimit = 2e-5;
+
+inline std::string ReadBytes(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<float> ReadFloats(const fs::path& file) {
+  const std::string bytes = ReadBytes(file);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
 }
 
 // A golden's folder with keys of its configuration changed.

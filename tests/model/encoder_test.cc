@@ -20,23 +20,14 @@ using nlohmann::json;
 using test::Changed;
 using test::ErrorOf;
 using test::kGoldens;
+using test::kLimit;
 using test::LoadGolden;
+using test::ReadFloats;
 using test::ReadJson;
 using test::States;
 using test::fs::path;
 using testing::AllOf;
 using testing::HasSubstr;
-
-// The limit of make parity as well.
-constexpr double kLimit = 2e-5;
-
-std::vector<float> ReadFloats(const path& file) {
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
 
 TEST(EncoderGolden, StatesEqualTransformers) {
   const json cases = ReadJson(kGoldens / "cases.json");
@@ -120,9 +111,10 @@ TEST(Encoder, PlansHaveHashesOfTheirBias) {
   };
   const auto golden = [&](const char* name) { return hash((kGoldens / name).string()); };
   std::set<std::string> seen;
-  const auto names = {"bert",        "roberta",        "t5",           "t5_gated",
-                      "umt5",        "deberta_linear", "deberta_v3",   "deberta_c2p",
-                      "deberta_p2c", "xlnet",          "xlnet_clamped"};
+  const auto names = {
+      "bert",           "roberta",    "t5",          "t5_gated",     "umt5",
+      "deberta_linear", "deberta_v3", "deberta_c2p", "deberta_p2c",  "xlnet",
+      "xlnet_clamped",  "roformer",   "nezha",       "nezha_masked", "deberta_v1_c2p"};
   for (const char* name : names) EXPECT_TRUE(seen.insert(golden(name)).second) << name;
   EXPECT_EQ(golden("deberta_linear"), golden("deberta_decoder_linear"));
   EXPECT_NE(golden("deberta_v3"), golden("deberta_decoder"));  // of 3 layers
@@ -132,10 +124,12 @@ TEST(Encoder, PlansHaveHashesOfTheirBias) {
                                          {"deberta_v3", "position_buckets", 32},
                                          {"deberta_v3", "max_relative_positions", 200},
                                          {"deberta_linear", "max_relative_positions", 61},
-                                         {"xlnet", "clamp_len", 60}}) {
+                                         {"xlnet", "clamp_len", 60},
+                                         {"nezha", "max_relative_position", 63}}) {
     EXPECT_TRUE(seen.insert(hash(Changed(name, {{key, value}}).path())).second) << name << key;
   }
-  EXPECT_EQ(seen.size(), names.size() + 7);
+  EXPECT_EQ(golden("roformer"), golden("roformer_masked"));
+  EXPECT_EQ(seen.size(), names.size() + 8);
 }
 
 TEST(Encoder, BadInput) {
@@ -180,7 +174,16 @@ TEST(Encoder, RefusesByName) {
       {"deberta_linear", {{"embedding_size", 16}}, {"embedding_size is 16"}},
       {"deberta_linear", {{"pos_att_type", {"p2p"}}}, {"pos_att_type", "p2p"}},
       {"deberta_linear", {{"pos_att_type", nullptr}}, {"pos_att_type", "c2p"}},
-      {"deberta_linear", {{"model_type", "deberta"}}, {"a deberta model"}},
+      {"deberta_v1", {{"talking_head", true}}, {"talking_head", "heads"}},
+      {"deberta_v1", {{"share_att_key", true}}, {"share_att_key", "deberta-v2"}},
+      {"deberta_v1", {{"position_buckets", 16}}, {"position_buckets is 16", "deberta-v2"}},
+      {"deberta_v1", {{"norm_rel_ebd", "layer_norm"}}, {"norm_rel_ebd", "deberta-v2"}},
+      {"roformer", {{"rotary_value", true}}, {"rotary_value"}},
+      {"roformer", {{"is_decoder", true}}, {"is_decoder"}},
+      {"roformer", {{"hidden_act", "tanh"}}, {"hidden_act", "tanh"}},
+      {"nezha", {{"is_decoder", true}}, {"is_decoder"}},
+      {"nezha", {{"max_relative_position", 100000}}, {"max_relative_position is 100000"}},
+      {"nezha", {{"hidden_size", 36}, {"num_attention_heads", 4}}, {"hidden_size is 36", "even"}},
       {"xlnet", {{"attn_type", "uni"}}, {"attn_type", "uni"}},
       {"xlnet", {{"bi_data", true}}, {"bi_data"}},
       {"xlnet", {{"ff_activation", "tanh"}}, {"ff_activation", "tanh"}},
@@ -216,6 +219,17 @@ TEST(Encoder, TensorsAndConfigurationMustAgree) {
               AllOf(HasSubstr("feed_forward_proj"), HasSubstr("is_gated_act")));
   EXPECT_THAT(error("deberta_linear", {{"share_att_key", true}}),
               AllOf(HasSubstr("pos_key_proj"), HasSubstr("no place")));
+  EXPECT_THAT(error("deberta_linear", {{"model_type", "deberta"}, {"pooler_hidden_act", "gelu"}}),
+              AllOf(HasSubstr("in_proj"), HasSubstr("missing")));
+  EXPECT_THAT(error("deberta_v1", {{"max_relative_positions", 59}}),
+              AllOf(HasSubstr("rel_embeddings"), HasSubstr("[118, 32]")));
+  EXPECT_THAT(error("deberta_v1", {{"pos_att_type", {"c2p"}}}),
+              AllOf(HasSubstr("pos_q_proj"), HasSubstr("no place")));
+  EXPECT_THAT(error("roformer_masked", {{"embedding_size", 24}}),
+              AllOf(HasSubstr("word_embeddings"), HasSubstr("[64, 24]")));
+  EXPECT_THAT(error("roformer_masked", {{"embedding_size", nullptr}}),
+              AllOf(HasSubstr("word_embeddings"), HasSubstr("[64, 32]")));
+  EXPECT_THAT(error("nezha", {{"type_vocab_size", 3}}), HasSubstr("token_type_embeddings"));
   EXPECT_THAT(error("deberta_v3", {{"norm_rel_ebd", "none"}}),
               AllOf(HasSubstr("encoder.LayerNorm"), HasSubstr("no place")));
   EXPECT_THAT(error("deberta_v3", {{"position_buckets", 32}}), HasSubstr("rel_embeddings"));

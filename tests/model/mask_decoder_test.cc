@@ -203,8 +203,9 @@ TEST(MaskDecoder, RefusedWhereThereIsNone) {
     return ErrorOf([&] { States(encoder, Ids(tokens), {}, kMaskDecoder); });
   };
   EXPECT_THAT(error(*LoadGolden("bert")),
-              AllOf(HasSubstr("mask decoder"), HasSubstr("expected a DeBERTa model, got bert")));
+              AllOf(HasSubstr("mask decoder"), HasSubstr("expected a DeBERTa v2 or v3 model, got bert")));
   EXPECT_THAT(error(*LoadGolden("t5")), HasSubstr("got t5"));
+  EXPECT_THAT(error(*LoadGolden("deberta_v1")), HasSubstr("got deberta"));
   // As transformers saves it.
   EXPECT_THAT(error(*LoadGolden("deberta_v3")), AllOf(HasSubstr(kTable), HasSubstr("[300, 32]")));
   const Changed shorter(kModel, {{"max_position_embeddings", 79}});

@@ -14,6 +14,8 @@ import safetensors.torch
 import torch
 import transformers
 
+import nezha
+
 VOCAB = 64
 BERT = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
             intermediate_size=48, max_position_embeddings=300, type_vocab_size=2)
@@ -21,6 +23,8 @@ T5 = dict(vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads
 DEBERTA = dict(BERT, relative_attention=True, pos_att_type=["p2c", "c2p"],
                position_biased_input=False, type_vocab_size=0)
 DECODER_TABLE = "embeddings.position_embeddings.weight"
+DEBERTA_V1 = dict(BERT, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False,
+                  type_vocab_size=0, max_relative_positions=60)
 XLNET = dict(vocab_size=VOCAB, d_model=32, n_layer=2, n_head=4, d_inner=48)
 
 
@@ -35,6 +39,7 @@ class Encoder:
     last: int = 1 << 30  # tokens that it has positions for
     decoder: bool = False  # with the absolute positions of DeBERTa's mask decoder, `last` of them
     root: str = ""  # before every name, as a file with a task's head has it
+    head: bool = False  # the model is a masked language model, whose logits are compared as well
     keys: tuple = ()  # of the configuration, that a published file has although they are defaults
 
 
@@ -55,6 +60,37 @@ ENCODERS = {
                              relative_attention_max_distance=40, d_kv=12), torch.float32),
     "umt5": Encoder(transformers.UMT5Config, transformers.UMT5EncoderModel,
                     dict(T5, feed_forward_proj="gated-gelu")),
+    # With the head of the masked language model: tied, of its own, its own activation or always GELU.
+    "bert_masked": Encoder(transformers.BertConfig, transformers.BertForMaskedLM,
+                           dict(BERT, hidden_act="relu"), types=True, last=300, head=True),
+    "bert_masked_untied": Encoder(transformers.BertConfig, transformers.BertForMaskedLM,
+                                  dict(BERT, tie_word_embeddings=False), torch.float32, last=300,
+                                  head=True),
+    "roberta_masked": Encoder(transformers.RobertaConfig, transformers.RobertaForMaskedLM,
+                              dict(BERT, max_position_embeddings=302, type_vocab_size=1,
+                                   pad_token_id=1, hidden_act="relu"), torch.float16, last=300,
+                              head=True),
+    # Embeddings as wide as the layers, and narrower ones, which the head has as well. In float32, as
+    # the files of its makers: transformers reads the table of sines from the file.
+    "roformer": Encoder(transformers.RoFormerConfig, transformers.RoFormerModel,
+                        dict(BERT, max_position_embeddings=1200), torch.float32, types=True,
+                        root="roformer."),
+    "roformer_masked": Encoder(transformers.RoFormerConfig, transformers.RoFormerForMaskedLM,
+                               dict(BERT, max_position_embeddings=1200, embedding_size=20,
+                                    hidden_act="gelu_new"), torch.float32, types=True, head=True),
+    "nezha": Encoder(nezha.NezhaConfig, nezha.NezhaModel,
+                     dict(BERT, max_position_embeddings=1200), types=True),
+    "nezha_masked": Encoder(nezha.NezhaConfig, nezha.NezhaForMaskedLM,
+                            dict(BERT, max_position_embeddings=1200, max_relative_position=16),
+                            torch.float32, head=True),
+    "deberta_v1": Encoder(transformers.DebertaConfig, transformers.DebertaModel, DEBERTA_V1,
+                          torch.float32, root="deberta."),
+    "deberta_v1_c2p": Encoder(transformers.DebertaConfig, transformers.DebertaModel,
+                              dict(DEBERTA_V1, pos_att_type="c2p", position_biased_input=True,
+                                   type_vocab_size=3, max_relative_positions=-1), types=True,
+                              last=300),
+    "deberta_v1_p2c": Encoder(transformers.DebertaConfig, transformers.DebertaModel,
+                              dict(DEBERTA_V1, pos_att_type=["p2c"], max_relative_positions=100)),
     # v1's linear distances with matrices of their own; v2's and v3's buckets and shared matrices.
     "deberta_linear": Encoder(transformers.DebertaV2Config, transformers.DebertaV2Model,
                               dict(DEBERTA, max_relative_positions=60), torch.float32),
@@ -92,6 +128,8 @@ def random_model(name):
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     with torch.no_grad():
         for parameter, p in model.named_parameters():
+            if "embed_positions" in parameter:  # RoFormer's sines
+                continue
             noise = torch.randn(p.shape, generator=generator)
             if parameter.endswith("norm.weight") or parameter.endswith("Norm.weight"):
                 value = 1.2 + 0.3 * noise
@@ -167,10 +205,11 @@ def extended(model, alpha, tokens):
     return model
 
 
-def states(name, folder, ids, types=None, decoder=False):
-    """[ids, hidden] float32 of eager attention, of the last layer or of the mask decoder."""
+def states(name, folder, ids, types=None, decoder=False, logits=False):
+    """[ids, hidden] float32 of eager attention, of the last layer or of the mask decoder; or the logits
+    of the masked language model, [ids, vocabulary]."""
     encoder = ENCODERS[name]
-    plain = {} if "xlnet" in name or "deberta" in name else dict(attn_implementation="eager")
+    plain = {} if any(n in name for n in ("xlnet", "deberta", "roformer", "nezha")) else dict(attn_implementation="eager")
     source = folder
     if encoder.root:
         # transformers finds the names with their root by itself for a model of the task alone.
@@ -188,7 +227,10 @@ def states(name, folder, ids, types=None, decoder=False):
     with torch.no_grad():
         if decoder:
             return decoder_states(model.eval(), decoder_table(name), ids).numpy().astype(np.float32)
-        out = model.eval()(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), **more)
+        inputs = torch.tensor([ids]), torch.ones(1, len(ids))
+        if logits:
+            return model.eval()(*inputs, **more).logits[0].numpy().astype(np.float32)
+        out = (model.base_model if encoder.head else model).eval()(*inputs, **more)
         return out.last_hidden_state[0].numpy().astype(np.float32)
 
 

@@ -3,14 +3,16 @@
 //
 //   encoder_dump JOBS.json
 //
-// JOBS.json is an array of {"model", "ids", "types", "alpha", "vector", "decoder", "out"}: types
-// null, or one for each id; alpha of hierarchical positions, 0: none; decoder: the mask decoder's
-// states. `out` receives [ids, hidden], or [hidden] for a vector, float32, little endian.
+// JOBS.json is an array of {"model", "ids", "types", "alpha", "vector", "decoder", "logits", "out"}:
+// types null, or one for each id; alpha of hierarchical positions, 0: none; decoder: the mask
+// decoder's states; logits: of the masked language model. `out` receives [ids, hidden], [hidden] for
+// a vector, or [ids, vocab], float32, little endian.
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <vector>
 
 #include "ropewalk/base/error.h"
@@ -31,6 +33,11 @@ void RunJob(const nlohmann::json& job, const ropewalk::Encoder& encoder) {
     const std::string folder = job.at("model");
     states = ropewalk::SentenceVector(ropewalk::ReadSentencePooling(folder), states, hidden);
   }
+  if (job.at("logits")) {
+    std::vector<float> logits(ids.size() * encoder.config().vocab);
+    encoder.Logits(states.data(), static_cast<int64_t>(ids.size()), logits.data());
+    states = std::move(logits);
+  }
   std::ofstream out(job.at("out").get<std::string>(), std::ios::binary);
   out.write(reinterpret_cast<const char*>(states.data()),
             static_cast<std::streamsize>(states.size() * sizeof(float)));
@@ -46,14 +53,16 @@ int main(int argc, char** argv) try {
   }
   std::ifstream in(argv[1]);
   const nlohmann::json jobs = nlohmann::json::parse(in);
-  std::map<std::pair<std::string, double>, std::unique_ptr<ropewalk::Encoder>> encoders;
+  std::map<std::tuple<std::string, double, bool>, std::unique_ptr<ropewalk::Encoder>> encoders;
   for (const auto& job : jobs) {
     const std::string path = job.at("model");
     const double alpha = job.at("alpha");
-    auto& encoder = encoders[{path, alpha}];
+    const bool head = job.at("logits");
+    auto& encoder = encoders[{path, alpha, head}];
     if (!encoder) {
       ropewalk::EncoderOptions options;
       if (alpha != 0) options.hierarchical_alpha = alpha;
+      options.masked_head = head;
       encoder = ropewalk::Encoder::Load(ropewalk::OpenModel(path), options);
     }
     RunJob(job, *encoder);

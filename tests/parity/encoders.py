@@ -36,7 +36,7 @@ class Table:
 
     def add(self, name, run, job, theirs, control=False):
         out = self.root / f"{len(self.jobs)}.f32"
-        self.jobs.append(dict(dict(types=None, alpha=0, vector=False, decoder=False), **job, out=str(out)))
+        self.jobs.append(dict(dict(types=None, alpha=0, vector=False, decoder=False, logits=False), **job, out=str(out)))
         self.expected.append((name, run, theirs, out, control))
 
     def finish(self):
@@ -74,6 +74,9 @@ def add_tiny(table, name, folder):
         job = dict(model=str(folder), ids=ids[:tokens], alpha=encoder.alpha)
         theirs = cases.states(name, folder, ids[:tokens])
         table.add(name, f"{tokens} tokens", job, theirs)
+        if encoder.head:
+            table.add(name, f"{tokens} tokens, logits", dict(job, logits=True),
+                      cases.states(name, folder, ids[:tokens], logits=True))
         if tokens == 60:
             table.add(name, "control", dict(job, ids=ids[:10] + ids[40:60] + ids[10:40]),
                       theirs[:10], control=True)
@@ -81,6 +84,22 @@ def add_tiny(table, name, folder):
         types = cases.types_of(name, 60)
         table.add(name, "60 tokens, token types", dict(model=str(folder), ids=ids[:60], types=types),
                   cases.states(name, folder, ids[:60], types))
+
+
+def add_published_nezha(table, name, folder):
+    """transformers 4's own code, which 5 dropped, and so what holds the formula typed again."""
+    try:
+        from transformers.models.deprecated import nezha
+    except ImportError:
+        return
+    model = nezha.NezhaForMaskedLM if cases.ENCODERS[name].head else nezha.NezhaModel
+    model = model.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = cases.ids_of(1100, 0)
+    with torch.no_grad():
+        for tokens in [1, 300, 1100]:
+            base = model.base_model(torch.tensor([ids[:tokens]])).last_hidden_state[0].numpy()
+            table.add(name, f"{tokens} tokens, published code",
+                      dict(model=str(folder), ids=ids[:tokens]), base)
 
 
 def vector(states):
@@ -130,6 +149,8 @@ def main():
             folder = root / name
             folder.mkdir()
             add_tiny(table, name, folder)
+            if "nezha" in name:
+                add_published_nezha(table, name, folder)
         if args.minilm:
             add_minilm(table, pathlib.Path(args.minilm))
         return 1 if table.finish() else 0

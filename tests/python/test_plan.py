@@ -85,6 +85,15 @@ T5 = {
     "relative_attention_num_buckets": 32,
     "relative_attention_max_distance": 128,
 }
+NEZHA = {
+    "model_type": "nezha",
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 2,
+    "intermediate_size": 3072,
+    "vocab_size": 128,
+    "max_relative_position": 64,
+}
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 2, "n_positions": 1024, "vocab_size": 128}
 CONFIGS = {"llama 3.1": LLAMA, "llama": PLAIN, "gpt-oss": GPT_OSS, "mpt": MPT, "t5": T5, "gpt-2": GPT2}
 
@@ -134,6 +143,15 @@ def test_biases_of_models():
     assert t5.embedding is None
     with pytest.raises(rw.Error, match="embedding"):  # the learned values are the model's
         t5.lower(10)
+    nezha = rw.plan(NEZHA).layers[0].bias  # nothing is learned: it lowers; rows count from 0, as the published code has them
+    assert isinstance(nezha, rw.Shaw) and nezha.heads == 12
+    form = nezha.lower(100)
+    row = 64 * 10000.0 ** (-np.arange(0, 64, 2) / 64)
+    for rows in (form.fields["query_rows"], form.fields["value_rows"]):
+        rows = np.asarray(rows).reshape(129, 64)
+        np.testing.assert_allclose(rows[64, 0::2], np.sin(row), atol=1e-6)
+        np.testing.assert_allclose(rows[64, 1::2], np.cos(row), atol=1e-6)
+        np.testing.assert_array_equal(rows[0], [0, 1] * 32)
     gpt2 = rw.plan(GPT2)
     assert gpt2.learned_positions == 1024 and gpt2.layers[0].rotation is None
 

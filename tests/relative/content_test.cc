@@ -96,6 +96,20 @@ TEST(Shaw, SinusoidalRowsMeetByTheirDifference) {
   }
 }
 
+// NEZHA's published code counts rows from 0.
+TEST(Shaw, SinusoidalRowsFromAnotherPosition) {
+  const std::vector<float> rows = ShawSinusoidalRows(64, 64, 6, 0);
+  ASSERT_EQ(rows.size(), 129u * 6);
+  for (const int64_t r : {0, 1, 63, 64, 65, 127, 128}) {
+    for (int64_t i = 0; i < 3; ++i) {
+      const double angle = static_cast<double>(r) / std::pow(10000.0, 2.0 * i / 6);
+      EXPECT_NEAR(rows[r * 6 + 2 * i], std::sin(angle), 1e-7);
+      EXPECT_NEAR(rows[r * 6 + 2 * i + 1], std::cos(angle), 1e-7);
+    }
+  }
+  EXPECT_EQ(ShawSinusoidalRows(3, 4, 6, -3), ShawSinusoidalRows(3, 4, 6));
+}
+
 TEST(Shaw, BadInput) {
   EXPECT_THAT(
       [] {

@@ -130,9 +130,24 @@ struct LayerSpec {
 
 // What an encoder has beyond ModelConfig.
 struct EncoderSpec {
-  enum class Tensors : uint8_t { kBert, kRoberta, kT5, kDeberta, kXlnet };  // naming scheme
+  // Naming scheme.
+  enum class Tensors : uint8_t {
+    kBert,
+    kRoberta,
+    kT5,
+    kDeberta,
+    kXlnet,
+    kRoformer,
+    kNezha,
+    kDebertaV1
+  };
   Tensors tensors = Tensors::kBert;
   int64_t token_types = 0;  // embeddings of segments; 0: none
+  // Elements of an embedding, where they are not `hidden`: a matrix makes `hidden` of them
+  // (RoFormer). 0: hidden.
+  int64_t embedding_dim = 0;
+  // Of the head of the masked language model, where the files have one.
+  MlpSpec::Activation head_activation = MlpSpec::Activation::kGelu;
   // DeBERTa: rows of absolute positions that only its mask decoder adds; 0: none.
   int64_t mask_decoder_positions = 0;
 };
@@ -170,6 +185,8 @@ struct ModelConfig {
   // Names of the tensors; null: LLaMA's. Static storage.
   const internal::TensorNames* tensor_names = nullptr;
   std::shared_ptr<const EncoderSpec> encoder;  // for a text encoder that Encoder runs, else null
+  // The files have the head of an encoder's masked language model; known when tensors are checked.
+  bool masked_head = false;
   bool bare_names = false;  // tensor names lack their prefix ("transformer."), as in GPT-2's files
   // Rows of q and k are stored for the interleaved layout (GGUF "llama", llama2.c) and are permuted
   // to the half layout at load.

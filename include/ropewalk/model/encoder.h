@@ -1,8 +1,9 @@
 // Text encoders, whose attention is bidirectional. BERT and RoBERTa (Devlin et al. 2018, arXiv
-// 1810.04805; Liu et al. 2019, arXiv 1907.11692), T5's encoder (Raffel et al. 2019, arXiv
-// 1910.10683), DeBERTa v2 and v3 (He et al. 2021, arXiv 2111.09543), XLNet (Yang et al. 2019, arXiv
-// 1906.08237); and the sentence vectors of sentence-transformers (Reimers & Gurevych 2019, arXiv
-// 1908.10084).
+// 1810.04805; Liu et al. 2019, arXiv 1907.11692), RoFormer (Su et al. 2021, arXiv 2104.09864), NEZHA
+// (Wei et al. 2019, arXiv 1909.00204), T5's encoder (Raffel et al. 2019, arXiv 1910.10683), DeBERTa
+// (He et al. 2020, arXiv 2006.03654; versions 2 and 3: 2021, arXiv 2111.09543), XLNet (Yang et al.
+// 2019, arXiv 1906.08237); the head of BERT's masked language model; and the sentence vectors of
+// sentence-transformers (Reimers & Gurevych 2019, arXiv 1908.10084).
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,8 @@ struct EncoderOptions {
   // The alpha of absolute/hierarchical.h, by which n learned positions serve n^2 tokens. Absent:
   // only the learned positions.
   std::optional<double> hierarchical_alpha = {};
+  // Loads the head of the masked language model too, which Logits needs.
+  bool masked_head = false;
 };
 
 // Several threads may call Forward at once.
@@ -53,6 +56,10 @@ class Encoder {
   void Forward(std::span<const int32_t> ids, float* hidden,
                std::span<const int32_t> token_types = {},
                EncoderStates which = EncoderStates::kLast) const;
+
+  // What the masked language model predicts at each of `rows` states of kLast [rows, hidden]: logits
+  // [rows, vocab], of the token that stands there. Throws Error where the head was not loaded.
+  void Logits(const float* states, int64_t rows, float* logits) const;
 
  private:
   struct Impl;

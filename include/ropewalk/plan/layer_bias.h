@@ -9,6 +9,7 @@
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
 #include "ropewalk/relative/forms.h"
+#include "ropewalk/relative/shaw.h"
 #include "ropewalk/relative/t5.h"
 #include "ropewalk/relative/transformer_xl.h"
 #include "ropewalk/rotary/spec.h"
@@ -33,11 +34,21 @@ struct DebertaLayerBias {
   bool operator==(const DebertaLayerBias&) const = default;
 };
 
+// NEZHA's: Shaw's rows for keys and for values, both ShawSinusoidalRows; nothing is learned.
+struct NezhaLayerBias {
+  int64_t reach = 64;  // max_relative_position; distances beyond it count as it
+  int64_t head_dim = 0;
+
+  ShawBias Shaw() const;
+  bool operator==(const NezhaLayerBias&) const = default;
+};
+
 // One alternative per method. A new one needs an overload in each visitor of
 // src/plan/layer_bias.cc.
 struct LayerBias {
   int64_t heads = 0;  // of the queries
-  std::variant<AlibiBias, T5LayerBias, DebertaLayerBias, TransformerXlBias> method = {};
+  std::variant<AlibiBias, T5LayerBias, DebertaLayerBias, TransformerXlBias, NezhaLayerBias> method =
+      {};
 
   bool operator==(const LayerBias&) const = default;
 };

@@ -77,6 +77,7 @@ enum class OtherEncoding : uint8_t {
   kT5,
   kDeberta,
   kTransformerXl,
+  kShaw,
   kOther
 };
 

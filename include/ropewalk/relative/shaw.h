@@ -31,5 +31,8 @@ struct ShawBias {
 // Sinusoidal rows instead of learned ones (NEZHA, Wei et al. 2019, arXiv 1909.00204), [left + right
 // + 1, head_dim]: elements 2 i and 2 i + 1 are sin and cos of (j - i) 10000^(-2 i / head_dim).
 std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim);
+// The same with `first` in place of -left, the angle's position of row 0. NEZHA's published code, and
+// so its checkpoints, count from 0.
+std::vector<float> ShawSinusoidalRows(int64_t left, int64_t right, int64_t head_dim, int64_t first);
 
 }  // namespace ropewalk

@@ -16,6 +16,9 @@ namespace {
 using nlohmann::json;
 using Tensors = EncoderSpec::Tensors;
 
+// Of NEZHA's table, which is computed as soon as the configuration is read.
+constexpr int64_t kMaxReach = 65536;
+
 // Why an encoder is not run; thrown and caught here alone.
 struct NotComputed {
   std::string reason;
@@ -27,6 +30,8 @@ class EncoderReader {
       : source_(source), top_(source.top), c_(c) {}
 
   void Bert();
+  void Roformer();
+  void Nezha();
   void T5();
   void Deberta();
   void Xlnet();
@@ -58,10 +63,12 @@ class EncoderReader {
     Activation(activation_key, top_.String(activation_key).value_or("gelu"));
     c_.norm_eps = top_.Number("layer_norm_eps", 0, 1).value_or(norm_eps);
   }
+  void BertModel();
   int64_t PositionRows() const {
     return source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
   }
   void AbsolutePositions(int64_t first_row);
+  void CheckFirstDeberta() const;
   DebertaLayerBias DebertaTerms() const;
   template <class Bias>
   void SetBias(const Bias& bias) {
@@ -91,6 +98,19 @@ void EncoderReader::AbsolutePositions(int64_t first_row) {
   c_.plan.configured_length = c_.plan.trained_length = rows - first_row;
 }
 
+// What BERT, RoBERTa, RoFormer and NEZHA share.
+void EncoderReader::BertModel() {
+  for (const char* key : {"is_decoder", "add_cross_attention"}) {
+    RefuseIfTrue(key, "this is a decoder; encoders are computed");
+  }
+  BertLayers("hidden_act", 1e-12);
+  spec.head_activation = c_.layer.mlp.activation;
+  c_.tied_head = top_.Bool("tie_word_embeddings").value_or(true);
+  c_.embedding_norm = kLayerNorm;
+  c_.layer.attention.qkv_bias = c_.layer.attention.out_bias = true;
+  spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(2);
+}
+
 void EncoderReader::Bert() {
   const bool roberta = source_.family.encoder == EncoderKind::kRoberta;
   spec.tensors = roberta ? Tensors::kRoberta : Tensors::kBert;
@@ -98,15 +118,31 @@ void EncoderReader::Bert() {
   if (top_.String("position_embedding_type").value_or("absolute") != "absolute") {
     Refuse("position_embedding_type", "the encoder computes \"absolute\" alone");
   }
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    RefuseIfTrue(key, "this is a decoder; encoders are computed");
-  }
-  BertLayers("hidden_act", 1e-12);
-  c_.embedding_norm = kLayerNorm;
-  c_.layer.attention.qkv_bias = c_.layer.attention.out_bias = true;
-  spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(2);
+  BertModel();
+  if (roberta) spec.head_activation = MlpSpec::Activation::kGelu;  // no key changes it
   // RoBERTa numbers positions from behind the padding's row.
   AbsolutePositions(roberta ? top_.Int("pad_token_id", 0, kMaxDim).value_or(1) + 1 : 0);
+}
+
+void EncoderReader::Roformer() {
+  spec.tensors = Tensors::kRoformer;
+  c_.tensor_names = &kRoformerNames;
+  RefuseIfTrue("rotary_value", "values that rotate are not computed");
+  BertModel();
+  const int64_t embedding = top_.Int("embedding_size", 1, kMaxDim).value_or(c_.hidden);
+  if (embedding != c_.hidden) spec.embedding_dim = embedding;
+}
+
+void EncoderReader::Nezha() {
+  spec.tensors = Tensors::kNezha;
+  c_.tensor_names = &kNezhaNames;
+  BertModel();
+  if (c_.head_dim % 2 != 0) Refuse("hidden_size", "an even head_dim is needed for sinusoids");
+  const int64_t reach = top_.Int("max_relative_position", 1, kMaxTokens).value_or(64);
+  if (reach > kMaxReach) {
+    Refuse("max_relative_position", fmt::format("at most {} rows are computed", kMaxReach));
+  }
+  SetBias(NezhaLayerBias{reach, c_.head_dim});
 }
 
 void EncoderReader::T5() {
@@ -166,9 +202,27 @@ DebertaLayerBias EncoderReader::DebertaTerms() const {
   return deberta;
 }
 
+// Keys that version 1 has alone, or that are version 2's.
+void EncoderReader::CheckFirstDeberta() const {
+  RefuseIfTrue("talking_head", "attention across heads is not computed");
+  for (const char* key : {"share_att_key", "position_buckets", "norm_rel_ebd", "conv_kernel_size",
+                          "attention_head_size"}) {
+    const json* value = top_.Find(key);
+    if (value == nullptr || *value == json(false) || *value == json(-1) || *value == json("none") ||
+        *value == json(0)) {
+      continue;
+    }
+    Refuse(key,
+           "version 1 does not have it; a model of version 2 or 3 says model_type "
+           "\"deberta-v2\"");
+  }
+}
+
 void EncoderReader::Deberta() {
-  spec.tensors = Tensors::kDeberta;
-  c_.tensor_names = &kDebertaNames;
+  const bool first = source_.family.encoder == EncoderKind::kDebertaV1;
+  spec.tensors = first ? Tensors::kDebertaV1 : Tensors::kDeberta;
+  c_.tensor_names = first ? &kDebertaV1Names : &kDebertaNames;
+  if (first) CheckFirstDeberta();
   if (top_.Int("conv_kernel_size", 0, kMaxDim).value_or(0) > 0) {
     Refuse("conv_kernel_size", "the convolution beside the first layer is not computed");
   }
@@ -177,7 +231,8 @@ void EncoderReader::Deberta() {
   }
   BertLayers("hidden_act", 1e-7);
   c_.embedding_norm = kLayerNorm;
-  c_.layer.attention.qkv_bias = c_.layer.attention.out_bias = true;
+  c_.layer.attention.qkv_bias = !first;  // a tensor for q, one for v
+  c_.layer.attention.out_bias = true;
   spec.token_types = top_.Int("type_vocab_size", 0, kMaxDim).value_or(0);
   c_.head_dim = top_.Int("attention_head_size", 1, kMaxHeadDim).value_or(c_.head_dim);
   DebertaLayerBias deberta = DebertaTerms();
@@ -253,7 +308,14 @@ void ReadHfEncoder(const HfSource& source, ModelConfig& c) {
       case EncoderKind::kUmt5:
         reader.T5();
         break;
+      case EncoderKind::kRoformer:
+        reader.Roformer();
+        break;
+      case EncoderKind::kNezha:
+        reader.Nezha();
+        break;
       case EncoderKind::kDeberta:
+      case EncoderKind::kDebertaV1:
         reader.Deberta();
         break;
       case EncoderKind::kXlnet:
