@@ -50,6 +50,11 @@ constexpr char kDeepseekPunctuation[] = R"(\s?[!-/:-~)"
 constexpr char kDeepseek3[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
     R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)" SPACES;
+#define UPPER_NOT_HAN R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]])"
+#define LOWER_NOT_HAN R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]])"
+constexpr char kKimi2[] = R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)" UPPER_NOT_HAN "*" LOWER_NOT_HAN
+                          "+" CONTRACTIONS R"(?|[^\r\n\p{L}\p{N}]?)" UPPER_NOT_HAN "+" LOWER_NOT_HAN
+                          "*" CONTRACTIONS R"(?|\p{N}{1,3}|)" SYMBOLS "|" SPACES;
 // As published: a class within another.
 constexpr char kBloom[] = R"( ?[^(\s|[.,!?)"
                           "\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+";
@@ -97,6 +102,7 @@ const std::map<std::string_view, BpePattern>& Patterns() {
         {"megrez", qwen2},
         {"hunyuan", qwen2},
         {"seed-coder", {.cuts = {kSeedCoder}}},
+        {"kimi-k2", {.cuts = {kKimi2}}},
         {"bloom", bloom},
         {"poro-chat", bloom},
         {"gpt3-finnish", bloom},

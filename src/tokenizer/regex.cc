@@ -41,6 +41,7 @@ class Translator {
       } else if (in_class_) {
         InClass(c);
       } else if (c == '[') {
+        if (Difference()) continue;
         in_class_ = true;
         Copy(1);
         if (Peek(0) == '^') Copy(1);
@@ -116,6 +117,24 @@ class Translator {
     } else {
       Copy(2);
     }
+  }
+  // [A&&[^B]]: what A has and B has not.
+  bool Difference() {
+    constexpr std::string_view kWithout = "&&[^";
+    const std::size_t minus = in_.find(kWithout, at_);
+    if (minus == std::string_view::npos) return false;
+    const std::string_view all = in_.substr(at_ + 1, minus - at_ - 1);
+    const std::size_t from = minus + kWithout.size(), end = in_.find("]]", from);
+    if (end == std::string_view::npos || all.empty() || all[0] == '^') return false;
+    const std::string_view without = in_.substr(from, end - from);
+    if ((std::string(all) += without).find_first_of("[]") != std::string::npos) return false;
+    const auto translated = [this](std::string_view set) {
+      const std::string alone = fmt::format("[{}]", set);
+      return Translator(alone, where_).Run();
+    };
+    out_ += fmt::format("(?:(?!{}){})", translated(without), translated(all));
+    at_ = end + 2;
+    return true;
   }
   void Unicode() {
     for (std::size_t i = 2; i < 6; ++i) {

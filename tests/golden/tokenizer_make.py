@@ -104,6 +104,10 @@ GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+NOT_HAN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s"
+           r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+KIMI_K2 = "|".join([r"[\p{Han}]+", NOT_HAN % ("*", "+"), NOT_HAN % ("+", "*"), r"\p{N}{1,3}",
+                    r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 DEEPSEEK_V3 = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
                r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
@@ -176,6 +180,7 @@ def tiny_tokenizers():
     out["deepseek_coder"] = trained(deepseek_coder())
     out["deepseek_v3"] = trained(pre_tokenizers.Sequence([*map(split, DEEPSEEK_V3), byte_level()]))
     out["tekken"] = trained(pre_tokenizers.Sequence([split(TEKKEN), byte_level()]), ignore_merges=True)
+    out["kimi_k2"] = trained(pre_tokenizers.Sequence([split(KIMI_K2), byte_level()]))
     out["bloom"] = trained(pre_tokenizers.Sequence([split(BLOOM), byte_level()]))
     out["behaviors"] = trained(pre_tokenizers.Sequence([
         split(r"\n", "merged_with_previous"), split("x", "merged_with_next"), split(r"[,;]+", "removed"),

@@ -48,8 +48,8 @@ TEST_P(Tiny, IdsEqualTheOriginals) {
 INSTANTIATE_TEST_SUITE_P(All, Tiny,
                          testing::Values("gpt2", "added", "llama3", "qwen2", "gpt4o", "smollm",
                                          "falcon", "deepseek_coder", "deepseek_v3", "tekken",
-                                         "bloom", "behaviors", "whitespace", "nfkd", "llama2",
-                                         "gemma", "metaspace_first", "metaspace_always",
+                                         "bloom", "kimi_k2", "behaviors", "whitespace", "nfkd",
+                                         "llama2", "gemma", "metaspace_first", "metaspace_always",
                                          "metaspace_never", "unknown", "spm_bpe", "spm_unigram",
                                          "bert", "bert_cased", "roberta", "t5", "deberta",
                                          "unigram_bytes"),
@@ -125,7 +125,8 @@ TEST_P(ByteLevel, DecodeInvertsEncode) {
 }
 INSTANTIATE_TEST_SUITE_P(All, ByteLevel,
                          testing::Values("gpt2", "llama3", "gpt4o", "smollm", "falcon",
-                                         "deepseek_coder", "deepseek_v3", "tekken", "bloom"),
+                                         "deepseek_coder", "deepseek_v3", "tekken", "bloom",
+                                         "kimi_k2"),
                          [](const auto& info) { return std::string(info.param); });
 
 struct RealFile {
@@ -207,6 +208,7 @@ INSTANTIATE_TEST_SUITE_P(All, Export,
                                          Exported{"deepseek_coder", "deepseek-coder"},
                                          Exported{"deepseek_v3", "deepseek-v3"},
                                          Exported{"tekken", "tekken"}, Exported{"bloom", "bloom"},
+                                         Exported{"kimi_k2", "kimi-k2"},
                                          Exported{"spm_bpe", "default"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
