@@ -202,8 +202,9 @@ TEST(MaskDecoder, RefusedWhereThereIsNone) {
   const auto error = [](const Encoder& encoder, int64_t tokens = 3) {
     return ErrorOf([&] { States(encoder, Ids(tokens), {}, kMaskDecoder); });
   };
-  EXPECT_THAT(error(*LoadGolden("bert")),
-              AllOf(HasSubstr("mask decoder"), HasSubstr("expected a DeBERTa v2 or v3 model, got bert")));
+  EXPECT_THAT(
+      error(*LoadGolden("bert")),
+      AllOf(HasSubstr("mask decoder"), HasSubstr("expected a DeBERTa v2 or v3 model, got bert")));
   EXPECT_THAT(error(*LoadGolden("t5")), HasSubstr("got t5"));
   EXPECT_THAT(error(*LoadGolden("deberta_v1")), HasSubstr("got deberta"));
   // As transformers saves it.

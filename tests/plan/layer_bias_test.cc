@@ -57,6 +57,9 @@ TEST(LayerBias, OfALearnedKind) {
   differs({8, TransformerXlBias{.model_dim = 128}});
   differs({8, TransformerXlBias{.model_dim = 64, .causal = false}});
   differs({8, TransformerXlBias{.model_dim = 64, .clamp_distance = 50}});
+  differs({8, NezhaLayerBias{64, 32}});
+  differs({8, NezhaLayerBias{65, 32}});
+  differs({8, NezhaLayerBias{64, 64}});
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(count));
 
   EXPECT_EQ(both.Terms(), 3);
@@ -64,6 +67,12 @@ TEST(LayerBias, OfALearnedKind) {
                                              "per distance up to 512; matrices of their own"));
   EXPECT_THAT(Describe({8, TransformerXlBias{.clamp_distance = 50}}),
               HasSubstr("only keys before the query, clamped to distance 50"));
+  EXPECT_THAT(Describe({8, NezhaLayerBias{64, 32}}), HasSubstr("distances clipped to 64"));
+  EXPECT_THAT(
+      [&] {
+        hash({8, NezhaLayerBias{64, 31}});
+      },
+      testing::ThrowsMessage<Error>(HasSubstr("head_dim")));
   EXPECT_THAT(
       [&] {
         hash({8, T5LayerBias{{.buckets = 1}}});
