@@ -38,8 +38,7 @@ class ContentTerm : public NoTerm {
         products_(relative_q_ + tile.rows * t_.value_stride),
         line_(reinterpret_cast<int32_t*>(products_ + kChunkTokens * kColumnStride)),
         key_rows_(products_ + kChunkTokens * kColumnStride + kScoreStride),
-        key_products_(key_rows_ + AttentionAccess::kBlock * t_.value_stride),
-        kv_(tile) {}
+        key_products_(key_rows_ + AttentionAccess::kBlock * t_.value_stride) {}
 
   static int64_t ScratchFloats(const FormRun&, int64_t rows, int64_t, int64_t head_dim) {
     const int64_t stride = AttentionAccess::ValueStride(head_dim);
@@ -231,7 +230,7 @@ class ContentTerm : public NoTerm {
   void ForKeyChunks(int64_t block, const F& work) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const int64_t end = std::min(tile_.end, block + kBlock);
-    TransposeKeys(kv_.Keys(block));
+    TransposeKeys(KeyValues(tile_).Keys(block));
     const bool shared = columns_.table_heads == 1;
     for (int64_t h = 0; h < (shared ? 1 : t_.group); ++h) {
       for (int64_t token = 0; token < t_.tokens;) {
@@ -391,7 +390,6 @@ class ContentTerm : public NoTerm {
   int32_t* const line_;        // [kScoreStride]
   float* const key_rows_;      // [64, value_stride]
   float* const key_products_;  // [64, kKeyColumns]
-  const KeyValues kv_;
 };
 
 }  // namespace HWY_NAMESPACE
