@@ -119,7 +119,7 @@ TEST(KvType, ValuesAreRoundedToo) {
 TEST(KvType, HeadsThatNoBlockHoldsAreRefused) {
   for (const int64_t dim : {1, 31, 33, 80}) {
     try {
-      KvCache(1, dim, 4, KvType::kQ8_0);
+      const KvCache cache(1, dim, 4, KvType::kQ8_0);
       ADD_FAILURE() << dim;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
