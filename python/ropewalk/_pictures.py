@@ -162,5 +162,7 @@ def kv_table(report: dict[str, Any]) -> str:
 
 
 def paragraphs(report: dict[str, Any]) -> str:
-    texts = [r["text"] for r in report["recommendations"]] + [report["kv"]["text"]] * ("kv" in report)
+    texts = [r["text"] for r in report["recommendations"]]
+    if "kv" in report:
+        texts.append(report["kv"]["text"])
     return "".join(f"<p>{_escaped(text)}</p>" for text in texts)

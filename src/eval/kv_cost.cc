@@ -205,6 +205,7 @@ std::vector<KvCost> KvCosts(const std::vector<Cell>& cells) {
   }
   // By method before type.
   std::vector<std::pair<std::string, double>> order;
+  order.reserve(cells.size());
   for (const Cell& c : cells) order.emplace_back(c.method, c.factor);
   std::ranges::stable_sort(costs, {}, [&](const KvCost& c) {
     const auto at = std::ranges::find(order, std::pair(c.method, c.factor));
