@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/base/buffer.h"
 #include "ropewalk/base/dtype.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
@@ -119,11 +120,11 @@ struct Layer {
           nullptr);
     }
   }
-  static double Run(const std::vector<ropewalk::Linear>& products, const std::vector<float>& x,
-                    int64_t rows, std::vector<float>& y) {
+  static double Run(const std::vector<ropewalk::Linear>& products, const float* x, int64_t rows,
+                    std::vector<float>& y) {
     const double start = Now();
     for (const ropewalk::Linear& p : products) {
-      p.Apply(x.data(), rows, p.in_features(), y.data(), p.out_features());
+      p.Apply(x, rows, p.in_features(), y.data(), p.out_features());
     }
     return Now() - start;
   }
@@ -151,16 +152,16 @@ void Chunks(const Settings& s, const TypeCase& type) {
     std::mt19937 random(2);
     for (float& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
     std::vector<float> y(static_cast<size_t>(rows * Widest(s))), other(y.size());
-    Layer::Run(layer.packed, x, rows, y);
-    Layer::Run(layer.unpacked, x, rows, other);
+    Layer::Run(layer.packed, x.data(), rows, y);
+    Layer::Run(layer.unpacked, x.data(), rows, other);
     const double difference = Difference(y, other, rows * s.hidden);
     if (!(difference < 1e-5)) {
       throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "packed differs from unpacked");
     }
     std::vector<double> packed, unpacked, ratio;
     for (int r = 0; r < s.rounds; ++r) {
-      packed.push_back(Layer::Run(layer.packed, x, rows, y));
-      unpacked.push_back(Layer::Run(layer.unpacked, x, rows, y));
+      packed.push_back(Layer::Run(layer.packed, x.data(), rows, y));
+      unpacked.push_back(Layer::Run(layer.unpacked, x.data(), rows, y));
       ratio.push_back(unpacked.back() / packed.back());
     }
     const double macs = static_cast<double>(rows * layer.weights) * 1e-9;
@@ -194,12 +195,12 @@ void SingleTokens(const Settings& s, const TypeCase& type, const std::vector<uin
     layers.emplace_back(s, type);
     bytes += layers.back().bytes;
   }
-  std::vector<float> x(static_cast<size_t>(std::max(s.hidden, s.feed_forward)), 0.5f);
+  ropewalk::AlignedBuffer<float> x(static_cast<size_t>(std::max(s.hidden, s.feed_forward)), 0.5f);
   std::vector<float> y(static_cast<size_t>(Widest(s)));
   std::vector<double> rate, share;
   for (int r = 0; r < s.rounds + 1; ++r) {
     double seconds = 0;
-    for (const Layer& layer : layers) seconds += Layer::Run(layer.packed, x, 1, y);
+    for (const Layer& layer : layers) seconds += Layer::Run(layer.packed, x.data(), 1, y);
     const double stream = static_cast<double>(stream_bytes) / StreamSeconds(s, memory) * 1e-9;
     if (r == 0) continue;  // memory that was never touched
     rate.push_back(static_cast<double>(bytes) / seconds * 1e-9);
