@@ -3,22 +3,25 @@
 // read.
 //
 //   packed_bench [--rounds 5] [--threads 2] [--hidden 2048] [--feed-forward 8192] [--type Q4_K]
-//                [--json FILE]
+//                [--json FILE] [--cpu 1]
 //
 // A round times both forms for every chunk in turn, so that both see the same machine. Single tokens
 // go through as many layers as exceed every cache, beside a plain sum over as much memory: the
-// ceiling. Results of the two forms are compared first. Prints a JSON line for each type and size.
+// ceiling. --cpu 1 takes the processor's time and not the clock's, for one thread on a machine that
+// others use too. Results of the two forms are compared first. Prints a JSON line for each type and size.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "ropewalk/base/buffer.h"
 #include "ropewalk/base/dtype.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
@@ -27,11 +30,13 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using ropewalk::WeightType;
 
-double Seconds(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+bool g_cpu_time = false;  // --cpu
+
+double Now() {
+  if (g_cpu_time) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double Median(std::vector<double> v) {
@@ -115,13 +120,13 @@ struct Layer {
           nullptr);
     }
   }
-  static double Run(const std::vector<ropewalk::Linear>& products, const std::vector<float>& x,
-                    int64_t rows, std::vector<float>& y) {
-    const auto start = Clock::now();
+  static double Run(const std::vector<ropewalk::Linear>& products, const float* x, int64_t rows,
+                    std::vector<float>& y) {
+    const double start = Now();
     for (const ropewalk::Linear& p : products) {
-      p.Apply(x.data(), rows, p.in_features(), y.data(), p.out_features());
+      p.Apply(x, rows, p.in_features(), y.data(), p.out_features());
     }
-    return Seconds(start);
+    return Now() - start;
   }
 
   std::vector<std::shared_ptr<std::vector<std::byte>>> sources;
@@ -147,16 +152,16 @@ void Chunks(const Settings& s, const TypeCase& type) {
     std::mt19937 random(2);
     for (float& v : x) v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
     std::vector<float> y(static_cast<size_t>(rows * Widest(s))), other(y.size());
-    Layer::Run(layer.packed, x, rows, y);
-    Layer::Run(layer.unpacked, x, rows, other);
+    Layer::Run(layer.packed, x.data(), rows, y);
+    Layer::Run(layer.unpacked, x.data(), rows, other);
     const double difference = Difference(y, other, rows * s.hidden);
     if (!(difference < 1e-5)) {
       throw ropewalk::Error(ropewalk::ErrorCode::kMismatch, "packed differs from unpacked");
     }
     std::vector<double> packed, unpacked, ratio;
     for (int r = 0; r < s.rounds; ++r) {
-      packed.push_back(Layer::Run(layer.packed, x, rows, y));
-      unpacked.push_back(Layer::Run(layer.unpacked, x, rows, y));
+      packed.push_back(Layer::Run(layer.packed, x.data(), rows, y));
+      unpacked.push_back(Layer::Run(layer.unpacked, x.data(), rows, y));
       ratio.push_back(unpacked.back() / packed.back());
     }
     const double macs = static_cast<double>(rows * layer.weights) * 1e-9;
@@ -173,11 +178,11 @@ void Chunks(const Settings& s, const TypeCase& type) {
 // Reads all of `data` once, with s.threads threads.
 double StreamSeconds(const Settings& s, const std::vector<uint64_t>& data) {
   uint64_t sum = 0;
-  const auto start = Clock::now();
+  const double start = Now();
   const auto n = static_cast<int64_t>(data.size());
 #pragma omp parallel for num_threads(s.threads) schedule(static) reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += data[static_cast<size_t>(i)];
-  const double seconds = Seconds(start);
+  const double seconds = Now() - start;
   if (sum == 1) std::printf(" ");  // so that the sum is needed
   return seconds;
 }
@@ -190,12 +195,12 @@ void SingleTokens(const Settings& s, const TypeCase& type, const std::vector<uin
     layers.emplace_back(s, type);
     bytes += layers.back().bytes;
   }
-  std::vector<float> x(static_cast<size_t>(std::max(s.hidden, s.feed_forward)), 0.5f);
+  ropewalk::AlignedBuffer<float> x(static_cast<size_t>(std::max(s.hidden, s.feed_forward)), 0.5f);
   std::vector<float> y(static_cast<size_t>(Widest(s)));
   std::vector<double> rate, share;
   for (int r = 0; r < s.rounds + 1; ++r) {
     double seconds = 0;
-    for (const Layer& layer : layers) seconds += Layer::Run(layer.packed, x, 1, y);
+    for (const Layer& layer : layers) seconds += Layer::Run(layer.packed, x.data(), 1, y);
     const double stream = static_cast<double>(stream_bytes) / StreamSeconds(s, memory) * 1e-9;
     if (r == 0) continue;  // memory that was never touched
     rate.push_back(static_cast<double>(bytes) / seconds * 1e-9);
@@ -220,15 +225,17 @@ int main(int argc, char** argv) {
     if (option == "--hidden") s.hidden = number;
     if (option == "--feed-forward") s.feed_forward = number;
     if (option == "--type") s.only = argv[i + 1];
+    if (option == "--cpu") g_cpu_time = number != 0;
     if (option == "--json") s.out = std::fopen(argv[i + 1], "a");
   }
   if (s.rounds < 1 || s.threads < 1 || s.hidden % 1024 != 0 || s.feed_forward % 256 != 0 ||
       s.out == nullptr) {
-    std::fprintf(stderr,
-                 "usage: %s [--rounds N] [--threads N] [--hidden N] [--feed-forward N] "
-                 "[--type NAME] [--json FILE]\nhidden in 1024s, feed-forward in 256s: rows are "
-                 "whole blocks\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s [--rounds N] [--threads N] [--hidden N] [--feed-forward N] "
+        "[--type NAME] [--json FILE] [--cpu 1]\nhidden in 1024s, feed-forward in 256s: rows are "
+        "whole blocks\n",
+        argv[0]);
     return 2;
   }
   try {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs every benchmark of a build; JSON lines go to BUILD/bench/results.jsonl, tables to the terminal.
 #   bench/run.sh BUILD_DIR [--smoke]
-# Prefill against transformers and llama.cpp, and one rotation against PyTorch and ggml, need their
-# packages: bench/prefill_peers.py and bench/rotary_peers.py say how.
+# Prefill against transformers and llama.cpp, single tokens against llama.cpp, and one rotation
+# against PyTorch and ggml, need their packages: bench/prefill_peers.py, bench/decode_peers.py and
+# bench/rotary_peers.py say how.
 #   --smoke: every program and script once with small sizes; no number means anything. Scripts that
 # compare with PyTorch run with the environment of scripts/parity.sh where it is there.
 set -euo pipefail
@@ -21,6 +22,7 @@ if [ "${2:-}" = --smoke ]; then
   run "$build/bench/packed_bench" --rounds 1 --hidden 1024 --feed-forward 256 --json "$out"
   run "$build/bench/prefill_bench" "$here/../models" --rounds 1 --tokens 64 --threads 1
   run "$build/bench/lanes_bench" "$here/../models" --rounds 1 --length 128 --windows 2
+  echo | run "$build/bench/decode_bench" "$here/../models" --tokens 2 --threads 1
   python=$here/../.venv-parity/bin/python
   if [ ! -x "$python" ]; then
     echo "left out: comparisons with PyTorch; scripts/parity.sh makes their environment" >&2

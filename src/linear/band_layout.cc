@@ -25,6 +25,13 @@ std::unique_ptr<const BandLayout> MakeLayout(ComputeType compute, int64_t in, in
           .weights_desc();
   layout->padded =
       static_cast<int64_t>(layout->weights.get_size()) != in * rows * TypeBytes(compute);
+  if (compute == ComputeType::kFloat32) layout->panel = PanelOf(layout->weights);
+  if (layout->panel != 0) {
+    const int64_t panels = (rows + layout->panel - 1) / layout->panel;
+    layout->padded_in = static_cast<int64_t>(layout->weights.get_size()) /
+                        (panels * layout->panel * TypeBytes(compute));
+    return layout;
+  }
   layout->row_tiles = (rows + kTileRows - 1) / kTileRows;
   layout->column_tiles = (in + kTileColumns - 1) / kTileColumns;
   const ScopedNumThreads one(1);  // tiles are what threads share

@@ -16,6 +16,8 @@ inline constexpr int64_t kTileRows = 64, kTileColumns = 1024;
 struct BandLayout {
   dnnl::memory::desc weights;  // of the band, [in, rows]
   bool padded = false;         // parts of it are no tile's
+  int64_t panel = 0;           // of float32 weights, see PanelOf; then there are no reorders
+  int64_t padded_in = 0;       // input features of a panel
   int64_t row_tiles = 0, column_tiles = 0;
   std::vector<dnnl::reorder> reorders;         // of each tile, those of the first rows first
   std::vector<dnnl::memory::desc> from, into;  // of each

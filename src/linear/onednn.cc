@@ -40,7 +40,7 @@ memory::desc Dense(int64_t rows, int64_t columns, memory::data_type type) {
   return memory::desc({rows, columns}, type, memory::format_tag::ab);
 }
 
-// The one place where oneDNN 2 and 3 differ.
+// Here and in PanelOf oneDNN 2 and 3 differ.
 dnnl::matmul::primitive_desc Describe(const memory::desc& x, const memory::desc& weight,
                                       const memory::desc* bias, const memory::desc& y,
                                       bool accumulate) {
@@ -59,6 +59,24 @@ dnnl::matmul::primitive_desc Describe(const memory::desc& x, const memory::desc&
       bias != nullptr ? dnnl::matmul::desc(x, weight, *bias, y) : dnnl::matmul::desc(x, weight, y);
   return dnnl::matmul::primitive_desc(desc, attr, Engine());
 #endif
+}
+
+int64_t PanelOf(const memory::desc& weights) {
+#if DNNL_VERSION_MAJOR >= 3
+  if (weights.get_format_kind() != memory::format_kind::blocked) return 0;
+  const int count = weights.get_inner_nblks();
+  const auto sizes = weights.get_inner_blks(), of = weights.get_inner_idxs();
+  const auto padded = weights.get_padded_dims(), strides = weights.get_strides();
+#else
+  if (weights.data.format_kind != dnnl_blocked) return 0;
+  const auto& blocking = weights.data.format_desc.blocking;
+  const int count = blocking.inner_nblks;
+  const auto &sizes = blocking.inner_blks, &of = blocking.inner_idxs;
+  const auto &padded = weights.data.padded_dims, &strides = blocking.strides;
+#endif
+  if (count != 2 || of[0] != 0 || of[1] != 1) return 0;  // [.., in of a block, out of a block]
+  const int64_t panel = sizes[1];
+  return strides[0] == sizes[0] * panel && strides[1] == padded[0] * panel ? panel : 0;
 }
 
 bool Product::IsReference() const {

@@ -29,6 +29,11 @@ dnnl::matmul::primitive_desc Describe(const dnnl::memory::desc& x, const dnnl::m
                                       const dnnl::memory::desc* bias, const dnnl::memory::desc& y,
                                       bool accumulate);
 
+// Of weights [in, out]: n where the numbers of n output features follow each other, those of each
+// input feature behind those of the one before, and the next n features behind all of these; 0 for
+// any other layout. What AVX-512 takes in float32, with n = 64.
+int64_t PanelOf(const dnnl::memory::desc& weights);
+
 // A primitive for one shape and one number of threads: oneDNN cuts the work when it makes one.
 struct Product {
   int64_t rows, out, y_stride;

@@ -16,6 +16,7 @@
 #include "src/linear/round_bf16.h"
 #include "src/linear/rows_cpu.h"
 #include "src/linear/scratch.h"
+#include "src/linear/transpose_cpu.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -26,6 +27,8 @@ using dnnl::memory;
 constexpr int64_t kFewRows = 12;
 // Bands: what a second-level cache holds. Larger ones were slower (Ice Lake).
 constexpr int64_t kBandBytes = int64_t{1} << 20;
+// Decoded at a time, where oneDNN takes panels; whole blocks.
+constexpr int64_t kPanelRows = 16, kPanelColumns = 256;
 // Rows of x at a time where they are copied.
 constexpr int64_t kCopyRows = 4096, kDenseRows = 512;
 
@@ -92,6 +95,7 @@ class Packed final : public LinearForm {
                 bool accumulate) const;
   void FewOf(int64_t first, int64_t count, const float* x, int64_t rows, int64_t x_stride, float* y,
              int64_t y_stride) const;
+  void DecodePanels(const BandLayout& layout, int64_t first, int64_t count, float* band) const;
   void Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const;
   int64_t BandRows() const;
   void ApplyBands(const void* x, int64_t rows, float* y, int64_t y_stride, bool accumulate) const;
@@ -138,9 +142,34 @@ void Packed::ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, 
   }
 }
 
+// As many rows and columns at a time as stay in the first cache until they are transposed: oneDNN's
+// own reordering took most of the time that decoding took.
+void Packed::DecodePanels(const BandLayout& layout, int64_t first, int64_t count,
+                          float* band) const {
+  auto* decoded = Scratch<float>(Purpose::kRow, kPanelRows * kPanelColumns);
+  for (int64_t panel = 0; panel < count; panel += layout.panel) {
+    const int64_t panel_rows = std::min(layout.panel, count - panel);
+    for (int64_t column = 0; column < in; column += kPanelColumns) {
+      const int64_t columns = std::min(kPanelColumns, in - column);
+      for (int64_t row = 0; row < panel_rows; row += kPanelRows) {
+        const int64_t rows = std::min(kPanelRows, panel_rows - row);
+        const int64_t begin = first + panel + row;
+        EachRow(begin, rows, [&](int64_t o, const FileRows& part, int64_t from) {
+          DecodeColumns(part, from, column, columns, decoded + (o - begin) * columns);
+        });
+        float* to = band + panel * layout.padded_in + column * layout.panel + row;
+        Transpose(decoded, rows, columns, to, layout.panel);
+      }
+    }
+  }
+}
+
 // Tile by tile, to the layout that oneDNN takes.
 void Packed::Decode(const BandLayout& layout, int64_t first, int64_t count, std::byte* band) const {
   if (layout.padded) std::fill_n(band, layout.weights.get_size(), std::byte{0});
+  if (layout.panel != 0) {
+    return DecodePanels(layout, first, count, reinterpret_cast<float*>(band));
+  }
   for (int64_t tile = 0; tile < layout.row_tiles * layout.column_tiles; ++tile) {
     const int64_t row = tile / layout.column_tiles * kTileRows;
     const int64_t column = tile % layout.column_tiles * kTileColumns;

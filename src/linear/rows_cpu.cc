@@ -185,22 +185,28 @@ struct Q6_K {
   static HWY_INLINE void Visit(const uint8_t* block, F f) {
     HWY_ALIGN float scales[16];
     MultiplyBytes<16, int8_t>(block + 192, Half(block + 208), scales);
+    // Six bits are put together in bytes, of which a vector is a quarter as wide.
+    const hn::Rebind<uint8_t, D> d8;
+    const hn::Rebind<int8_t, D> di8;
+    const auto low4 = hn::Set(d8, uint8_t{15}), high2 = hn::Set(d8, uint8_t{0x30});
+    const auto middle = hn::Set(di8, int8_t{32});
     for (int64_t half = 0; half < 2; ++half) {
       for (int64_t i = 0; i < 32; i += Lanes()) {
-        const auto even = LoadBytes(block + half * 64 + i);
-        const auto odd = LoadBytes(block + half * 64 + 32 + i);
-        const auto high = LoadBytes(block + 128 + half * 32 + i);
+        const auto even = hn::LoadU(d8, block + half * 64 + i);
+        const auto odd = hn::LoadU(d8, block + half * 64 + 32 + i);
+        const auto high = hn::LoadU(d8, block + 128 + half * 32 + i);
         const float* scale = scales + half * 8 + i / 16;
-        const auto value = [&](Integers low, Integers two, int quarter) HWY_ATTR {
-          const auto q = hn::Or(low, hn::ShiftLeft<4>(two));
-          return hn::Mul(ToFloats(Minus(q, 32)), hn::Set(D(), scale[2 * quarter]));
+        const auto value = [&](hn::Vec<decltype(d8)> low, hn::Vec<decltype(d8)> two,
+                               int quarter) HWY_ATTR {
+          const auto q = hn::BitCast(di8, hn::Or(low, hn::And(two, high2)));
+          const auto wide = hn::PromoteTo(hn::RebindToSigned<D>(), hn::Sub(q, middle));
+          return hn::Mul(ToFloats(wide), hn::Set(D(), scale[2 * quarter]));
         };
-        const auto three = hn::Set(hn::RebindToSigned<D>(), 3);
         const int64_t at = half * 128 + i;
-        f(at, value(Lower4(even), hn::And(high, three), 0), at + 32,
-          value(Lower4(odd), hn::And(hn::ShiftRight<2>(high), three), 1));
-        f(at + 64, value(hn::ShiftRight<4>(even), hn::And(hn::ShiftRight<4>(high), three), 2),
-          at + 96, value(hn::ShiftRight<4>(odd), hn::ShiftRight<6>(high), 3));
+        f(at, value(hn::And(even, low4), hn::ShiftLeft<4>(high), 0), at + 32,
+          value(hn::And(odd, low4), hn::ShiftLeft<2>(high), 1));
+        f(at + 64, value(hn::ShiftRight<4>(even), high, 2), at + 96,
+          value(hn::ShiftRight<4>(odd), hn::ShiftRight<2>(high), 3));
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/base/dtype.h"
@@ -16,6 +17,7 @@
 #include "ropewalk/linear/linear.h"
 #include "src/io/dequantize.h"
 #include "src/linear/rows_cpu.h"
+#include "src/linear/transpose_cpu.h"
 #include "tests/support/targets.h"
 
 namespace ropewalk {
@@ -135,6 +137,27 @@ TEST(PackedRows, DecodeBitForBitAndMultiplyOnEveryTarget) {
 }
 
 // Halves and bf16 of every bit pattern, so subnormals, infinities and NaNs too.
+TEST(PackedRows, TransposeOnEveryTarget) {
+  const std::vector<std::pair<int64_t, int64_t>> sizes = {
+      {1, 1}, {3, 5}, {4, 4}, {13, 70}, {16, 256}};
+  ForEachTarget(internal::TransposeTarget, [&](const char* target) {
+    for (const auto& [rows, columns] : sizes) {
+      const int64_t stride = rows + 3;
+      std::vector<float> from(static_cast<std::size_t>(rows * columns));
+      for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i + 1);
+      std::vector<float> to(static_cast<std::size_t>(columns * stride), -1.0f);
+      internal::Transpose(from.data(), rows, columns, to.data(), stride);
+      for (int64_t c = 0; c < columns; ++c) {
+        for (int64_t r = 0; r < stride; ++r) {
+          const float expected = r < rows ? static_cast<float>(r * columns + c + 1) : -1.0f;
+          ASSERT_EQ(to[static_cast<std::size_t>(c * stride + r)], expected)
+              << target << ": " << rows << " x " << columns << ", row " << r << ", column " << c;
+        }
+      }
+    }
+  });
+}
+
 TEST(PackedRows, EveryHalf) {
   std::vector<uint16_t> halves(0x10000);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
