@@ -471,7 +471,7 @@ class Cli(support.CliCase):
             message = self.fails(1, "extend", model, "--method", "yarn+all-layers", "--factor", 4,
                                  "-o", self.folder / "x")
             self.assertIn("it holds one scaling, for the layers that see everything", message)
-            self.assertIn('"sliding_attention": {\n      "rope_type": "yarn"', message)
+            self.assertRegex(message, r'"sliding_attention": \{\s*"rope_type": "yarn"')
             # Where no type follows the length, the fixed setting that is offered reads back.
             message = self.fails(1, "extend", model, "--method", "dynamic-yarn", "--length", 1024,
                                  "-o", self.folder / "x")
