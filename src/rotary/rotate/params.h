@@ -53,7 +53,7 @@ struct RotateParams {
   const int64_t* slots = nullptr;  // [batch * tokens], -1: is not written
   int64_t block_slots = 1;         // slots of one block of the cache
   Tuning tuning = Tuning::kCommon;
-  int64_t prefetch_bytes = 0;      // how far ahead of a head to prefetch, 0 for not at all
+  int64_t prefetch_bytes = 0;  // how far ahead of a head to prefetch, 0 for not at all
 };
 
 }  // namespace ropewalk::internal
