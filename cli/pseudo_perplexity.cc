@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 // Of perplexity, and without a meaning here.
 constexpr const char* kOfDecoders[] = {"--methods", "--rope-scaling", "--factors", "--trained",
-                                       "--angles",  "--bos",          "--dry-run"};
+                                       "--kv",      "--angles",       "--bos",     "--dry-run"};
 
 bool WasGiven(const Options& options, std::string_view name) {
   return std::any_of(options.given.begin(), options.given.end(),
@@ -136,7 +136,14 @@ void RunPseudoPerplexity(const Options& options, const ModelFiles& files) {
                                              .weights = WeightsOf(options),
                                              .hierarchical_alpha = alpha,
                                              .masked_head = true});
-  const MaskedFrame frame = MaskedFrameOf(RequireTokenizer(files));
+  if (files.tokenizer == nullptr) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{} has no tokenizer that can be read ({}), which says what the mask and "
+                    "the special tokens are: put tokenizer.json there",
+                    files.path, files.tokenizer_error));
+  }
+  const MaskedFrame frame = MaskedFrameOf(*files.tokenizer);
   ProgressLine progress;
   InterruptScope scope;
   const PseudoPerplexityResult result = ComputePseudoPerplexity(

@@ -1014,6 +1014,7 @@ class Cli(support.CliCase):
                               (("--length", 1600, "--positions", "hierarchical"), "give a longer text")):
             self.fails(1, *run, *options, says=says)
         for options, says in ((("--method", "none", "--length", 22), "--methods is for decoders"),
+                              (("--kv", "q8_0", "--length", 22), "--kv is for decoders"),
                               (("--protocol", "half", "--length", 22), "masked:K"),
                               (("--protocol", "masked:0", "--length", 22), "masked:K"),
                               (("--per-token", rows, "--lengths", "22,30"), "--per-token"),

@@ -41,7 +41,7 @@ def tokens_of(length):
 def usual_methods(path, ids):
     """Those of a sweep that names none."""
     plan = rw.plan(path)
-    core = _core.Sweep(plan, None, None, ids, [], [], [], [], 0, "aligned", None, 1, False, ["perplexity"], 1, None, False, True, "exact", False)
+    core = _core.Sweep(plan, None, None, ids, [], [], [], [], 0, "aligned", None, 1, False, ["perplexity"], 1, None, False, True, "exact", ["f32"], False)
     return list(dict.fromkeys(task[0] for task in core.tasks))
 
 

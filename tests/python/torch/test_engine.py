@@ -33,7 +33,7 @@ def usual_methods():
     """Those of a sweep without `methods`."""
     ids = embedded_ids()
     core = _core.Sweep(
-        rw.plan(MODEL), None, None, ids, [], [], [], [], 0, "aligned", None, 1, False, ["perplexity"], 1, None, False, True, "exact", False
+        rw.plan(MODEL), None, None, ids, [], [], [], [], 0, "aligned", None, 1, False, ["perplexity"], 1, None, False, True, "exact", ["f32"], False
     )
     return sorted({task[0] for task in core.tasks})
 
