@@ -109,7 +109,8 @@ def navigation(pages):
     nav = entry("README.md", 1, "Ropewalk")
     nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation", "search",
                                                         "extend-and-convert", "engines", "inspect-format", "results-format")])
-    nav += section("Tasks", [f"docs/tasks/{n}.md" for n in ("passkey", "kv", "ruler", "key-tokens", "statistics")] + ["docs/verify.md"])
+    tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "statistics")
+    nav += section("Tasks", [f"docs/tasks/{n}.md" for n in tasks] + ["docs/verify.md"])
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])

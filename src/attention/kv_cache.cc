@@ -81,7 +81,7 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, Kv
       value_scales_ = AlignedBuffer<uint16_t>(static_cast<size_t>(kv_heads_ * capacity_ * scales));
     }
   } catch (const std::bad_alloc&) {
-    const int64_t mib = (key_bytes + value_bytes) >> 20;
+    const int64_t mib = (key_bytes >> 20) + (value_bytes >> 20);
     Refuse("no memory for " + std::to_string(mib) + " MiB of keys and values of " +
            std::to_string(capacity_) + " tokens; ask for a shorter sequence");
   }

@@ -258,7 +258,9 @@ TEST_F(AttentionErrors, NoMemory) {
 #ifdef ROPEWALK_ADDRESS_SANITIZER
   GTEST_SKIP() << "the address sanitizer ends the program where malloc would fail";
 #endif
-  ExpectRefusal([] { KvCache(32768, 32768, int64_t{1} << 30); }, "no memory for");
+  for (const KvType type : kKvTypes) {
+    ExpectRefusal([&] { KvCache(32768, 32768, int64_t{1} << 30, type); }, "no memory for");
+  }
 }
 
 }  // namespace attention_errors_test
