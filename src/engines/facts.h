@@ -199,7 +199,8 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kCacheTurnedByHadamard,
      EngineKind::kLlamaCpp,
      {EngineVersion{{2026, 4, 1}}},
-     "turns queries, keys and values by a Hadamard matrix before a quantised KV cache rounds them, "
+     "multiplies queries, keys and values by a Hadamard matrix before a quantised KV cache rounds "
+     "them, "
      "where the head size is a multiple of 64",
      "#21038, #27742"},
 };
