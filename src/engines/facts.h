@@ -40,7 +40,7 @@ enum class Fact : uint8_t {
   kWholeHeads,
   kDivisorsForLlama,
   kQuantisedCacheNeedsFlash,
-  kCacheTurnedByHadamard,
+  kHadamardBeforeCache,
 };
 
 struct FactRow {
@@ -196,7 +196,7 @@ inline constexpr FactRow kFacts[] = {
      {},
      "needs flash attention for a quantised V cache",
      "#10378, #28524"},
-    {Fact::kCacheTurnedByHadamard,
+    {Fact::kHadamardBeforeCache,
      EngineKind::kLlamaCpp,
      {EngineVersion{{2026, 4, 1}}},
      "multiplies queries, keys and values by a Hadamard matrix before a quantised KV cache rounds "

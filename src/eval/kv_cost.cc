@@ -246,8 +246,8 @@ std::vector<KvSetting> SettingsFor(KvType kv) {
               {"llama.cpp", flags("q8_0") + " --flash-attn on",
                fmt::format("{}; {} it {}, which is not in what was measured here",
                            internal::Sentence(Fact::kQuantisedCacheNeedsFlash),
-                           internal::Versions(Fact::kCacheTurnedByHadamard),
-                           internal::Row(Fact::kCacheTurnedByHadamard).text)}};
+                           internal::Versions(Fact::kHadamardBeforeCache),
+                           internal::Row(Fact::kHadamardBeforeCache).text)}};
   }
   return {};
 }

@@ -117,7 +117,7 @@ TEST(EngineFacts, HoldFromTheirFirstReleaseToTheirEnd) {
       EXPECT_FALSE(Holds(row.fact, *row.versions.before));
     }
   }
-  EXPECT_EQ(facts.size(), static_cast<std::size_t>(Fact::kCacheTurnedByHadamard) + 1);
+  EXPECT_EQ(facts.size(), static_cast<std::size_t>(Fact::kHadamardBeforeCache) + 1);
 }
 
 TEST(EngineSettings, DualChunkIsOfferedForTheReleasesThatHaveIt) {
