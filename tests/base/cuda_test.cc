@@ -10,6 +10,7 @@
 #include "ropewalk/base/error.h"
 #include "src/base/cuda.h"
 #include "src/base/cuda_describe.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 using internal::CudaFaults;
 using internal::CudaProbe;
 using internal::HasCodeFor;
+using test::MessageOf;
 using ::testing::HasSubstr;
 
 constexpr char kTargets[] = "sm_80 sm_90 sm_100 ptx_80";
@@ -27,17 +29,6 @@ CudaProbe Built() {
   p.targets = kTargets;
   p.driver = 13010;
   return p;
-}
-
-std::string MessageOf(const auto& call, ErrorCode code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 TEST(Cuda, ABuildWithoutSaysHowToGetOne) {
@@ -115,11 +106,11 @@ TEST(Cuda, FaultsNameTheFirstOfEachKind) {
   internal::ReportFault(&faults, CudaFaults::kPosition, 131072);
   internal::ReportFault(&faults, CudaFaults::kPosition, 5);
   const auto thrown = [&] { internal::ThrowFaults(faults); };
-  std::string says = MessageOf(thrown, ErrorCode::kInvalidArgument);
+  std::string says = MessageOf(ErrorCode::kInvalidArgument, thrown);
   EXPECT_THAT(says, HasSubstr("position 131072 (met 2 times) is outside its call's table"));
   EXPECT_THAT(says, Not(HasSubstr("slot")));
   internal::ReportFault(&faults, CudaFaults::kSlot, -7);
-  says = MessageOf(thrown, ErrorCode::kInvalidArgument);
+  says = MessageOf(ErrorCode::kInvalidArgument, thrown);
   EXPECT_THAT(says, HasSubstr("position 131072"));
   EXPECT_THAT(says, HasSubstr("And slot -7 (met once) is outside its call's cache"));
 }
@@ -136,7 +127,7 @@ TEST(Cuda, WithoutADeviceEveryCallSaysWhy) {
     return;
   }
   const auto refused = [&](const auto& call) {
-    EXPECT_THAT(MessageOf(call, ErrorCode::kUnsupported), HasSubstr(info.why_none));
+    EXPECT_THAT(MessageOf(ErrorCode::kUnsupported, call), HasSubstr(info.why_none));
   };
   char byte = 0;
   refused([] { CudaSynchronize(); });

@@ -9,12 +9,14 @@
 #include "ropewalk/model/encoder.h"
 #include "src/config/family.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace keys_test {
 
 using nlohmann::json;
 using test::GgufWriter;
+using test::MessageOf;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -65,15 +67,6 @@ ModelConfig With(const std::string& type, const json& more, bool allow_unknown =
   return Read(config, allow_unknown);
 }
 
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(no error)";
-}
-
 std::string HashOf(const ModelConfig& c) { return Resolve(c.plan, 4096).hash; }
 
 const json kTypes = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
@@ -92,7 +85,7 @@ TEST(ConfigKeys, WhatALlamaDoesNotReadIsNotApplied) {
               ElementsAre(HasSubstr("layer_types = an array of 4"),
                           HasSubstr("sliding_window = 16: transformers does not read it")));
   const json partial = {{"partial_rotary_factor", 0.5}};
-  EXPECT_THAT(ErrorOf([&] { With("llama", partial); }),
+  EXPECT_THAT(MessageOf([&] { With("llama", partial); }),
               AllOf(HasSubstr("dir/config.json: partial_rotary_factor = 0.5: transformers stops"),
                     HasSubstr("llama"), HasSubstr("--allow-unknown")));
   const ModelConfig allowed = With("llama", partial, true);
@@ -100,7 +93,7 @@ TEST(ConfigKeys, WhatALlamaDoesNotReadIsNotApplied) {
   EXPECT_THAT(allowed.not_honoured, ElementsAre(HasSubstr("partial_rotary_factor = 0.5")));
   // The same inside the dictionary of transformers 5.
   const json inside = {{"rope_parameters", {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}}}};
-  EXPECT_THAT(ErrorOf([&] { With("llama", inside); }), HasSubstr("in a llama model"));
+  EXPECT_THAT(MessageOf([&] { With("llama", inside); }), HasSubstr("in a llama model"));
   EXPECT_EQ(HashOf(With("llama", inside, true)), plain);
 }
 
@@ -129,12 +122,12 @@ TEST(ConfigKeys, CountWhereTheFamilyReadsThem) {
   EXPECT_EQ(hash("gpt_neox", {{"rope_theta", 500.0}}), hash("gpt_neox", {}));
   EXPECT_NE(hash("gpt_neox", {{"rope_theta", 500.0}, {"rotary_emb_base", 500.0}}),
             hash("gpt_neox", {}));
-  EXPECT_THAT(ErrorOf([] {
+  EXPECT_THAT(MessageOf([] {
                 With("gpt_neox", {{"rope_theta", 500.0}, {"rotary_emb_base", 700.0}});
               }),
               AllOf(HasSubstr("500"), HasSubstr("rotary_emb_base is 700")));
   // Half of GPT-NeoX follows head_dim: its frequencies.
-  EXPECT_THAT(ErrorOf([] { With("gpt_neox", {{"head_dim", 32}}); }), HasSubstr("head_dim = 32"));
+  EXPECT_THAT(MessageOf([] { With("gpt_neox", {{"head_dim", 32}}); }), HasSubstr("head_dim = 32"));
 }
 
 // Every family that runs and every such key: either it counts, or it changes nothing and is said,
@@ -317,7 +310,7 @@ TEST_F(GgufKeysTest, NumbersByLayer) {
     EXPECT_EQ(parse({4, 4, 4}).not_runnable, "");
     EXPECT_THAT(parse({4, 2, 4}).not_runnable, HasSubstr("model.gguf: " + name + " differs by"));
     for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{4}, {4, 4}, {4, 4, 4, 4}}) {
-      EXPECT_THAT(ErrorOf([&] { parse(wrong); }),
+      EXPECT_THAT(MessageOf([&] { parse(wrong); }),
                   AllOf(HasSubstr(name), HasSubstr("each of 3 layers"),
                         HasSubstr("got " + std::to_string(wrong.size()))));
     }
@@ -333,7 +326,7 @@ TEST_F(GgufKeysTest, FamiliesThatDoNotRun) {
   EXPECT_THAT(Parse("exaone", none).not_runnable,
               AllOf(HasSubstr("llama, qwen2, qwen3, smollm3, gemma, olmo"),
                     HasSubstr("nor does the decoder")));
-  EXPECT_THAT(ErrorOf([&] { Parse("whisper", none); }),
+  EXPECT_THAT(MessageOf([&] { Parse("whisper", none); }),
               AllOf(HasSubstr("\"whisper\" is not supported"),
                     HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3, gemma, olmo"),
                     HasSubstr("gpt2, bloom run"), HasSubstr("are read: llama, ")));

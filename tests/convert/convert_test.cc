@@ -11,24 +11,17 @@
 #include "ropewalk/convert/new_output.h"
 #include "ropewalk/io/writer.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace convert_test {
 
+using test::MessageOf;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const test::fs::path kGoldens = test::fs::path(ROPEWALK_SOURCE_DIR) / "tests/golden/hf_models";
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 // qwen2 with biases as random as its weights. Not the golden: GGUF has no head size for qwen2 but
 // hidden / heads, and the golden's is another.

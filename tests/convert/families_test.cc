@@ -12,11 +12,13 @@
 #include "ropewalk/convert/convert.h"
 #include "tests/convert/family_case.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace families_test {
 
 using nlohmann::json;
+using test::MessageOf;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

@@ -184,13 +184,4 @@ void WriteModel(const std::string& folder, const json& config) {
   test::Tiny::WriteFolder(folder, config, tensors);
 }
 
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 }  // namespace ropewalk::families_test

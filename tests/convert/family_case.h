@@ -28,6 +28,4 @@ nlohmann::json ConfigOf(const Case& c);
 // Random tensors of what the configuration calls for.
 void WriteModel(const std::string& folder, const nlohmann::json& config);
 
-std::string MessageOf(const std::function<void()>& f);
-
 }  // namespace ropewalk::families_test

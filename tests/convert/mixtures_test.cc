@@ -7,11 +7,13 @@
 #include "src/io/mxfp4_pairs.h"
 #include "tests/convert/family_case.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk::families_test {
 namespace {
 
 using nlohmann::json;
+using test::MessageOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 

@@ -11,24 +11,17 @@
 
 #include "ropewalk/base/error.h"
 #include "src/io/quantize.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace rows_test {
 
 using internal::HeadRows;
 using internal::Rearranged;
+using test::MessageOf;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::vector<int64_t> Order(const HeadRows& rows, int64_t count) {
   std::vector<int64_t> order;

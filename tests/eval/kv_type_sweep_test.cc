@@ -12,11 +12,13 @@
 #include "ropewalk/eval/recommend.h"
 #include "src/eval/cell_json.h"
 #include "tests/eval/noisy_sweep.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace {
 
 using test::Made;
+using test::MessageOf;
 using test::RandomText;
 using test::TempFolder;
 using test::WithoutSeconds;
@@ -25,15 +27,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr KvType kF32 = KvType::kF32, kBf16 = KvType::kBf16, kQ8 = KvType::kQ8_0;
-
-std::string RefusalOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 // Heads of 32, which q8_0 holds; Tiny() has heads of 16.
 const test::TinyModel& Wide() {
@@ -77,7 +70,7 @@ std::vector<Cell> With(const std::vector<Cell>& cells, KvType kv) { return Cells
 TEST(KvTypeSweep, NamesArePreciseFirstAndBadOnesRefused) {
   EXPECT_THAT(ParseKvTypes({}), ElementsAre(kF32));
   EXPECT_THAT(ParseKvTypes({"q8_0", "f32", "q8_0"}), ElementsAre(kF32, kQ8));
-  EXPECT_THAT(RefusalOf([] { ParseKvTypes({"q8"}); }),
+  EXPECT_THAT(MessageOf([] { ParseKvTypes({"q8"}); }),
               AllOf(HasSubstr("kv: "), HasSubstr("f32, bf16, q8_0"), HasSubstr("'q8'")));
 }
 
@@ -209,19 +202,19 @@ TEST(KvTypeSweep, AFolderGoesOnWithOtherTypes) {
 TEST(KvTypeSweep, WhatCannotHoldItIsRefusedBeforeAnythingIsMeasured) {
   const TempFolder folder;
   RealSweep narrow({kF32, kQ8}, test::Tiny());
-  EXPECT_THAT(RefusalOf([&] { narrow.Run(folder); }),
+  EXPECT_THAT(MessageOf([&] { narrow.Run(folder); }),
               AllOf(HasSubstr("q8_0"), HasSubstr("has 16"), HasSubstr("no multiple of 32")));
-  EXPECT_THAT(RefusalOf([&] { ReadResults(folder.path()); }), HasSubstr("cannot read"));
+  EXPECT_THAT(MessageOf([&] { ReadResults(folder.path()); }), HasSubstr("cannot read"));
   RealSweep bf16({kBf16}, test::Tiny());  // which any head holds
   EXPECT_EQ(bf16.Run(folder).front().kv, kBf16);
   Made made;  // an engine that says nothing of types
   made.tasks.back().kv = kBf16;
   const TempFolder other;
-  EXPECT_THAT(RefusalOf([&] { made.Run(other); }),
+  EXPECT_THAT(MessageOf([&] { made.Run(other); }),
               AllOf(HasSubstr("bf16"), HasSubstr("'noisy'"), HasSubstr("ropewalk's own decoder")));
   EXPECT_EQ(made.engine.calls, 0);
   const EngineCall call{.plan = &made.plan, .final_length = 8, .kv = kBf16};
-  EXPECT_THAT(RefusalOf([&] { made.engine.Score(call, {}); }), HasSubstr("'noisy'"));
+  EXPECT_THAT(MessageOf([&] { made.engine.Score(call, {}); }), HasSubstr("'noisy'"));
 }
 
 TEST(KvTypeSweep, MemoryIsThatOfTheType) {

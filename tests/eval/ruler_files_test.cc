@@ -9,11 +9,13 @@
 #include "ropewalk/eval/ruler.h"
 #include "src/eval/ruler/haystack.h"
 #include "tests/eval/tiny_model.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk::ruler_files_test {
 namespace {
 
 using nlohmann::json;
+using test::MessageOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -30,19 +32,9 @@ std::string Essay() {
   return text;
 }
 
-std::string ErrorOf(ErrorCode code, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 std::string Refused(const std::string& task, const RulerOptions& options) {
-  return ErrorOf(ErrorCode::kInvalidFile,
-                 [&] { MakeRulerTask(task, options, Words())->Prompts(4096, 1); });
+  return MessageOf(ErrorCode::kInvalidFile,
+                   [&] { MakeRulerTask(task, options, Words())->Prompts(4096, 1); });
 }
 
 TEST(Haystack, SentencesEndWhereTheyDo) {
@@ -149,7 +141,7 @@ TEST(RulerFiles, SquadAsksAboutOneDocument) {
         std::lround(question.depth * static_cast<double>(prompts[i].text.size())));
     EXPECT_THAT(prompts[i].text.substr(at, 40), HasSubstr("Place " + name));
   }
-  EXPECT_THAT(ErrorOf(ErrorCode::kInvalidArgument, [&] { task->Prompts(700, 61); }),
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { task->Prompts(700, 61); }),
               HasSubstr("the file has 60 questions"));
 }
 
@@ -204,14 +196,14 @@ TEST(RulerFiles, MoreDocumentsThanAreNeededForAQuestionAreAnError) {
   const json hotpot = json::array({{{"question", "Who?"}, {"answer", "x"}, {"context", context}},
                                    {{"question", "Why?"}, {"answer", "y"}, {"context", other}}});
   const RulerOptions options = {.hotpot = {"hotpot.json", hotpot.dump()}};
-  EXPECT_THAT(ErrorOf(ErrorCode::kInvalidArgument,
-                      [&] { MakeRulerTask("qa_2", options, Words())->Prompts(4096, 1); }),
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument,
+                        [&] { MakeRulerTask("qa_2", options, Words())->Prompts(4096, 1); }),
               HasSubstr("RULER's generator fails"));
 }
 
 TEST(RulerFiles, CommonWordsBeyondTheListNeedMoreWords) {
-  EXPECT_THAT(ErrorOf(ErrorCode::kInvalidArgument,
-                      [] { MakeRulerTask("cwe", {}, Words())->Prompts(1 << 18, 1); }),
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument,
+                        [] { MakeRulerTask("cwe", {}, Words())->Prompts(1 << 18, 1); }),
               HasSubstr("--english-words"));
   EXPECT_THAT(Refused("cwe", {.english_words = {"e.json", "{\"0\": 1}"}}),
               HasSubstr("e.json: \"0\": expected a string"));

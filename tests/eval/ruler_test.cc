@@ -15,10 +15,12 @@
 #include "ropewalk/base/hash.h"
 #include "ropewalk/eval/tasks.h"
 #include "tests/eval/tiny_model.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk::ruler_test {
 namespace {
 
+using test::MessageOf;
 using ::testing::HasSubstr;
 
 const char* const kOffline[] = {
@@ -45,16 +47,6 @@ std::vector<int32_t> Joined(const TaskPrompt& prompt, const TaskQuestion& questi
   std::vector<int32_t> ids = prompt.context;
   ids.insert(ids.end(), question.ids.begin(), question.ids.end());
   return ids;
-}
-
-std::string MessageOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 std::vector<std::string> Split(const std::string& text) {
@@ -261,26 +253,30 @@ TEST(Ruler, LengthsThatAreTooShortSayWhatIsNeeded) {
   for (const char* name : kOffline) {
     SCOPED_TRACE(name);
     for (const int64_t length : {1, 64, 256}) {
-      EXPECT_THAT(MessageOf([&] { Prompts(name, length, 1); }),
+      EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { Prompts(name, length, 1); }),
                   ::testing::AllOf(HasSubstr(std::string("ruler:") + name), HasSubstr("takes ")));
     }
     for (const int64_t length : {int64_t{-5}, int64_t{0}, int64_t{1} << 40}) {
-      EXPECT_THAT(MessageOf([&] { Prompts(name, length, 1); }), HasSubstr("a length from 1 to"));
+      EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { Prompts(name, length, 1); }),
+                  HasSubstr("a length from 1 to"));
     }
-    EXPECT_THAT(MessageOf([&] { Prompts(name, 4096, -1); }), HasSubstr("0 prompts or more"));
+    EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { Prompts(name, 4096, -1); }),
+                HasSubstr("0 prompts or more"));
   }
 }
 
 TEST(Ruler, BadNamesSeedsAndNumbersAreRefused) {
-  EXPECT_THAT(MessageOf([] { Prompts("niah_multikey2", 4096, 1); }),
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [] { Prompts("niah_multikey2", 4096, 1); }),
               HasSubstr("did you mean \"niah_multikey_2\""));
-  EXPECT_THAT(MessageOf([] { Prompts("vt", 4096, 1, {.seed = uint64_t{1} << 32}); }),
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument,
+                        [] { Prompts("vt", 4096, 1, {.seed = uint64_t{1} << 32}); }),
               HasSubstr("a seed from 0 to 4294967295"));
-  EXPECT_THAT(MessageOf([] { Prompts("vt", 4096, 1, {.questions = 0}); }),
-              HasSubstr("at least one question"));
+  EXPECT_THAT(
+      MessageOf(ErrorCode::kInvalidArgument, [] { Prompts("vt", 4096, 1, {.questions = 0}); }),
+      HasSubstr("at least one question"));
   for (const RulerTaskInfo& task : RulerTasks()) {
     if (*task.needs == '\0') continue;
-    EXPECT_THAT(MessageOf([&] { Prompts(task.name, 4096, 1); }),
+    EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { Prompts(task.name, 4096, 1); }),
                 HasSubstr(std::string("--") + task.needs));
   }
 }
@@ -297,8 +293,10 @@ TEST(Tasks, NamesOfRulerFollowIt) {
   EXPECT_EQ(names({"ruler:vt", "cwe", "ruler:vt"}), (Names{"ruler:vt", "ruler:cwe"}));
   EXPECT_EQ(names({"ruler"}).size(), 6u);
   EXPECT_EQ(names({"ruler"}, {.ruler = {.haystack = {"x", "Some words."}}}).size(), 11u);
-  EXPECT_THAT(MessageOf([&] { names({"cwe"}); }), HasSubstr("unknown task \"cwe\""));
-  EXPECT_THAT(MessageOf([&] { names({"ruler:xy"}); }), HasSubstr("there are niah_single_1"));
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { names({"cwe"}); }),
+              HasSubstr("unknown task \"cwe\""));
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, [&] { names({"ruler:xy"}); }),
+              HasSubstr("there are niah_single_1"));
 }
 
 TEST(Tasks, PromptsAreLinesOfJson) {

@@ -6,22 +6,15 @@
 
 #include "ropewalk/base/error.h"
 #include "tests/eval/tiny_model.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace {
 
+using test::MessageOf;
 using test::RandomText;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 Protocol Aligned(int64_t k, int64_t anchors, uint64_t seed, bool bos) {
   Protocol p = Protocol::Parse("aligned:" + std::to_string(k));

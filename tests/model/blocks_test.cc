@@ -8,24 +8,16 @@
 
 #include "ropewalk/base/error.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace blocks_test {
 
+using test::MessageOf;
 using test::Tensor;
 using test::Tensors;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class F>
-std::string MessageOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 // Every pair of sizes differs, but for those that the family makes equal.
 constexpr int64_t kHidden = 24, kHeads = 3, kDim = 8, kWide = 40, kVocab = 53, kPositions = 90,

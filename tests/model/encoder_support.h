@@ -12,6 +12,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/model/encoder.h"
 #include "tests/model/support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk::test {
 
@@ -65,15 +66,6 @@ inline std::vector<float> States(const Encoder& encoder, std::span<const int32_t
   std::vector<float> states(ids.size() * encoder.config().hidden);
   encoder.Forward(ids, states.data(), types, which);
   return states;
-}
-
-inline std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 }  // namespace ropewalk::test

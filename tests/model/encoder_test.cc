@@ -12,16 +12,17 @@
 
 #include "ropewalk/base/error.h"
 #include "tests/model/encoder_support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace encoder_test {
 
 using nlohmann::json;
 using test::Changed;
-using test::ErrorOf;
 using test::kGoldens;
 using test::kLimit;
 using test::LoadGolden;
+using test::MessageOf;
 using test::ReadFloats;
 using test::ReadJson;
 using test::States;
@@ -91,16 +92,16 @@ TEST(Encoder, BeyondTheTableOfPositions) {
   EXPECT_EQ(plain->max_tokens(), 20);
   const std::vector<int32_t> ids(401, 5);
   const auto first = [&](int64_t n) { return std::span(ids).first(n); };
-  EXPECT_THAT(ErrorOf([&] { States(*plain, first(21)); }),
+  EXPECT_THAT(MessageOf([&] { States(*plain, first(21)); }),
               AllOf(HasSubstr("21 tokens"), HasSubstr("for 20"), HasSubstr("hierarchical"),
                     HasSubstr("400")));
   const auto more = LoadGolden("bert_hierarchical", 0.4);
   EXPECT_EQ(more->max_tokens(), 400);
   EXPECT_EQ(States(*plain, first(20)), States(*more, first(20)));  // to the last bit
   EXPECT_EQ(States(*more, first(400)).size(), 400u * 32);
-  EXPECT_THAT(ErrorOf([&] { States(*more, first(401)); }),
+  EXPECT_THAT(MessageOf([&] { States(*more, first(401)); }),
               AllOf(HasSubstr("401 tokens"), HasSubstr("400")));
-  EXPECT_THAT(ErrorOf([&] { LoadGolden("bert_hierarchical", 0.5); }), HasSubstr("alpha"));
+  EXPECT_THAT(MessageOf([&] { LoadGolden("bert_hierarchical", 0.5); }), HasSubstr("alpha"));
   EXPECT_EQ(LoadGolden("roberta")->max_tokens(), 300);  // of 302 rows
 }
 
@@ -136,7 +137,7 @@ TEST(Encoder, BadInput) {
   const auto bert = LoadGolden("bert");
   std::vector<float> room(2 * 32);
   const auto error = [&](std::vector<int32_t> ids, std::vector<int32_t> types) {
-    return ErrorOf([&] { bert->Forward(ids, room.data(), types); });
+    return MessageOf([&] { bert->Forward(ids, room.data(), types); });
   };
   EXPECT_THAT(error({3, 64}, {}), AllOf(HasSubstr("ids"), HasSubstr("0 to 63"), HasSubstr("64")));
   EXPECT_THAT(error({-1}, {}), HasSubstr("item 0 is -1"));
@@ -144,11 +145,11 @@ TEST(Encoder, BadInput) {
   EXPECT_THAT(error({1, 2}, {0, 2}), AllOf(HasSubstr("token_types"), HasSubstr("0 to 1")));
   EXPECT_EQ(error({}, {}), "no error");
   const auto xlnet = LoadGolden("xlnet");
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([&] {
                 xlnet->Forward(std::vector<int32_t>{1, 2}, room.data(), std::vector<int32_t>{0, 1});
               }),
               AllOf(HasSubstr("token_types"), HasSubstr("one segment")));
-  EXPECT_THAT(ErrorOf([&] { bert->Forward(std::vector<int32_t>{1}, nullptr); }),
+  EXPECT_THAT(MessageOf([&] { bert->Forward(std::vector<int32_t>{1}, nullptr); }),
               HasSubstr("hidden"));
 }
 
@@ -192,18 +193,18 @@ TEST(Encoder, RefusesByName) {
     const Changed folder(row.golden, row.keys);
     const ModelFiles files = OpenModel(folder.path());
     EXPECT_EQ(files.config.encoder, nullptr);
-    const std::string error = ErrorOf([&] { Encoder::Load(files); });
+    const std::string error = MessageOf([&] { Encoder::Load(files); });
     for (const char* part : row.message) EXPECT_THAT(error, HasSubstr(part)) << row.keys;
     EXPECT_THAT(error, HasSubstr(folder.path())) << row.keys;
   }
-  EXPECT_THAT(ErrorOf([] { Decoder::Load(OpenModel((kGoldens / "bert").string())); }),
+  EXPECT_THAT(MessageOf([] { Decoder::Load(OpenModel((kGoldens / "bert").string())); }),
               AllOf(HasSubstr("encoder"), HasSubstr("ropewalk embed")));
 }
 
 TEST(Encoder, TensorsAndConfigurationMustAgree) {
   const auto error = [](const char* golden, const json& keys) {
     const Changed folder(golden, keys);
-    return ErrorOf([&] { Encoder::Load(OpenModel(folder.path())); });
+    return MessageOf([&] { Encoder::Load(OpenModel(folder.path())); });
   };
   EXPECT_THAT(
       error("bert", {{"max_position_embeddings", 299}}),
@@ -292,7 +293,7 @@ TEST(Pooling, ReadsAndRefuses) {
   EXPECT_EQ(pooling.kind, SentencePooling::Kind::kFirst);
   EXPECT_TRUE(pooling.normalize);
   EXPECT_EQ(pooling.trained_tokens, 256);
-  const auto error = [&] { return ErrorOf([&] { ReadSentencePooling(folder.path()); }); };
+  const auto error = [&] { return MessageOf([&] { ReadSentencePooling(folder.path()); }); };
   mode({{"pooling_mode_max_tokens", true}});
   EXPECT_THAT(error(), HasSubstr("pooling_mode_max_tokens"));
   mode({{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", true}});
@@ -324,8 +325,8 @@ TEST(Pooling, Vectors) {
   pooling.kind = SentencePooling::Kind::kFirst;
   EXPECT_EQ(SentenceVector(pooling, std::vector<float>{3, 4, 7, 7}, 2),
             (std::vector<float>{.6F, .8F}));
-  EXPECT_THAT(ErrorOf([&] { SentenceVector(pooling, hidden, 4); }), HasSubstr("[tokens, 4]"));
-  EXPECT_THAT(ErrorOf([&] { SentenceVector(pooling, {}, 4); }), HasSubstr("hidden"));
+  EXPECT_THAT(MessageOf([&] { SentenceVector(pooling, hidden, 4); }), HasSubstr("[tokens, 4]"));
+  EXPECT_THAT(MessageOf([&] { SentenceVector(pooling, {}, 4); }), HasSubstr("hidden"));
 }
 
 }  // namespace encoder_test

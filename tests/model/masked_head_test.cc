@@ -4,16 +4,17 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/encoder_support.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace masked_head_test {
 
 using nlohmann::json;
 using test::Changed;
-using test::ErrorOf;
 using test::kGoldens;
 using test::kLimit;
 using test::LoadGolden;
+using test::MessageOf;
 using test::ReadBytes;
 using test::ReadFloats;
 using test::ReadJson;
@@ -65,17 +66,17 @@ TEST(MaskedHead, LogitsOfTheMaskedLanguageModelEqualTransformers) {
 TEST(MaskedHead, IsNeededForLogits) {
   std::vector<float> logits(64);
   const std::vector<float> state(32);
-  EXPECT_THAT(ErrorOf([&] { LoadGolden("bert_masked")->Logits(state.data(), 1, logits.data()); }),
+  EXPECT_THAT(MessageOf([&] { LoadGolden("bert_masked")->Logits(state.data(), 1, logits.data()); }),
               AllOf(HasSubstr("Logits"), HasSubstr("masked_head")));
-  EXPECT_THAT(ErrorOf([] { LoadMasked((kGoldens / "bert").string()); }),
+  EXPECT_THAT(MessageOf([] { LoadMasked((kGoldens / "bert").string()); }),
               AllOf(HasSubstr((kGoldens / "bert").string()), HasSubstr("no head"),
                     HasSubstr("ForMaskedLM")));
   // A tied head does not need the matrix of its own, an untied one does.
   const Changed untied("bert_masked", {{"tie_word_embeddings", false}});
-  EXPECT_THAT(ErrorOf([&] { LoadMasked(untied.path()); }),
+  EXPECT_THAT(MessageOf([&] { LoadMasked(untied.path()); }),
               AllOf(HasSubstr("cls.predictions.decoder.weight"), HasSubstr("missing")));
   const Changed tied("bert_masked_untied", {{"tie_word_embeddings", true}});
-  EXPECT_EQ(ErrorOf([&] { LoadMasked(tied.path()); }), "no error");
+  EXPECT_EQ(MessageOf([&] { LoadMasked(tied.path()); }), "no error");
 }
 
 // A head that is there in part, or with a tensor that has no place, is an error and no other model.
@@ -90,10 +91,10 @@ TEST(MaskedHead, NoPartOfTheHeadIsDroppedInSilence) {
       other[other.find("\"" + name) + name.size()] = 'X';
       test::WriteFile(folder / "model.safetensors", other);
       test::fs::copy_file(kGoldens / golden / "config.json", folder / "config.json");
-      const std::string error = ErrorOf([&] { LoadMasked(folder.path()); });
+      const std::string error = MessageOf([&] { LoadMasked(folder.path()); });
       EXPECT_THAT(error, HasSubstr(name)) << golden;
       EXPECT_THAT(error, HasSubstr("missing")) << golden << name;
-      EXPECT_EQ(ErrorOf([&] { Encoder::Load(OpenModel(folder.path())); }), error);
+      EXPECT_EQ(MessageOf([&] { Encoder::Load(OpenModel(folder.path())); }), error);
     }
   }
 }

@@ -11,12 +11,14 @@
 #include "ropewalk/base/cuda.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/rotate.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace table_device_test {
 
 using internal::TableElement;
 using internal::TableParams;
+using test::MessageOf;
 using ::testing::HasSubstr;
 
 constexpr int64_t kLast = (int64_t{1} << 31) - 1;
@@ -99,22 +101,11 @@ TEST(TableOnDevice, IndicesHoldMoreThan32Bits) {
   EXPECT_EQ(internal::TableBlocks({nullptr, 1, 1, 0, 1, nullptr}, 1), 1);
 }
 
-std::string MessageOf(const auto& call, ErrorCode code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
-
 TEST(TableOnDevice, ACallOnAGpuRefusesATableOfTheCpu) {
   const CosSinTable table(FrequenciesOf(8), 0, 4, AnglePrecision::kExact);
   EXPECT_EQ(table.device(), Device::kCpu);
   EXPECT_THAT(
-      MessageOf([&] { internal::DeviceLogDecay(table); }, ErrorCode::kInvalidArgument),
+      MessageOf(ErrorCode::kInvalidArgument, [&] { internal::DeviceLogDecay(table); }),
       HasSubstr("memory of the CPU, and the tensors on a GPU; build it with Device::kCuda"));
 }
 
@@ -131,7 +122,7 @@ TEST(TableOnDevice, WithoutAGpuSaysWhy) {
   const CosSinTable table(f, 0, 4, AnglePrecision::kExact);
   const CosSinTable given = CosSinTable::FromRows(GivenRows(), 2);
   const auto refused = [&](const auto& call) {
-    EXPECT_THAT(MessageOf(call, ErrorCode::kUnsupported), HasSubstr(info.why_none));
+    EXPECT_THAT(MessageOf(ErrorCode::kUnsupported, call), HasSubstr(info.why_none));
   };
   for (const int64_t count : {0, 4}) {
     for (const AnglePrecision precision : {AnglePrecision::kExact, AnglePrecision::kFloat32}) {
@@ -141,8 +132,8 @@ TEST(TableOnDevice, WithoutAGpuSaysWhy) {
   refused([&] { table.OnDevice(); });
   refused([&] { given.OnDevice(); });
   // What is wrong by itself is said first.
-  MessageOf([&] { CosSinTable(f, -1, 4, AnglePrecision::kExact, Device::kCuda); },
-            ErrorCode::kInvalidArgument);
+  MessageOf(ErrorCode::kInvalidArgument,
+            [&] { CosSinTable(f, -1, 4, AnglePrecision::kExact, Device::kCuda); });
 }
 
 std::vector<float> RowsOf(const CosSinTable& table) {
@@ -199,7 +190,7 @@ TEST(TableOnDevice, OnAGpuHasTheBitsOfTheCpu) {
             .positions = Positions::From(0),
             .q = TensorView::Of(q, {1, 1, 74})});
   };
-  EXPECT_THAT(MessageOf(rotate, ErrorCode::kInvalidArgument), HasSubstr("it lies on a GPU"));
+  EXPECT_THAT(MessageOf(ErrorCode::kInvalidArgument, rotate), HasSubstr("it lies on a GPU"));
 }
 
 }  // namespace table_device_test

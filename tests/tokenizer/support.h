@@ -14,8 +14,11 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/tokenizer/tokenizer.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
+
+using test::MessageOf;
 
 #ifndef ROPEWALK_TOKENIZER_GOLDENS
 #define ROPEWALK_TOKENIZER_GOLDENS ROPEWALK_SOURCE_DIR "/tests/golden/tokenizer"
@@ -60,17 +63,6 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
-
-// The message of the Error that `action` throws; empty, and a failed test, when it throws none.
-inline std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no Error was thrown";
-  return "";
-}
 
 // What is said of a folder with this tokenizer.json.
 inline std::string LoadJson(const std::string& text) {
