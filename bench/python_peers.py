@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """ropewalk.torch against PyTorch on a CPU, in turns, in one process, on the same tensors.
 
-    bench/python_peers.py [--json FILE] [--rounds 9] [--threads 2] [--smoke]
+    bench/python_peers.py [--json FILE] [--rounds 9] [--threads 2] [--only attention] [--smoke]
 
 Needs ropewalk and torch. Rotation: q of 32 and k of 8 heads of 128, [1, tokens, heads, 128].
 
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=("rotation", "attention"))
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -158,10 +159,10 @@ def main():
         )
 
     with torch.no_grad():
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in () if args.only == "attention" else (torch.float32, torch.bfloat16):
             for tokens in (1, 8) if args.smoke else (1, 512, 4096):
                 report(f"rotate {str(dtype)[6:]}", tokens, rotation_calls(tokens, dtype))
-    for bias in ("plain", "alibi", "t5"):
+    for bias in () if args.only == "rotation" else ("plain", "alibi", "t5"):
         for tokens in (64,) if args.smoke else (1024, 2048):
             report(f"attention {bias}", tokens, attention_calls(tokens, bias))
     if args.json:

@@ -13,16 +13,23 @@ std::string ColumnTitle(const Grid::Column& c) {
   return c.factor > 0 ? fmt::format("{} (x{:.4g})", c.length, c.factor) : std::to_string(c.length);
 }
 
-// "2.36  0.859 ± 0.041 / 2.442"
-std::string KeyTokensCell(const Cell& cell, const TaskResult& keys, const char* separator) {
-  const std::string error =
-      std::isnan(keys.standard_error) ? "" : fmt::format(" ± {:.3f}", keys.standard_error);
-  return fmt::format("{}{}{:.3f}{} / {:.3f}", PerplexityText(std::exp(keys.mean_nll)), separator,
-                     keys.mean_nll, error, cell.mean_nll);
+// On a terminal "2.36 ± 0.10": five lengths in a line. In Markdown "2.36, 0.859 ± 0.041 / 2.442".
+std::string KeyTokensCell(const Cell& cell, const TaskResult& keys, TableForm form) {
+  const double perplexity = std::exp(keys.mean_nll);
+  const auto error = [&](double factor, int digits) {
+    return std::isnan(keys.standard_error)
+               ? ""
+               : fmt::format(" ± {:.{}f}", factor * keys.standard_error, digits);
+  };
+  // To the error's second digit, at most that of PerplexityText.
+  const int digits = perplexity < 10 ? 2 : perplexity < 1000 ? 1 : 0;
+  if (form == TableForm::kText) return PerplexityText(perplexity) + error(perplexity, digits);
+  return fmt::format("{}, {:.3f}{} / {:.3f}", PerplexityText(perplexity), keys.mean_nll,
+                     error(1, 3), cell.mean_nll);
 }
 
 // How many key tokens each cell has; those that left a race have fewer.
-std::string KeyTokensCaption(const std::vector<Cell>& cells) {
+std::string KeyTokensCaption(const std::vector<Cell>& cells, TableForm form) {
   size_t fewest = 0, most = 0;
   int64_t windows = 0;
   for (const Cell& cell : cells) {
@@ -33,10 +40,11 @@ std::string KeyTokensCaption(const std::vector<Cell>& cells) {
     windows = std::max(windows, r->prompts);
   }
   return fmt::format(
-      "key-tokens: LongPPL, the perplexity of the {} key tokens in up to {} windows of a cell; "
-      "their loss in nats per token, ± one standard error by windows; behind the stroke that of "
-      "all scored tokens.",
-      fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most), windows);
+      "key-tokens: LongPPL, the perplexity of the {} key tokens in up to {} windows of a cell{}",
+      fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most), windows,
+      form == TableForm::kText ? ", ± one standard error by windows."
+                               : "; their loss in nats per token, ± one standard error by windows; "
+                                 "behind the stroke that of all scored tokens.");
 }
 
 std::string EffectiveText(const EffectiveLength& e) {
@@ -75,18 +83,18 @@ std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
   return names;
 }
 
-TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, const char* separator) {
+TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, TableForm form) {
   return GridRows(cells, [&](const Cell& cell) {
     const TaskResult* r = FindTask(cell.tasks, name);
     return r == nullptr ? std::string("-")
            : name == kKeyTokensTask
-               ? KeyTokensCell(cell, *r, separator)
-               : fmt::format("{:.2f}{}{:.3f}", ScoreOf(*r), separator, r->mean_nll);
+               ? KeyTokensCell(cell, *r, form)
+               : fmt::format("{:.2f}{}{:.3f}", ScoreOf(*r), Separator(form), r->mean_nll);
   });
 }
 
-std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name) {
-  if (name == kKeyTokensTask) return KeyTokensCaption(cells);
+std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name, TableForm form) {
+  if (name == kKeyTokensTask) return KeyTokensCaption(cells, form);
   for (const Cell& cell : cells) {
     const TaskResult* r = FindTask(cell.tasks, name);
     if (r == nullptr) continue;

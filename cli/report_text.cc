@@ -16,6 +16,10 @@ size_t Width(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+// Of text and tables.
+constexpr size_t kColumns = 96;
+
+// A table in lines. One that is too wide continues below, behind its first column again.
 std::string Align(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -23,25 +27,33 @@ std::string Align(const std::vector<std::vector<std::string>>& rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
   }
   std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - Width(row[i]), ' ');
-      line += i == 0 ? row[i] + pad : "   " + pad + row[i];
+  size_t begin = 1;
+  do {
+    size_t end = begin, width = widths[0];
+    while (end < widths.size() && (end == begin || width + 3 + widths[end] <= kColumns)) {
+      width += 3 + widths[end++];
     }
-    while (!line.empty() && line.back() == ' ') line.pop_back();
-    out += line + "\n";
-  }
+    for (const auto& row : rows) {
+      std::string line = row[0] + std::string(widths[0] - Width(row[0]), ' ');
+      for (size_t i = begin; i < std::min(end, row.size()); ++i) {
+        line += "   " + std::string(widths[i] - Width(row[i]), ' ') + row[i];
+      }
+      while (!line.empty() && line.back() == ' ') line.pop_back();
+      out += line + "\n";
+    }
+    begin = end;
+    if (begin < widths.size()) out += "\n";
+  } while (begin < widths.size());
   return out;
 }
 
-std::string Wrap(const std::string& text, size_t columns) {
+std::string Wrap(const std::string& text) {
   std::istringstream words(text);
   std::string out, word;
   size_t used = 0;
   while (words >> word) {
     const size_t width = Width(word);
-    if (used > 0 && used + 1 + width > columns) {
+    if (used > 0 && used + 1 + width > kColumns) {
       out += "\n";
       used = 0;
     }
@@ -65,8 +77,8 @@ std::string CellText(const Cell& c, const char* separator) {
   return out;
 }
 
-std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, const char* separator) {
-  return GridRows(cells, [&](const Cell& cell) { return CellText(cell, separator); });
+std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, TableForm form) {
+  return GridRows(cells, [&](const Cell& cell) { return CellText(cell, Separator(form)); });
 }
 
 std::string TableCaption(const std::vector<Cell>& cells) {
@@ -120,21 +132,22 @@ std::string CsvNumber(double value) {
 std::string SummaryText(const SweepReport& sweep) {
   const std::vector<Cell>& cells = sweep.results.cells;
   if (cells.empty()) return "No cell is finished.\n";
-  std::string out = Align(Rows(cells, "  ")) + Wrap(TableCaption(cells), 96);
+  std::string out = Align(Rows(cells, TableForm::kText)) + Wrap(TableCaption(cells));
   for (const std::string& name : TaskNames(cells)) {
-    out += "\n" + Align(TaskRows(cells, name, "  ")) + Wrap(TaskCaption(cells, name), 96);
+    out += "\n" + Align(TaskRows(cells, name, TableForm::kText)) +
+           Wrap(TaskCaption(cells, name, TableForm::kText));
   }
   if (!sweep.scores.empty()) {
-    out += "\n" + Align(EffectiveRows(sweep)) + Wrap(EffectiveCaption(sweep), 96);
+    out += "\n" + Align(EffectiveRows(sweep)) + Wrap(EffectiveCaption(sweep));
   }
   if (!sweep.other_kv.empty()) {
     for (const TextRows& table : KvTables(sweep)) out += "\n" + Align(table);
-    out += Wrap(KvCaption(sweep), 96);
+    out += Wrap(KvCaption(sweep));
   }
-  for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text, 96);
-  if (!sweep.kv_text.empty()) out += "\n" + Wrap(sweep.kv_text, 96);
-  if (sweep.ladder) out += "\n" + Wrap(LadderText(*sweep.ladder), 96);
-  return out + "\n" + Wrap(Closing(sweep), 96);
+  for (const Recommendation& r : sweep.recommendations) out += "\n" + Wrap(r.text);
+  if (!sweep.kv_text.empty()) out += "\n" + Wrap(sweep.kv_text);
+  if (sweep.ladder) out += "\n" + Wrap(LadderText(*sweep.ladder));
+  return out + "\n" + Wrap(Closing(sweep));
 }
 
 std::string MarkdownText(const std::string& text) {
@@ -289,10 +302,10 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
     out += fmt::format("## {}\n\n", MarkdownText(sweep.label));
     out += fmt::format("Model {}, text {}.\n\n", MarkdownText(header.model_name),
                        MarkdownText(header.text_path));
-    out += MarkdownTable(Rows(cells, ", ")) + "\n" + TableCaption(cells) + "\n\n";
+    out += MarkdownTable(Rows(cells, TableForm::kMarkdown)) + "\n" + TableCaption(cells) + "\n\n";
     for (const std::string& name : TaskNames(cells)) {
-      out += MarkdownTable(TaskRows(cells, name, ", ")) + "\n" +
-             MarkdownText(TaskCaption(cells, name)) + "\n\n";
+      out += MarkdownTable(TaskRows(cells, name, TableForm::kMarkdown)) + "\n" +
+             MarkdownText(TaskCaption(cells, name, TableForm::kMarkdown)) + "\n\n";
     }
     if (!sweep.scores.empty()) {
       out += MarkdownTable(EffectiveRows(sweep)) + "\n" + MarkdownText(EffectiveCaption(sweep)) +

@@ -25,9 +25,12 @@ using TextRows = std::vector<std::vector<std::string>>;
 TextRows GridRows(const std::vector<Cell>& cells,
                   const std::function<std::string(const Cell&)>& text);
 std::vector<std::string> TaskNames(const std::vector<Cell>& cells);  // in their order
-// Scores and losses of a task; of key tokens LongPPL, and their loss beside that of all tokens.
-TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, const char* separator);
-std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name);
+enum class TableForm { kText, kMarkdown };
+inline const char* Separator(TableForm form) { return form == TableForm::kText ? "  " : ", "; }
+// Scores and losses of a task; of key tokens LongPPL, in Markdown with their loss beside that of all
+// tokens.
+TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, TableForm form);
+std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name, TableForm form);
 TextRows EffectiveRows(const SweepReport& sweep);
 std::string EffectiveCaption(const SweepReport& sweep);
 

@@ -146,13 +146,18 @@ struct Worker {
     forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
     const int views = std::max(1, call.run.rotation.views);
     scratch = AlignedBuffer<float>(
-        static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)),
-        0.0f);
+        static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)));
     const FormRun& form = call.run.form;
     if (form.form == nullptr || form.content == nullptr) return;
     if (!std::holds_alternative<RunningForm>(*form.form)) return;
     contextual = AlignedBuffer<float>(static_cast<size_t>(internal::ContextualScratchFloats(
         rows, form.content->PaddedColumns(), call.forward.cache->tokens())));
+  }
+
+  // By the thread itself: where the system clears its pages, others need not wait for it.
+  void Clear() {
+    head.Clear();
+    std::fill_n(scratch.data(), scratch.size(), 0.0f);
   }
 };
 
@@ -265,7 +270,9 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   std::vector<FormSums> sums;
   if (call.run.form.form != nullptr) {
     call.tables = internal::MakeBackwardTables(*call.run.form.form, call.run.form.content);
-    for (int64_t h = 0; h < kv_heads; ++h) {
+    // Terms of content add to theirs beside d_q, wanted or not.
+    const bool summed = args.d_form != nullptr || call.run.form.content != nullptr;
+    for (int64_t h = 0; summed && h < kv_heads; ++h) {
       sums.push_back(MakeSums(call.run.form, h * group, group, f.q.shape[2]));
     }
   }
@@ -277,11 +284,15 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
   std::vector<Worker> workers;
   workers.reserve(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t) workers.emplace_back(call, rotations);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t h = 0; h < kv_heads; ++h) {
-    RunHead(call, h, workers[static_cast<size_t>(omp_get_thread_num())],
-            sums.empty() ? nullptr : &sums[static_cast<size_t>(h)],
-            d_sinks.empty() ? nullptr : d_sinks.data());
+#pragma omp parallel num_threads(threads)
+  {
+    Worker& worker = workers[static_cast<size_t>(omp_get_thread_num())];
+    worker.Clear();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t h = 0; h < kv_heads; ++h) {
+      RunHead(call, h, worker, sums.empty() ? nullptr : &sums[static_cast<size_t>(h)],
+              d_sinks.empty() ? nullptr : d_sinks.data());
+    }
   }
   std::copy(d_sinks.begin(), d_sinks.end(), args.d_sinks.begin());
   if (args.d_form != nullptr) {

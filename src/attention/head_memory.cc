@@ -10,8 +10,12 @@ constexpr int64_t kBlock = AttentionAccess::kBlock;
 // to [columns, to_stride] = from [rows, from_stride] with rows and columns exchanged.
 void Transpose(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to,
                int64_t to_stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+  constexpr int64_t kLine = 16;  // columns that stay in the cache until their rows are through
+  for (int64_t line = 0; line < columns; line += kLine) {
+    const int64_t end = std::min(columns, line + kLine);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = line; c < end; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+    }
   }
 }
 
@@ -50,10 +54,14 @@ HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation,
       stride_(AttentionAccess::ValueStride(cache.head_dim())) {
   const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * dim_;
   const auto floats = static_cast<size_t>(view_stride()) * rotations.keys.size();
-  packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed), 0.0f);
+  packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed));
   key_rows_ = AlignedBuffer<float>(floats);
   d_keys_ = AlignedBuffer<float>(floats);
   d_values_ = AlignedBuffer<float>(static_cast<size_t>(view_stride()));
+}
+
+void HeadMemory::Clear() {
+  std::fill_n(packed_values_.data(), packed_values_.size(), 0.0f);  // what no token fills
 }
 
 void HeadMemory::Load(int64_t kv_head) {
@@ -78,11 +86,10 @@ void HeadMemory::LoadKeys(int64_t kv_head) {
     const auto [begin, end] = rotations_.keys[v];
     float* rows = key_rows_.data() + static_cast<int64_t>(v) * view_stride();
     for (int64_t j = begin; j < end; j += kBlock) {
-      const int64_t count = std::min(kBlock, end - j);
-      for (int64_t k = 0; k < count; ++k) {
-        float* row = rows + (j + k) * stride_;
-        for (int64_t i = 0; i < dim_; ++i) row[i] = packed[j * dim_ + i * kBlock + k];
-        std::fill(row + dim_, row + stride_, 0.0f);
+      const int64_t last = std::min(end, j + kBlock);
+      Transpose(dim_, last - j, packed + j * dim_, kBlock, rows + j * stride_, stride_);
+      for (int64_t k = j; k < last; ++k) {
+        std::fill(rows + k * stride_ + dim_, rows + (k + 1) * stride_, 0.0f);
       }
     }
     Rotate(v, /*adjoint=*/false, rows);

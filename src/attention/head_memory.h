@@ -1,4 +1,4 @@
-// What the backward pass keeps of one key head at a time; made once per thread.
+// What the backward pass keeps of one key head at a time: memory of one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ class HeadMemory {
  public:
   HeadMemory(const KvCache& cache, const RotationRun& rotation, const KeyRotations& rotations);
 
+  // Once, by the thread that works in it.
+  void Clear();
   // Takes a head's keys and values; gradients become 0.
   void Load(int64_t kv_head);
   // Write a head's gradients, [keys, kv_heads, head_dim]; those of the keys are rotated back.

@@ -48,11 +48,16 @@ void ForPanels(const KvHead& head, const F& work) {
 }
 
 void StoreF32(const KvHead& head, const KvRows& rows, int64_t block) {
-  float* keys = head.Keys<float>() + block * head.head_dim;
-  for (int64_t i = 0; i < head.head_dim; ++i) {
-    float* to = keys + i * kBlock - block;
-    const float* from = rows.k + i;
-    for (int64_t t = rows.begin; t < rows.end; ++t, from += rows.k_stride) to[t] = *from;
+  // Rows of one head are far apart, mostly by a power of 2 whose lines share a set of the cache: each
+  // line is read once, whole.
+  constexpr int64_t kLine = 16;
+  float* keys = head.Keys<float>() + block * head.head_dim - block;
+  for (int64_t line = 0; line < head.head_dim; line += kLine) {
+    const int64_t end = std::min(head.head_dim, line + kLine);
+    const float* from = rows.k;
+    for (int64_t t = rows.begin; t < rows.end; ++t, from += rows.k_stride) {
+      for (int64_t i = line; i < end; ++i) keys[i * kBlock + t] = from[i];
+    }
   }
   ForPanels(head, [&](int64_t i, int64_t width, int64_t filled) {
     for (int64_t t = rows.begin; t < rows.end; ++t) {

@@ -29,7 +29,8 @@ struct Gradients {
 };
 
 // What the loss, sum of out times `weights`, gives.
-Gradients Differentiate(const AttentionCase& c, const std::vector<float>& weights) {
+Gradients Differentiate(const AttentionCase& c, const std::vector<float>& weights,
+                        bool form_wanted = true) {
   CaseMemory m(c);
   Attention(m.args);
   Gradients g;
@@ -43,7 +44,7 @@ Gradients Differentiate(const AttentionCase& c, const std::vector<float>& weight
   args.d_q = TensorView::Of(g.q.data(), {c.queries, c.heads, c.head_dim});
   args.d_k = TensorView::Of(g.k.data(), {c.keys, c.kv_heads, c.head_dim});
   args.d_v = TensorView::Of(g.v.data(), {c.keys, c.kv_heads, c.head_dim});
-  args.d_form = &g.form;
+  if (form_wanted) args.d_form = &g.form;
   args.d_sinks = g.sinks;
   AttentionBackward(args);
   return g;
@@ -282,6 +283,38 @@ TEST(AttentionBackward, SameBitsForAnyThreads) {
     EXPECT_EQ(one.form.parameters, more.form.parameters);
   }
   SetNumThreads(threads);
+}
+
+TEST(AttentionBackward, SameBitsWhereTheFormsGradientIsNotWanted) {
+  AttentionCase c = MakeCase(4, 2, 18, 300, 220);
+  const std::vector<float> weights = Normal(static_cast<int64_t>(c.q.size()), 98);
+  for (const NamedForm& f : EveryForm(c, true)) {
+    c.form = f.form;
+    const Gradients all = Differentiate(c, weights), fewer = Differentiate(c, weights, false);
+    EXPECT_EQ(all.q, fewer.q) << f.name;
+    EXPECT_EQ(all.k, fewer.k) << f.name;
+    EXPECT_EQ(all.v, fewer.v) << f.name;
+  }
+}
+
+// The gradient of an output reaches the keys that its query sees, and no others.
+TEST(AttentionBackward, EachQueryReachesTheKeysThatItSees) {
+  AttentionCase c = MakeCase(4, 2, 18, 270, 270);
+  std::vector<float> weights(c.q.size());
+  for (const int64_t query : {0, 1, 5, 6, 63, 64, 100, 191, 192, 255, 256, 269}) {
+    std::fill(weights.begin(), weights.end(), 0.0f);
+    const int64_t row = c.heads * c.head_dim;
+    std::fill_n(weights.begin() + query * row, row, NAN);
+    const Gradients g = Differentiate(c, weights);
+    const int64_t width = c.kv_heads * c.head_dim;
+    for (int64_t key = 0; key < c.keys; ++key) {
+      // Six keys of a block are multiplied at once, with weights of 0 for those that are not seen.
+      const int64_t panel = key / 64 * 64 + key % 64 / 6 * 6;
+      if (key > query && panel <= query) continue;
+      EXPECT_EQ(std::isnan(g.v[static_cast<size_t>(key * width)]), key <= query)
+          << "query " << query << ", key " << key;
+    }
+  }
 }
 
 TEST(AttentionBackward, EveryTarget) {

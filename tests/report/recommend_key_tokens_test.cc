@@ -2,8 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "cli/report.h"
 #include "ropewalk/eval/recommend.h"
@@ -179,9 +184,10 @@ TEST(ReportOfKeyTokens, IsBesideTheLossOfAllTokens) {
   SweepResults results = testing::MakeSweep("m");
   results.cells = Tied(Around(0.8, 0.01), Around(1.0, 0.03));
   const cli::SweepReport sweep = cli::MakeSweepReport("s", results);
-  EXPECT_THAT(cli::SummaryText(sweep), HasSubstr("2.23  0.800 ± 0.004 / 3.049"));
+  EXPECT_THAT(cli::SummaryText(sweep), HasSubstr("2.23 ± 0.01"));  // e^0.8, and 0.004 times that
   EXPECT_THAT(cli::SummaryText(sweep), HasSubstr("key-tokens: LongPPL, the perplexity of the 16 "));
   const std::string markdown = cli::Markdown({sweep});
+  EXPECT_THAT(markdown, HasSubstr("2.23, 0.800 ± 0.004 / 3.049"));
   EXPECT_THAT(markdown, HasSubstr("| at 1024 tokens | perplexity | LongPPL | scores | standing "));
   EXPECT_THAT(markdown, HasSubstr("| yarn with factor 4 | 21.1 | 2.23 |"));
   EXPECT_THAT(cli::Csv({sweep}), HasSubstr("tasks,key_tokens,key_nll,key_standard_error\n"));
@@ -197,6 +203,42 @@ TEST(ReportOfKeyTokens, IsBesideTheLossOfAllTokens) {
   EXPECT_EQ(keys["against"], "yarn with factor 4");
   EXPECT_TRUE(methods[1]["key_tokens"]["difference"].is_null());
   EXPECT_EQ(json["schema"], 2);
+}
+
+// The widest line on a terminal, and how many lines have a standard error.
+struct Shape {
+  explicit Shape(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const auto width =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      widest = std::max<int64_t>(widest, width);
+      with_error += line.find("± 1.7") != std::string::npos;
+    }
+  }
+  int64_t widest = 0, with_error = 0;
+};
+
+TEST(ReportOfKeyTokens, FiveLengthsFitATerminalAndMoreContinueBelow) {
+  // Rows of the table of two methods: one each with five lengths, two with ten.
+  for (const auto& [lengths, rows] : {std::pair{5, 2}, std::pair{10, 4}}) {
+    SweepResults results = testing::MakeSweep("m");
+    results.cells.clear();
+    for (int i = 0; i < lengths; ++i) {
+      for (const char* method : {"none", "by-parts-repo"}) {
+        const bool none = method == std::string("none");
+        results.cells.push_back(
+            WithKeys(MakeCell({method, none ? 1.0 : 1 << i, int64_t{256} << i, 123.4}),
+                     {{4.8}, {4.7, 4.9}, {4.75}}));
+      }
+    }
+    const std::string text = cli::SummaryText(cli::MakeSweepReport("s", results));
+    const std::string tables = text.substr(0, text.find("key-tokens:"));
+    EXPECT_LE(Shape(text).widest, 96) << text;
+    EXPECT_EQ(Shape(tables).with_error, rows) << text;
+    // e^4.7875; residuals of windows 0.0125, 0.025, -0.0375: sqrt(3 / 2 x their squares) / 4 tokens.
+    EXPECT_THAT(tables, HasSubstr("120.0 ± 1.7"));
+  }
 }
 
 }  // namespace

@@ -164,9 +164,26 @@ class ScoreGradients {
       }
       for (int64_t row = first * t_.group; row < last * t_.group; row += kBackwardSlice) {
         const int64_t rows = std::min(kBackwardSlice, last * t_.group - row);
-        MultiplyTransposed(a + row * kScoreStride + block - tile_.begin, kScoreStride, keys,
-                           b + row * t_.value_stride, rows, t_.value_stride, t_.value_stride,
-                           c + block * t_.value_stride, t_.value_stride);
+        AddRows(a + row * kScoreStride + block - tile_.begin, b + row * t_.value_stride, row, rows,
+                block, keys, c + block * t_.value_stride);
+      }
+    }
+  }
+
+  // The part of AddByKey of rows row .. row + rows and keys block .. block + keys: a, b and c begin
+  // there. Rows that see none of a panel of keys come first; their weights are 0.
+  void AddRows(const float* a, const float* b, int64_t row, int64_t rows, int64_t block,
+               int64_t keys, float* c) const {
+    for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
+      const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
+      int64_t skipped = 0;
+      for (int64_t k = 0; k < keys; k += kRows) {
+        while (skipped < rows && t_.seen_end[tile_.Token(row + skipped)] <= block + k) ++skipped;
+        if (skipped == rows) break;
+        Multiply<true>(std::min<int64_t>(kRows, keys - k), width, a + skipped * kScoreStride + k,
+                       kScoreStride, b + skipped * t_.value_stride + x, t_.value_stride,
+                       rows - skipped, /*accumulate=*/true, c + k * t_.value_stride + x,
+                       t_.value_stride);
       }
     }
   }

@@ -42,7 +42,7 @@ struct BackwardTile {
   int64_t view_stride;         // of those two
   float* d_values;             // [keys, value_stride]
   const BackwardTables* tables;
-  FormSums* sums;
+  FormSums* sums;     // null: not wanted, which terms of content do not ask
   double* d_sinks;    // [group] or null
   float* scratch;     // BackwardScratchFloats
   float* contextual;  // ContextualScratchFloats

@@ -55,6 +55,7 @@ class DistanceTerm : public NoTerm {
   }
 
   void Backward(const Gradients& g) {
+    if (g.b.sums == nullptr) return;
     const D d;
     float* band = bands_;  // the biases are used up
     for (int64_t h = 0; h < t_.group; ++h) {

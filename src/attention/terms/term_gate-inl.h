@@ -54,6 +54,7 @@ class GateTerm : public NoTerm {
 
   // A row's sum goes to the query's G, a column's leaves the key's.
   void Backward(const Gradients& g) {
+    if (g.b.sums == nullptr) return;
     const D d;
     float* by_key = lines_;  // the biases are used up
     for (int64_t h = 0; h < t_.group; ++h) {

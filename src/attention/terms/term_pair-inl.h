@@ -51,6 +51,7 @@ class PairTerm : public NoTerm {
   }
 
   void Backward(const Gradients& g) {
+    if (g.b.sums == nullptr) return;
     ForPairs([&](int64_t h, std::span<const int64_t> queries, std::span<const int64_t> keys,
                  int64_t row, int64_t key) {
       function_.Backward(t_.first_head + h, queries, keys, g.d_scores + row * kScoreStride + key,

@@ -1,6 +1,7 @@
 """Attention of ropewalk.torch against a matrix of scores in float64, and what other devices run against the kernel."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -191,6 +192,28 @@ def test_attention_takes_strides_and_expanded_gradients():
     (got,) = torch.autograd.grad(out.sum(), q)
     (want,) = torch.autograd.grad(rt.attention(q, k, v), q, torch.ones(B, T, H, D))
     assert torch.equal(got, want)
+
+
+def test_memory_of_the_call_before_changes_no_bit():
+    """Calls take the memory of the call before where it fits: longer, shorter, other heads, gradients and threads between."""
+
+    def step(tokens, kv_heads, dim, seed):
+        q = random(1, tokens, 4, dim, seed=seed).requires_grad_()
+        k, v = (random(1, tokens, kv_heads, dim, seed=seed + i).requires_grad_() for i in (1, 2))
+        out = rt.attention(q, k, v, bias=rw.nn.Alibi(4))
+        return [out, *torch.autograd.grad(out, [q, k, v], torch.ones_like(out))]
+
+    shapes = [(70, 2, 8), (300, 2, 8), (5, 2, 8), (70, 4, 8), (70, 2, 24), (70, 2, 8), (129, 2, 8), (70, 2, 8)]
+    first = {shape: step(*shape, seed=9) for shape in dict.fromkeys(shapes)}
+    step(4000, 4, 600, seed=1)  # too large to be kept
+    rt.attention(*(torch.full((1, 300, 4, 8), math.nan) for _ in range(3)))  # what stays is no number
+    for shape in shapes:
+        for x, y in zip(step(*shape, seed=9), first[shape]):
+            assert torch.equal(x, y)
+    with ThreadPoolExecutor(4) as pool:
+        for shape, got in pool.map(lambda shape: (shape, step(*shape, seed=9)), shapes * 4):
+            for x, y in zip(got, first[shape]):
+                assert torch.equal(x, y)
 
 
 def test_bad_attention():
