@@ -94,7 +94,7 @@ class Softmax {
         const RowSums row = Sums(r);
         const float factor = FinishRow(t_, h, token, row);
         WriteEntropy(t_, h, token, row);
-        Scale(t_.head_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
+        Scale(t_.value_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
               out + h * t_.out_head_stride);
       }
     }
