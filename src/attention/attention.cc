@@ -27,11 +27,11 @@ bool Contextual(const ScoreForm* form) {
 }
 
 AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& run,
-                       const Schedule& s, int64_t tile, int64_t kv_head, int64_t span) {
-  const int64_t token = tile * s.tile_tokens;
+                       const Schedule& s, const Schedule::Job& job) {
+  const int64_t token = job.tile * s.tile_tokens;
   const int64_t tokens = std::min(s.tile_tokens, args.q.shape[0] - token);
-  AttentionTile t = internal::MakeTile(args, run, token, tokens, kv_head);
-  t.key_begin = span * s.span_keys;
+  AttentionTile t = internal::MakeTile(args, run, token, tokens, job.kv_head);
+  t.key_begin = job.span * s.span_keys;
   t.key_end = std::min(t.key_end, t.key_begin + s.span_keys);
   return t;
 }
@@ -233,13 +233,11 @@ void Attention(const AttentionArgs& args) {
   AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
   AlignedBuffer<float> partials(static_cast<size_t>(s.spans > 1 ? s.jobs * max_rows * record : 0));
 
-  // Jobs are independent, so handing them out as threads become free changes no bit; the last tiles
-  // see most keys and go first.
+  // Jobs are independent, so handing them out as threads become free changes no bit.
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t job = 0; job < s.jobs; ++job) {
-    const int64_t span = job % s.spans, kv_head = job / s.spans % kv_heads;
-    const int64_t tile = s.tiles - 1 - job / s.spans / kv_heads;
-    AttentionTile t = MakeTile(args, run, s, tile, kv_head, span);
+    const int64_t span = job % s.spans;
+    AttentionTile t = MakeTile(args, run, s, s.At(job));
     internal::SetScratch(t, run, scratch.data() + omp_get_thread_num() * scratch_floats);
     if (s.spans > 1) {
       const int64_t rows = t.tokens * t.group;
@@ -249,8 +247,7 @@ void Attention(const AttentionArgs& args) {
   }
   if (s.spans == 1) return;
   for (int64_t job = 0; job < s.jobs; job += s.spans) {
-    const int64_t kv_head = job / s.spans % kv_heads, tile = s.tiles - 1 - job / s.spans / kv_heads;
-    const AttentionTile t = MakeTile(args, run, s, tile, kv_head, 0);
+    const AttentionTile t = MakeTile(args, run, s, s.At(job));
     Merge(t, partials.data() + job * max_rows * record, s.spans);
   }
 }

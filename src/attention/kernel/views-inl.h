@@ -86,7 +86,11 @@ class Scores {
     for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
       const float* q = t_.q + token * t_.q_token_stride;
       const V scale = hn::Set(D(), tile_.Scale2(token));
+      const bool more = token + kTokensAhead < t_.tokens;
       for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        if (more) {
+          PrefetchRow(q + kTokensAhead * t_.q_token_stride + h * t_.q_head_stride, t_.head_dim);
+        }
         Scale(t_.head_dim, q + h * t_.q_head_stride, scale, tile_.q + r * t_.key_stride);
       }
     }
@@ -169,8 +173,7 @@ class Scores {
   }
   // to [rows, kScoreStride] = a [rows, stride] times rows of `dim` elements that are packed as keys
   // are.
-  void Products(const float* a, int64_t stride, const float* packed, int64_t dim,
-                float* to) const {
+  void Products(const float* a, int64_t stride, const float* packed, int64_t dim, float* to) const {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     for (int64_t block = tile_.begin; block < tile_.end; block += kBlock) {
       const float* keys = packed + block * dim;
@@ -180,8 +183,8 @@ class Scores {
         const int64_t end = std::min(g.end, block + kBlock);
         if (begin >= end) continue;
         Multiply(g.rows, Tile::Up(end - begin), a + row * stride, stride, keys + begin - block,
-                 kBlock, dim, /*accumulate=*/false,
-                 to + row * kScoreStride + begin - tile_.begin, kScoreStride);
+                 kBlock, dim, /*accumulate=*/false, to + row * kScoreStride + begin - tile_.begin,
+                 kScoreStride);
       }
     }
   }
