@@ -16,7 +16,8 @@ namespace ropewalk::reference {
 
 struct AttentionCase {
   int64_t queries = 0, keys = 0, heads = 1, kv_heads = 1, head_dim = 1;
-  std::vector<float> q, k, v;  // [queries, heads, head_dim], [keys, kv_heads, head_dim] twice
+  int64_t value_dim = 0;       // of a value; 0: head_dim
+  std::vector<float> q, k, v;  // [queries, heads, head_dim], [keys, kv_heads, head_dim], values
   double scale = 1;
   bool causal = true;
   int64_t window = 0;  // distances below it; 0: all
@@ -35,6 +36,7 @@ struct AttentionCase {
   std::vector<double> frequencies;  // radians
   double amplitude = 1;
 
+  int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
   int64_t KeyPosition(int64_t j) const { return key_positions.empty() ? j : key_positions[j]; }
   int64_t QueryPosition(int64_t i) const {
     return query_positions.empty() ? KeyPosition(keys - queries + i) : query_positions[i];
@@ -52,7 +54,7 @@ struct AttentionCase {
 };
 
 struct AttentionResult {
-  std::vector<double> out;          // [queries, heads, head_dim]
+  std::vector<double> out;          // [queries, heads, value_dim]
   std::vector<double> log_sum_exp;  // [queries, heads]
   std::vector<double> entropy;      // [queries, heads], nats, of the weights and the sink's share
 };
@@ -185,15 +187,16 @@ inline std::vector<double> Turns(const AttentionCase& c, int64_t i, const std::v
 inline AttentionResult Attention(const AttentionCase& c) {
   using attention_detail::Pair;
   const auto rows = static_cast<size_t>(c.queries * c.heads);
-  AttentionResult result{std::vector<double>(c.q.size()), std::vector<double>(rows),
-                         std::vector<double>(rows)};
+  const int64_t value_dim = c.ValueDim();
+  AttentionResult result{std::vector<double>(rows * static_cast<size_t>(value_dim)),
+                         std::vector<double>(rows), std::vector<double>(rows)};
   std::vector<double> scores(static_cast<size_t>(c.keys));
   std::vector<bool> seen(scores.size());
   for (int64_t i = 0; i < c.queries; ++i) {
     for (int64_t j = 0; j < c.keys; ++j) seen[j] = c.Sees(i, j);
     const std::vector<double> turns = attention_detail::Turns(c, i, seen);
     for (int64_t h = 0; h < c.heads; ++h) {
-      double* out = result.out.data() + (i * c.heads + h) * c.head_dim;
+      double* out = result.out.data() + (i * c.heads + h) * value_dim;
       const auto* running = c.form ? std::get_if<RunningForm>(&*c.form) : nullptr;
       const std::vector<double> sums = running == nullptr
                                            ? std::vector<double>()
@@ -226,8 +229,8 @@ inline AttentionResult Attention(const AttentionCase& c) {
       for (int64_t j = 0; j < c.keys; ++j) {
         if (!seen[j]) continue;
         const double weight = weigh(scores[j]);
-        const float* v = c.v.data() + (j * c.kv_heads + h / (c.heads / c.kv_heads)) * c.head_dim;
-        for (int64_t x = 0; x < c.head_dim; ++x) out[x] += weight * v[x];
+        const float* v = c.v.data() + (j * c.kv_heads + h / (c.heads / c.kv_heads)) * value_dim;
+        for (int64_t x = 0; x < value_dim; ++x) out[x] += weight * v[x];
         if (content == nullptr || content->value_rows.empty()) continue;
         const float* row = Pair::Table(content->value_rows, content->table_heads, content->rows, h,
                                        Pair{c, i, j, h}.Row(*content), c.head_dim);

@@ -19,10 +19,20 @@ typedef struct ropewalk_kv_cache_info {
   int64_t tokens, capacity_tokens;
   int64_t kv_heads, head_dim;
   int64_t bytes;
+  int64_t value_dim;
 } ropewalk_kv_cache_info;
 ropewalk_status ropewalk_kv_cache_create(int64_t kv_heads, int64_t head_dim,
                                          int64_t capacity_tokens, ropewalk_kv_cache** out);
-/* k and v: [tokens, kv_heads, head_dim] */
+/* The same with values of another width than keys (multi-head latent attention). */
+typedef struct ropewalk_kv_cache_spec {
+  size_t size;
+  int64_t kv_heads, head_dim; /* required */
+  int64_t value_dim;          /* 0: head_dim */
+  int64_t capacity_tokens;
+} ropewalk_kv_cache_spec;
+ropewalk_status ropewalk_kv_cache_create_from(const ropewalk_kv_cache_spec* spec,
+                                              ropewalk_kv_cache** out);
+/* k: [tokens, kv_heads, head_dim]; v: [tokens, kv_heads, value_dim] */
 ropewalk_status ropewalk_kv_cache_append(ropewalk_kv_cache* cache, const ropewalk_tensor* k,
                                          const ropewalk_tensor* v);
 /* Keeps the first `tokens` tokens. */
@@ -148,7 +158,7 @@ enum { ROPEWALK_CAUSAL = 0, ROPEWALK_BIDIRECTIONAL = 1 };
 typedef struct ropewalk_attention_args {
   size_t size;
   const ropewalk_tensor* q;       /* required: [tokens, heads, head_dim] */
-  const ropewalk_tensor* out;     /* required: as q, may be q */
+  const ropewalk_tensor* out;     /* required: [tokens, heads, value_dim]; may be q */
   const ropewalk_kv_cache* cache; /* required: holds the keys of q already */
   float scale;                    /* multiplies q . k; 0: 1 / sqrt(head_dim) */
   float soft_cap;                 /* 0: none */
@@ -189,10 +199,10 @@ typedef struct ropewalk_attention_backward_args {
   size_t size;
   /* required: of the finished call, with q, out (which is not q) and log_sum_exp unchanged */
   const ropewalk_attention_args* forward;
-  const ropewalk_tensor* d_out;         /* required: as q */
+  const ropewalk_tensor* d_out;         /* required: as out */
   const ropewalk_tensor* d_q;           /* required: as q */
   const ropewalk_tensor* d_k;           /* required: [tokens of the cache, kv_heads, head_dim] */
-  const ropewalk_tensor* d_v;           /* required: as d_k */
+  const ropewalk_tensor* d_v;           /* required: the same, of value_dim */
   const ropewalk_form_gradient* d_form; /* NULL: not wanted */
   float* d_sinks;                       /* [heads]; NULL: not wanted */
 } ropewalk_attention_backward_args;

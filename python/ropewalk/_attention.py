@@ -80,8 +80,10 @@ class _Call:
         self.batched = self.q.ndim == 4
         if not self.batched:
             self.q, self.k, self.v = self.q[None], self.k[None], self.v[None]
-        if self.k.shape != self.v.shape:
-            raise Error(f"v: expected the shape of k, {list(self.k.shape)}, got {list(self.v.shape)}")
+        if self.k.shape[:3] != self.v.shape[:3]:
+            raise Error(f"v: expected the batch, keys and heads of k, {list(self.k.shape[:3])}, got {list(self.v.shape)}")
+        if self.v.shape[3] < 1:
+            raise Error(f"v: expected elements in a head, got shape {list(self.v.shape)}")
         batch, tokens, heads, head_dim = self.q.shape
         keys = self.k.shape[1]
         if self.k.shape[0] != batch:
@@ -147,8 +149,12 @@ class _Call:
             own = {"query_positions": q_at[b], "key_positions": k_at[b], "temperatures": times[b]}
             self.options.append({**options, **{n: x for n, x in own.items() if x is not None}})
 
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return (*self.q.shape[:3], self.v.shape[3])
+
     def forward(self, lse: bool, entropy: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        out = np.empty(self.q.shape, np.float32)
+        out = np.empty(self.out_shape, np.float32)
         sums = np.empty(self.q.shape[:3], np.float32) if lse else None
         nats = np.empty(self.q.shape[:3], np.float32) if entropy else None
         for b, options in enumerate(self.options):
@@ -210,8 +216,9 @@ def attention(
     Args:
         q: [tokens, heads, head_dim] or [batch, tokens, heads, head_dim]; float32, or float16 and bfloat16, which are widened.
             Heads are a multiple of kv_heads. Tensors of PyTorch go to `ropewalk.torch.attention`.
-        k, v: [keys, kv_heads, head_dim] or [batch, keys, ...]. The queries are the last `tokens` of the keys, unless
-            query_positions are given. Keys are rotated already, unless `rotation` is given.
+        k, v: [keys, kv_heads, head_dim] or [batch, keys, ...]; heads of v may have another size (multi-head latent
+            attention), which the result then has. The queries are the last `tokens` of the keys, unless query_positions
+            are given. Keys are rotated already, unless `rotation` is given.
         causal: keys after their query are masked.
         bias: a Bias (Alibi, T5Bias, ...), or the Form that it was lowered to.
         rotation: q and k are unrotated, and are rotated as they are read; key j has position j.
@@ -228,7 +235,7 @@ def attention(
         return_entropy: also the entropy of each query's weights in nats, of the same shape.
 
     Returns:
-        float32 [(batch,) tokens, heads, head_dim], in the type of q; with return_lse or return_entropy a tuple.
+        float32 [(batch,) tokens, heads, head_dim of v], in the type of q; with return_lse or return_entropy a tuple.
 
     Raises:
         Error: for shapes, types and positions that do not fit, and what cannot be combined.
@@ -291,8 +298,8 @@ def attention_backward(
     call = _Call(q, k, v, _Settings.of(locals()))
     d = _floats("d_out", d_out, 4 if call.batched else 3)
     d = d if call.batched else d[None]
-    if d.shape != call.q.shape:
-        raise Error(f"d_out: expected the shape of q, {list(call.q.shape)}, got {list(d.shape)}")
+    if d.shape != call.out_shape:
+        raise Error(f"d_out: expected the shape of what attention gives, {list(call.out_shape)}, got {list(d.shape)}")
     out, lse, _ = call.forward(True, False)
     d_q, d_k, d_v = (np.empty(x.shape, np.float32) for x in (call.q, call.k, call.v))
     d_sinks = None if sinks is None else np.zeros(call.q.shape[2], np.float32)

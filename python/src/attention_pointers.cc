@@ -57,18 +57,18 @@ std::optional<DistanceMap> MapOf(const std::vector<int64_t>& map) {
 // Between calls there is at most one, of kMostBytes or less.
 class SpareCache {
  public:
-  KvCache Take(int64_t kv_heads, int64_t head_dim, int64_t tokens) {
+  KvCache Take(int64_t kv_heads, int64_t head_dim, int64_t value_dim, int64_t tokens) {
     std::optional<KvCache> spare;
     {
       const std::scoped_lock lock(mutex_);
       spare.swap(spare_);
     }
     if (spare && spare->kv_heads() == kv_heads && spare->head_dim() == head_dim &&
-        spare->capacity_tokens() >= tokens) {
+        spare->value_dim() == value_dim && spare->capacity_tokens() >= tokens) {
       return std::move(*spare);
     }
     spare.reset();  // before there is another
-    return KvCache(kv_heads, head_dim, tokens);
+    return KvCache(kv_heads, head_dim, tokens, KvType::kF32, value_dim);
   }
 
   void Give(KvCache cache) {
@@ -92,7 +92,7 @@ SpareCache& Spare() {
 // that is filled anew.
 struct Batch {
   TensorView q, k, v;   // [batch, tokens, heads, head_dim], last stride 1
-  TensorView out;       // row-major
+  TensorView out;       // [batch, tokens, heads, value_dim], row-major
   Pointer lse = 0;      // [batch, tokens, heads]
   Pointer entropy = 0;  // the same; 0: not wanted
   bool causal = true;
@@ -142,12 +142,14 @@ struct Batch {
     if (k.rank != 4 || k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3] || k.shape[2] < 1) {
       refuse("k", k, "[batch, keys, kv_heads, head_dim] with q's batch and head_dim");
     }
-    if (v.rank != 4 || !std::equal(k.shape, k.shape + 4, v.shape)) refuse("v", v, "k's shape");
+    if (v.rank != 4 || !std::equal(k.shape, k.shape + 3, v.shape) || v.shape[3] < 1) {
+      refuse("v", v, "k's batch, keys and heads, and elements in them");
+    }
   }
 
   void Prepare() {
     Check();
-    cache = Spare().Take(kv_heads(), head_dim(), std::max<int64_t>(1, keys()));
+    cache = Spare().Take(kv_heads(), head_dim(), v.shape[3], std::max<int64_t>(1, keys()));
     if (rotation) rotation->Grow(keys());
     if (bias.given() && !bias.by_sequence()) {
       shared.emplace(FormOf(bias, heads(), keys(), 0), heads(), head_dim());
@@ -212,7 +214,9 @@ Batch BatchOf(const nb::dict& d) {
   b.q = tensor("q");
   b.k = tensor("k");
   b.v = tensor("v");
-  b.out = NewRowMajor(b.q, pointer("out"));
+  TensorView like_out = b.q;
+  like_out.shape[3] = b.v.shape[3];
+  b.out = NewRowMajor(like_out, pointer("out"));
   b.lse = pointer("lse");
   b.entropy = pointer("entropy");
   b.causal = nb::cast<bool>(d["causal"]);
@@ -291,7 +295,7 @@ void AttentionBackwardPointers(const nb::dict& arguments, Pointer d_out, const n
                                Pointer d_q, Pointer d_k, Pointer d_v, Pointer d_sinks,
                                const std::vector<Pointer>& d_bias) {
   Batch batch = BatchOf(arguments);
-  TensorView d_outs = batch.q;
+  TensorView d_outs = batch.out;
   d_outs.data = At<void>(d_out);
   for (int i = 0; i < d_outs.rank; ++i) d_outs.strides[i] = nb::cast<int64_t>(strides[i]);
   const TensorView d_qs = NewRowMajor(batch.q, d_q), d_ks = NewRowMajor(batch.k, d_k),

@@ -85,7 +85,7 @@ AttentionCall::AttentionCall(nb::handle q_given, nb::handle k_given, nb::handle 
 
 void AttentionCall::Prepare() {
   const int64_t tokens = k_view.shape[0];
-  cache = KvCache(k_view.shape[1], k_view.shape[2], tokens);
+  cache = KvCache(k_view.shape[1], k_view.shape[2], tokens, KvType::kF32, v_view.shape[2]);
   cache.Append(k_view, v_view);
   args.cache = &cache;
   args.form = form.get();

@@ -27,11 +27,11 @@ bool Contextual(const ScoreForm* form) {
 }
 
 AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& run,
-                       const Schedule& s, int64_t tile, int64_t kv_head, int64_t span) {
-  const int64_t token = tile * s.tile_tokens;
+                       const Schedule& s, const Schedule::Job& job) {
+  const int64_t token = job.tile * s.tile_tokens;
   const int64_t tokens = std::min(s.tile_tokens, args.q.shape[0] - token);
-  AttentionTile t = internal::MakeTile(args, run, token, tokens, kv_head);
-  t.key_begin = span * s.span_keys;
+  AttentionTile t = internal::MakeTile(args, run, token, tokens, job.kv_head);
+  t.key_begin = job.span * s.span_keys;
   t.key_end = std::min(t.key_end, t.key_begin + s.span_keys);
   return t;
 }
@@ -51,7 +51,7 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
     if (!numbers) max = std::numeric_limits<float>::quiet_NaN();
     float* out = t.out + r / t.group * t.out_token_stride + r % t.group * t.out_head_stride;
     float sum = 0, weighted_score = 0;
-    std::fill_n(out, t.head_dim, 0.0f);
+    std::fill_n(out, t.value_dim, 0.0f);
     for (int64_t s = 0; s < spans; ++s) {
       const float* from = first + s * rows * record;
       const float below = from[t.value_stride] - max, factor = std::exp2(below);
@@ -59,13 +59,13 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
       if (factor != 0) {
         weighted_score += factor * (from[t.value_stride + 2] + below * from[t.value_stride + 1]);
       }
-      for (int64_t i = 0; i < t.head_dim; ++i) out[i] += factor * from[i];
+      for (int64_t i = 0; i < t.value_dim; ++i) out[i] += factor * from[i];
     }
     if (t.sinks == nullptr && t.log_sum_exp == nullptr && sum != 0) {
-      for (int64_t i = 0; i < t.head_dim; ++i) out[i] /= sum;
+      for (int64_t i = 0; i < t.value_dim; ++i) out[i] /= sum;
     } else {
       const float factor = internal::FinishRow(t, r % t.group, r / t.group, {max, sum});
-      for (int64_t i = 0; i < t.head_dim; ++i) out[i] *= factor;
+      for (int64_t i = 0; i < t.value_dim; ++i) out[i] *= factor;
     }
     internal::WriteEntropy(t, r % t.group, r / t.group, {max, sum, weighted_score});
   }
@@ -88,40 +88,39 @@ void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
 }
 
 internal::KvScratch::KvScratch(KvType type, bool bf16, int64_t views, int64_t rows,
-                               int64_t head_dim) {
+                               const HeadDims& dims) {
   const auto lines = [](int64_t floats) { return (floats + 15) / 16 * 16; };
-  const int64_t panel = AttentionAccess::PanelWidth(head_dim);
+  const int64_t panel = AttentionAccess::PanelWidth(dims.value);
   if (type != KvType::kF32) {
-    key_block = head_dim * AttentionAccess::kBlock;
+    key_block = dims.key * AttentionAccess::kBlock;
     values = kValueSlice * panel;
   }
   if (!bf16) return;
-  key_pairs = (head_dim + 1) / 2 * AttentionAccess::kBlock;
+  key_pairs = (dims.key + 1) / 2 * AttentionAccess::kBlock;
   value_pairs = kValueSlice / 2 * panel;
-  queries = lines(views * rows * AttentionAccess::ValueStride(head_dim) / 2);
+  queries = lines(views * rows * dims.key_stride() / 2);
   weights = lines(rows * kScoreStride / 2);
 }
 
 int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
-                                    int64_t head_dim) {
-  int64_t floats = ScratchFloats(rows, head_dim);
-  if (run.form.form != nullptr) floats += FormScratchFloats(run.form, rows, group, head_dim);
+                                    const HeadDims& dims) {
+  int64_t floats = ScratchFloats(rows, dims);
+  if (run.form.form != nullptr) floats += FormScratchFloats(run.form, rows, group, dims.key);
   floats = (floats + 15) / 16 * 16;
-  floats += run.KvScratchFor(rows, head_dim).floats();
+  floats += run.KvScratchFor(rows, dims).floats();
   if (run.rotation.rotation == nullptr) return floats;
-  return floats + RotationScratchFloats(run.rotation.views, rows,
-                                        AttentionAccess::ValueStride(head_dim), head_dim);
+  return floats + RotationScratchFloats(run.rotation.views, rows, dims.key_stride(), dims.key);
 }
 
 void internal::SetScratch(AttentionTile& t, const AttentionRun& run, float* scratch) {
   t.scratch = scratch;
   const int64_t rows = t.tokens * t.group;
-  float* end = scratch + TileScratchFloats(run, rows, t.group, t.head_dim);
+  float* end = scratch + TileScratchFloats(run, rows, t.group, t.dims);
   if (run.rotation.rotation != nullptr) {
-    end -= RotationScratchFloats(run.rotation.views, rows, t.value_stride, t.head_dim);
+    end -= RotationScratchFloats(run.rotation.views, rows, t.key_stride, t.head_dim);
     t.rotation_scratch = end;
   }
-  t.kv_scratch = end - run.KvScratchFor(rows, t.head_dim).floats();
+  t.kv_scratch = end - run.KvScratchFor(rows, t.dims).floats();
 }
 
 AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& run, int64_t token,
@@ -137,8 +136,11 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.out =
       static_cast<float*>(args.out.data) + token * t.out_token_stride + head * t.out_head_stride;
   t.kv = AttentionAccess::Head(cache, kv_head);
-  t.head_dim = t.kv.head_dim;
-  t.value_stride = t.kv.value_stride;
+  t.dims = HeadDims(cache);
+  t.head_dim = t.dims.key;
+  t.value_dim = t.dims.value;
+  t.key_stride = t.dims.key_stride();
+  t.value_stride = t.dims.value_stride();
   t.panel_width = t.kv.panel_width;
   t.bf16 = run.bf16;
   t.tokens = tokens;
@@ -221,22 +223,21 @@ void Attention(const AttentionArgs& args) {
       internal::PlanSchedule(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
                              NumThreads(), Contextual(run.form.form));
   const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
-  const int64_t record = AttentionAccess::ValueStride(cache.head_dim()) + internal::kRowSums;
-  // Two multiplications for each, at some 50 a nanosecond.
-  const int64_t work_ns = max_rows * s.tiles * kv_heads * cache.tokens() * cache.head_dim() / 25;
+  const internal::HeadDims dims(cache);
+  const int64_t record = dims.value_stride() + internal::kRowSums;
+  // A multiplication for each element of a key and of a value, at some 50 a nanosecond.
+  const int64_t work_ns =
+      max_rows * s.tiles * kv_heads * cache.tokens() * (dims.key + dims.value) / 50;
   const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), s.jobs));
-  const int64_t scratch_floats =
-      internal::TileScratchFloats(run, max_rows, group, cache.head_dim());
+  const int64_t scratch_floats = internal::TileScratchFloats(run, max_rows, group, dims);
   AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
   AlignedBuffer<float> partials(static_cast<size_t>(s.spans > 1 ? s.jobs * max_rows * record : 0));
 
-  // Jobs are independent, so handing them out as threads become free changes no bit; the last tiles
-  // see most keys and go first.
+  // Jobs are independent, so handing them out as threads become free changes no bit.
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (int64_t job = 0; job < s.jobs; ++job) {
-    const int64_t span = job % s.spans, kv_head = job / s.spans % kv_heads;
-    const int64_t tile = s.tiles - 1 - job / s.spans / kv_heads;
-    AttentionTile t = MakeTile(args, run, s, tile, kv_head, span);
+    const int64_t span = job % s.spans;
+    AttentionTile t = MakeTile(args, run, s, s.At(job));
     internal::SetScratch(t, run, scratch.data() + omp_get_thread_num() * scratch_floats);
     if (s.spans > 1) {
       const int64_t rows = t.tokens * t.group;
@@ -246,8 +247,7 @@ void Attention(const AttentionArgs& args) {
   }
   if (s.spans == 1) return;
   for (int64_t job = 0; job < s.jobs; job += s.spans) {
-    const int64_t kv_head = job / s.spans % kv_heads, tile = s.tiles - 1 - job / s.spans / kv_heads;
-    const AttentionTile t = MakeTile(args, run, s, tile, kv_head, 0);
+    const AttentionTile t = MakeTile(args, run, s, s.At(job));
     Merge(t, partials.data() + job * max_rows * record, s.spans);
   }
 }

@@ -52,17 +52,18 @@ void Check(const AttentionBackwardArgs& args) {
   if (f.compute != ComputeType::kFloat32) {
     Refuse(std::string("forward.compute: expected float32, got ") + Name(f.compute));
   }
-  const int64_t tokens = f.q.shape[0], heads = f.q.shape[1], head_dim = f.q.shape[2];
+  const int64_t tokens = f.q.shape[0], heads = f.q.shape[1];
+  const internal::HeadDims dims(*f.cache);
   if (tokens > 0 && f.log_sum_exp.empty()) {
     Refuse("forward.log_sum_exp: expected what Attention wrote; give it room there");
   }
   if (tokens > 0 && f.q.data == f.out.data) {
     Refuse("forward.out: expected memory of its own, because q is needed again");
   }
-  CheckView("d_out", args.d_out, tokens, heads, head_dim);
-  CheckView("d_q", args.d_q, tokens, heads, head_dim);
-  CheckView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), head_dim);
-  CheckView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), head_dim);
+  CheckView("d_out", args.d_out, tokens, heads, dims.value);
+  CheckView("d_q", args.d_q, tokens, heads, dims.key);
+  CheckView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), dims.key);
+  CheckView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), dims.value);
   if (!args.d_sinks.empty() && args.d_sinks.size() != f.sinks.size()) {
     Refuse("d_sinks: expected as many as forward.sinks, " + std::to_string(f.sinks.size()) +
            ", got " + std::to_string(args.d_sinks.size()));
@@ -88,7 +89,7 @@ FormSums MakeSums(const FormRun& run, int64_t first_head, int64_t group, int64_t
     const auto make = [&](const AlignedBuffer<float>& rows) {
       if (rows.size() == 0) return AlignedBuffer<float>();
       return AlignedBuffer<float>(
-          count(tables * c.columns * AttentionAccess::ValueStride(head_dim)), 0.0f);
+          count(tables * c.columns * AttentionAccess::RowStride(head_dim)), 0.0f);
     };
     s.query_rows = make(c.query_rows);
     s.key_rows = make(c.key_rows);
@@ -142,11 +143,12 @@ struct Worker {
 
   Worker(const Call& call, const KeyRotations& rotations)
       : head(*call.forward.cache, call.run.rotation, rotations) {
-    const int64_t dim = call.forward.q.shape[2], rows = call.tile_tokens * call.group;
-    forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dim);
+    const internal::HeadDims dims(*call.forward.cache);
+    const int64_t rows = call.tile_tokens * call.group;
+    forward_floats = internal::TileScratchFloats(call.run, rows, call.group, dims);
     const int views = std::max(1, call.run.rotation.views);
     scratch = AlignedBuffer<float>(
-        static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dim, views)));
+        static_cast<size_t>(forward_floats + internal::BackwardScratchFloats(rows, dims, views)));
     const FormRun& form = call.run.form;
     if (form.form == nullptr || form.content == nullptr) return;
     if (!std::holds_alternative<RunningForm>(*form.form)) return;
@@ -181,7 +183,7 @@ std::vector<float> GatherRows(int64_t table_rows, int64_t dim, const ContentColu
                               float factor, const std::vector<FormSums>& sums,
                               AlignedBuffer<float> FormSums::*member) {
   if ((sums[0].*member).size() == 0) return {};
-  const int64_t stride = AttentionAccess::ValueStride(dim);
+  const int64_t stride = AttentionAccess::RowStride(dim);
   std::vector<double> total(static_cast<size_t>(c.table_heads * table_rows * dim));
   for (size_t kv = 0; kv < sums.size(); ++kv) {
     const AlignedBuffer<float>& from = sums[kv].*member;

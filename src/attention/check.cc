@@ -59,16 +59,27 @@ void CheckNumbers(const AttentionArgs& args, int64_t tokens, int64_t heads) {
   }
 }
 
+// They are added to values, and a form knows one head_dim.
+void CheckValueRows(const AttentionArgs& args) {
+  const ScoreForm* form = FormOf(args);
+  const auto* content = form == nullptr ? nullptr : std::get_if<ContentForm>(form);
+  const int64_t value_dim = args.cache->value_dim();
+  if (content == nullptr || content->value_rows.empty() || content->head_dim == value_dim) return;
+  Refuse("ContentForm.value_rows: have head_dim = " + std::to_string(content->head_dim) +
+         " elements, and values of this cache " + std::to_string(value_dim) +
+         "; expected values as wide as keys");
+}
+
 }  // namespace
 
 void CheckAttention(const AttentionArgs& args) {
   if (args.cache == nullptr) Refuse("cache: expected a KvCache, got null");
   const KvCache& cache = *args.cache;
   CheckView("q", args.q, cache.head_dim());
-  CheckView("out", args.out, cache.head_dim());
+  CheckView("out", args.out, cache.value_dim());
   const int64_t tokens = args.q.shape[0], heads = args.q.shape[1];
   if (args.out.shape[0] != tokens || args.out.shape[1] != heads) {
-    Refuse("out: expected the shape of q, " + args.q.ShapeString() + ", got " +
+    Refuse("out: expected the tokens and heads of q, " + args.q.ShapeString() + ", got " +
            args.out.ShapeString());
   }
   if (heads < 1 || heads % cache.kv_heads() != 0) {
@@ -101,14 +112,17 @@ void CheckAttention(const AttentionArgs& args) {
   } else if (args.form != nullptr) {
     CheckForm(*args.form, heads, cache.head_dim());
   }
+  CheckValueRows(args);
   if (args.q.data == nullptr || args.out.data == nullptr)
     Refuse("q and out: expected data, got null");
   const auto [q_begin, q_end] = Extent(args.q);
   const auto [out_begin, out_end] = Extent(args.out);
   const bool same = args.q.data == args.out.data && args.q.strides[0] == args.out.strides[0] &&
-                    args.q.strides[1] == args.out.strides[1];
+                    args.q.strides[1] == args.out.strides[1] &&
+                    args.q.shape[2] == args.out.shape[2];
   if (!same && q_begin <= out_end && out_begin <= q_end) {
-    Refuse("out: overlaps q without being q; give it the same strides or memory of its own");
+    Refuse("out: overlaps q without being q; give it the same strides and width or memory of its "
+           "own");
   }
 }
 

@@ -87,7 +87,7 @@ AlignedBuffer<float> PackRows(const ContentColumns& c, int64_t table_rows, int64
 AlignedBuffer<float> PadRows(const ContentColumns& c, int64_t table_rows, int64_t head_dim,
                              const std::vector<float>& rows) {
   if (rows.empty()) return {};
-  const int64_t stride = AttentionAccess::ValueStride(head_dim);
+  const int64_t stride = AttentionAccess::RowStride(head_dim);
   AlignedBuffer<float> padded(static_cast<size_t>(c.table_heads * c.columns * stride), 0.0f);
   for (int64_t h = 0; h < c.table_heads; ++h) {
     for (int64_t x = 0; x < c.columns; ++x) {

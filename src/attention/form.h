@@ -36,7 +36,7 @@ struct ContentColumns {
   std::vector<int32_t> row_of;     // [columns]
   int64_t first = 0, columns = 0, table_heads = 1;
   AlignedBuffer<float> query_rows, key_rows;  // [table_heads, blocks, head_dim, 64], as keys are
-  AlignedBuffer<float> value_rows;            // [table_heads, columns, value_stride]
+  AlignedBuffer<float> value_rows;            // [table_heads, columns, stride of head_dim]
 
   int64_t PaddedColumns() const { return (columns + 63) / 64 * 64; }
   // Of a head's packed rows.

@@ -51,13 +51,15 @@ HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation,
       rotation_(rotation),
       rotations_(rotations),
       dim_(cache.head_dim()),
-      stride_(AttentionAccess::ValueStride(cache.head_dim())) {
-  const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * dim_;
+      stride_(AttentionAccess::RowStride(cache.head_dim())),
+      value_dim_(cache.value_dim()),
+      value_stride_(AttentionAccess::RowStride(cache.value_dim())) {
+  const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * value_dim_;
   const auto floats = static_cast<size_t>(view_stride()) * rotations.keys.size();
   packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed));
   key_rows_ = AlignedBuffer<float>(floats);
   d_keys_ = AlignedBuffer<float>(floats);
-  d_values_ = AlignedBuffer<float>(static_cast<size_t>(view_stride()));
+  d_values_ = AlignedBuffer<float>(static_cast<size_t>(cache.tokens() * value_stride_));
 }
 
 void HeadMemory::Clear() {
@@ -67,16 +69,16 @@ void HeadMemory::Clear() {
 void HeadMemory::Load(int64_t kv_head) {
   const int64_t keys = cache_.tokens();
   const auto* values = AttentionAccess::Head(cache_, kv_head).Values<float>();
-  const int64_t panel = AttentionAccess::PanelWidth(dim_);
+  const int64_t panel = AttentionAccess::PanelWidth(value_dim_);
   for (int64_t j = 0; j < keys; j += kBlock) {
-    for (int64_t i = 0; i < dim_; i += panel) {
-      const int64_t width = std::min(panel, stride_ - i);
-      Transpose(std::min(kBlock, keys - j), std::min(width, dim_ - i),
+    for (int64_t i = 0; i < value_dim_; i += panel) {
+      const int64_t width = std::min(panel, value_stride_ - i);
+      Transpose(std::min(kBlock, keys - j), std::min(width, value_dim_ - i),
                 values + i * cache_.capacity_tokens() + j * width, width,
-                packed_values_.data() + j * dim_ + i * kBlock, kBlock);
+                packed_values_.data() + j * value_dim_ + i * kBlock, kBlock);
     }
   }
-  std::fill_n(d_values_.data(), view_stride(), 0.0f);
+  std::fill_n(d_values_.data(), keys * value_stride_, 0.0f);
   LoadKeys(kv_head);
 }
 
@@ -126,7 +128,7 @@ void HeadMemory::WriteKeys(float factor, const TensorView& to, int64_t kv_head) 
 void HeadMemory::WriteValues(const TensorView& to, int64_t kv_head) const {
   for (int64_t j = 0; j < cache_.tokens(); ++j) {
     float* row = static_cast<float*>(to.data) + j * to.strides[0] + kv_head * to.strides[1];
-    std::copy_n(d_values_.data() + j * stride_, dim_, row);
+    std::copy_n(d_values_.data() + j * value_stride_, value_dim_, row);
   }
 }
 

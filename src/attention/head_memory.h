@@ -28,17 +28,17 @@ class HeadMemory {
   void Clear();
   // Takes a head's keys and values; gradients become 0.
   void Load(int64_t kv_head);
-  // Write a head's gradients, [keys, kv_heads, head_dim]; those of the keys are rotated back.
+  // Write a head's gradients, [keys, kv_heads, dims of a head]; those of the keys are rotated back.
   void WriteKeys(float factor, const TensorView& to, int64_t kv_head);
   void WriteValues(const TensorView& to, int64_t kv_head) const;
 
   const float* packed_values() const { return packed_values_.data(); }  // as keys are
   const float* key_rows() const {
     return key_rows_.data();
-  }                                               // [views, keys, value_stride], rotated
-  float* d_keys() { return d_keys_.data(); }      // [views, keys, value_stride]
+  }                                               // [views, keys, key_stride], rotated
+  float* d_keys() { return d_keys_.data(); }      // [views, keys, key_stride]
   float* d_values() { return d_values_.data(); }  // [keys, value_stride]
-  int64_t view_stride() const { return cache_.tokens() * stride_; }
+  int64_t view_stride() const { return cache_.tokens() * stride_; }  // of a view's keys
 
  private:
   void LoadKeys(int64_t kv_head);
@@ -47,7 +47,7 @@ class HeadMemory {
   const KvCache& cache_;
   const RotationRun& rotation_;
   const KeyRotations& rotations_;
-  const int64_t dim_, stride_;
+  const int64_t dim_, stride_, value_dim_, value_stride_;
   AlignedBuffer<float> packed_values_, key_rows_, d_keys_, d_values_;
 };
 

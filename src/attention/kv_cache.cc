@@ -32,29 +32,42 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
 
 }  // namespace
 
-void CheckKvType(KvType type, int64_t head_dim) {
-  if (type != KvType::kQ8_0 || head_dim % internal::kQ8Block == 0) return;
+void CheckKvType(KvType type, int64_t head_dim, std::optional<int64_t> value_dim) {
+  if (type != KvType::kQ8_0) return;
+  const bool keys = head_dim % internal::kQ8Block == 0;
+  if (keys && value_dim.value_or(0) % internal::kQ8Block == 0) return;
   throw Error(ErrorCode::kUnsupported,
-              "a KV cache of q8_0 holds blocks of 32 elements, and a head of this model has " +
-                  std::to_string(head_dim) + ", no multiple of 32; bf16 and f32 hold any head_dim");
+              std::string("a KV cache of q8_0 holds blocks of 32 elements, and ") +
+                  (keys ? "values of a head" : "a head") + " of this model " +
+                  (keys ? "have " : "has ") + std::to_string(keys ? *value_dim : head_dim) +
+                  ", no multiple of 32; bf16 and f32 hold any head_dim");
 }
 
 internal::KvHead AttentionAccess::Head(const KvCache& c, int64_t kv_head) {
   const int64_t padded = (c.capacity_ + kBlock - 1) / kBlock * kBlock;
-  internal::KvHead h{c.type_, c.head_dim_, ValueStride(c.head_dim_), PanelWidth(c.head_dim_),
+  internal::KvHead h{c.type_,
+                     c.head_dim_,
+                     c.value_dim_,
+                     RowStride(c.value_dim_),
+                     PanelWidth(c.value_dim_),
                      c.capacity_};
   h.keys =
       const_cast<std::byte*>(c.keys_.data()) + kv_head * padded * KeyBytes(c.type_, c.head_dim_);
   h.values = const_cast<std::byte*>(c.values_.data()) +
-             kv_head * ValueBytes(c.type_, c.head_dim_, c.capacity_);
-  h.key_scales = const_cast<uint16_t*>(c.key_scales_.data()) + kv_head * padded * h.scales();
+             kv_head * ValueBytes(c.type_, c.value_dim_, c.capacity_);
+  h.key_scales = const_cast<uint16_t*>(c.key_scales_.data()) + kv_head * padded * h.key_blocks();
   h.value_scales =
-      const_cast<uint16_t*>(c.value_scales_.data()) + kv_head * c.capacity_ * h.scales();
+      const_cast<uint16_t*>(c.value_scales_.data()) + kv_head * c.capacity_ * h.value_blocks();
   return h;
 }
 
-KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type)
-    : type_(type), kv_heads_(kv_heads), head_dim_(head_dim), capacity_(capacity_tokens) {
+KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type,
+                 std::optional<int64_t> value_dim)
+    : type_(type),
+      kv_heads_(kv_heads),
+      head_dim_(head_dim),
+      value_dim_(value_dim.value_or(head_dim)),
+      capacity_(capacity_tokens) {
   // The product, keys and values, stays below 2^62.
   constexpr int64_t kMostHeads = 1 << 15, kMostTokens = 1 << 30;
   if (kv_heads < 1 || kv_heads > kMostHeads || head_dim < 1 || head_dim > kMostHeads ||
@@ -65,20 +78,26 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, Kv
         std::to_string(kv_heads) + ", " + std::to_string(head_dim) + ", " +
         std::to_string(capacity_tokens));
   }
+  if (value_dim_ < 1 || value_dim_ > kMostHeads) {
+    Refuse("value_dim: expected 1 to 32768, got " + std::to_string(value_dim_));
+  }
   if (type != KvType::kF32 && type != KvType::kBf16 && type != KvType::kQ8_0) {
     Refuse("type: expected kF32, kBf16 or kQ8_0, got " + std::to_string(static_cast<int>(type)));
   }
-  CheckKvType(type, head_dim);
+  CheckKvType(type, head_dim, value_dim_);
   const int64_t padded = (capacity_ + kBlock - 1) / kBlock * kBlock;
-  const int64_t scales = head_dim_ / internal::kQ8Block;
   const int64_t key_bytes = kv_heads_ * padded * AttentionAccess::KeyBytes(type, head_dim_);
-  const int64_t value_bytes = kv_heads_ * AttentionAccess::ValueBytes(type, head_dim_, capacity_);
+  const int64_t value_bytes = kv_heads_ * AttentionAccess::ValueBytes(type, value_dim_, capacity_);
   try {
     keys_ = AlignedBuffer<std::byte>(static_cast<size_t>(key_bytes));
     values_ = AlignedBuffer<std::byte>(static_cast<size_t>(value_bytes));
     if (type == KvType::kQ8_0) {
-      key_scales_ = AlignedBuffer<uint16_t>(static_cast<size_t>(kv_heads_ * padded * scales));
-      value_scales_ = AlignedBuffer<uint16_t>(static_cast<size_t>(kv_heads_ * capacity_ * scales));
+      const auto scales = [this](int64_t tokens, int64_t dim) {
+        return AlignedBuffer<uint16_t>(
+            static_cast<size_t>(kv_heads_ * tokens * dim / internal::kQ8Block));
+      };
+      key_scales_ = scales(padded, head_dim_);
+      value_scales_ = scales(capacity_, value_dim_);
     }
   } catch (const std::bad_alloc&) {
     const int64_t mib = (key_bytes >> 20) + (value_bytes >> 20);
@@ -121,7 +140,7 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
   const int64_t count = k.rank > 0 ? k.shape[0] : 0;
   if (k.rank == 3 && count == 0) return;
   Check("k", k, count, kv_heads_, head_dim_);
-  Check("v", v, count, kv_heads_, head_dim_);
+  Check("v", v, count, kv_heads_, value_dim_);
   if (count > capacity_ - tokens_) {
     Refuse("holds " + std::to_string(tokens_) + " of " + std::to_string(capacity_) +
            " tokens and cannot take " + std::to_string(count) +

@@ -43,7 +43,7 @@ template <class F>
 void ForPanels(const KvHead& head, const F& work) {
   for (int64_t i = 0; i < head.value_stride; i += head.panel_width) {
     const int64_t width = std::min(head.panel_width, head.value_stride - i);
-    work(i, width, std::min(width, head.head_dim - i));
+    work(i, width, std::min(width, head.value_dim - i));
   }
 }
 
@@ -96,19 +96,21 @@ void StoreBf16(const KvHead& head, const KvRows& rows, int64_t block) {
 }
 
 void StoreQ8(const KvHead& head, const KvRows& rows, int64_t block) {
-  const int64_t scales = head.scales();
+  const int64_t key_blocks = head.key_blocks(), value_blocks = head.value_blocks();
   int8_t* keys = head.Keys<int8_t>() + block * head.head_dim;
-  uint16_t* key_scales = head.key_scales + block * scales;
+  uint16_t* key_scales = head.key_scales + block * key_blocks;
   for (int64_t t = rows.begin; t < rows.end; ++t) {
     const float* k = rows.k + (t - rows.begin) * rows.k_stride;
     const float* v = rows.v + (t - rows.begin) * rows.v_stride;
-    int8_t* values = head.Values<int8_t>() + t * head.head_dim;
-    for (int64_t s = 0; s < scales; ++s) {
+    int8_t* values = head.Values<int8_t>() + t * head.value_dim;
+    for (int64_t s = 0; s < key_blocks; ++s) {
       const int64_t first = s * kQ8Block;
       int8_t codes[kQ8Block];
       key_scales[s * kBlock + t - block] = Quantize(k + first, codes);
       for (int64_t i = 0; i < kQ8Block; ++i) keys[(first + i) * kBlock + t - block] = codes[i];
-      head.value_scales[t * scales + s] = Quantize(v + first, values + first);
+    }
+    for (int64_t s = 0; s < value_blocks; ++s) {
+      head.value_scales[t * value_blocks + s] = Quantize(v + s * kQ8Block, values + s * kQ8Block);
     }
   }
 }
@@ -122,7 +124,8 @@ void StoreRows(const KvHead& head, const KvRows& rows) {
     const int64_t bytes = AttentionAccess::KeyBytes(head.type, head.head_dim);
     std::fill_n(head.keys + block * bytes, kBlock * bytes, std::byte{0});
     if (head.type == KvType::kQ8_0) {
-      std::fill_n(head.key_scales + block * head.scales(), kBlock * head.scales(), uint16_t{0});
+      const int64_t scales = head.key_blocks();
+      std::fill_n(head.key_scales + block * scales, kBlock * scales, uint16_t{0});
     }
   }
   if (head.type == KvType::kF32) return StoreF32(head, rows, block);
@@ -140,7 +143,7 @@ void LoadKey(const KvHead& head, int64_t token, float* out) {
       const uint32_t word = head.Keys<uint32_t>()[block * head.pairs() + i / 2 * kBlock + at];
       out[i] = ToFloat(BFloat16{static_cast<uint16_t>(word >> i % 2 * 16)});
     } else {
-      const int64_t scale = block * head.scales() + i / kQ8Block * kBlock + at;
+      const int64_t scale = block * head.key_blocks() + i / kQ8Block * kBlock + at;
       out[i] = ToFloat(Float16{head.key_scales[scale]}) * head.Keys<int8_t>()[element];
     }
   }

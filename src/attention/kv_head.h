@@ -16,15 +16,15 @@ inline constexpr int64_t kQ8Block = 32;  // elements that share a scale
 //   kBf16    word [blocks, head_dim / 2, 64],      word [panels][capacity / 2, width],
 //            of two elements (the last of an       of two tokens (where the last is alone, with 0)
 //            odd head_dim is 0)
-//   kQ8_0    int8 [blocks, head_dim, 64]           int8 [capacity, head_dim]
+//   kQ8_0    int8 [blocks, head_dim, 64]           int8 [capacity, value_dim]
 //            float16 [blocks, scales, 64]          float16 [capacity, scales]
 //
 // A panel is up to 64 dims wide, and values are padded with zeros to whole vectors (value_stride;
-// the heads of kQ8_0 are whole blocks).
+// the heads of kQ8_0 are whole blocks). Scales of kQ8_0 are those of a key and those of a value.
 // Beyond the last token its block of keys holds zeros.
 struct KvHead {
   KvType type = KvType::kF32;
-  int64_t head_dim = 0, value_stride = 0, panel_width = 0, capacity = 0;
+  int64_t head_dim = 0, value_dim = 0, value_stride = 0, panel_width = 0, capacity = 0;
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
   uint16_t* key_scales = nullptr;
@@ -39,14 +39,15 @@ struct KvHead {
     return reinterpret_cast<T*>(values);
   }
   int64_t pairs() const { return (head_dim + 1) / 2; }
-  int64_t scales() const { return head_dim / kQ8Block; }
+  int64_t key_blocks() const { return head_dim / kQ8Block; }  // of kQ8_0: scales of a key
+  int64_t value_blocks() const { return value_dim / kQ8Block; }
 };
 
 // Tokens of one block of 64 keys to store, with their keys and values as they came.
 struct KvRows {
   int64_t begin, end;  // tokens
   const float* k;      // [end - begin, head_dim]
-  const float* v;
+  const float* v;      // [end - begin, value_dim]
   int64_t k_stride, v_stride;
 };
 void StoreRows(const KvHead& head, const KvRows& rows);

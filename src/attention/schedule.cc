@@ -15,9 +15,17 @@ constexpr int64_t kSmallestTileRows = kTileRows / 4;
 
 }  // namespace
 
+Schedule::Job Schedule::At(int64_t job) const {
+  const int64_t all = job / spans, first = all / (tiles * heads_at_once) * heads_at_once;
+  const int64_t heads = std::min(heads_at_once, kv_heads - first), own = all - first * tiles;
+  return {tiles - 1 - own / heads, first + own % heads, job % spans};
+}
+
 Schedule PlanSchedule(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys,
                       int64_t threads, bool one_span) {
   Schedule s;
+  s.kv_heads = kv_heads;
+  s.heads_at_once = std::clamp<int64_t>(threads, 1, kv_heads);
   const auto cut = [&](int64_t rows) {
     s.tile_tokens = std::max<int64_t>(1, rows / group);
     s.tiles = (tokens + s.tile_tokens - 1) / s.tile_tokens;

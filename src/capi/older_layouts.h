@@ -69,6 +69,10 @@ inline bool ReadOlder(const void* given, std::size_t size, ropewalk_rotate_args&
 inline bool ReadOlder(const void* given, std::size_t size, ropewalk_rerotate_args& out) {
   return ReadFirstBytes(given, size, offsetof(ropewalk_rerotate_args, stream), out);
 }
+// Before values of another width: up to bytes.
+inline bool ReadOlder(const void* given, std::size_t size, ropewalk_kv_cache_info& out) {
+  return ReadFirstBytes(given, size, offsetof(ropewalk_kv_cache_info, value_dim), out);
+}
 // Before its rows' entropy: up to log_sum_exp.
 inline bool ReadOlder(const void* given, std::size_t size, ropewalk_attention_args& out) {
   return ReadFirstBytes(given, size, offsetof(ropewalk_attention_args, entropy), out);

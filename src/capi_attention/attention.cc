@@ -171,6 +171,18 @@ ropewalk_status ropewalk_kv_cache_create(int64_t kv_heads, int64_t head_dim,
   });
 }
 
+ropewalk_status ropewalk_kv_cache_create_from(const ropewalk_kv_cache_spec* spec,
+                                              ropewalk_kv_cache** out) {
+  return Guard([&] {
+    NotNull(out, "out");
+    const ropewalk_kv_cache_spec s = ropewalk::capi::Read(spec, "spec");
+    std::optional<int64_t> value_dim;
+    if (s.value_dim != 0) value_dim = s.value_dim;
+    *out = new ropewalk_kv_cache{ropewalk::KvCache(s.kv_heads, s.head_dim, s.capacity_tokens,
+                                                   ropewalk::KvType::kF32, value_dim)};
+  });
+}
+
 ropewalk_status ropewalk_kv_cache_append(ropewalk_kv_cache* cache, const ropewalk_tensor* k,
                                          const ropewalk_tensor* v) {
   return Guard([&] {
@@ -195,6 +207,7 @@ ropewalk_status ropewalk_kv_cache_get(const ropewalk_kv_cache* cache, ropewalk_k
     info.kv_heads = c.kv_heads();
     info.head_dim = c.head_dim();
     info.bytes = c.bytes();
+    info.value_dim = c.value_dim();
     ropewalk::capi::Write(info, out);
   });
 }

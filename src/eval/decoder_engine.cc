@@ -32,8 +32,8 @@ int64_t Width(const ModelConfig& c) {
 
 // Of the linear parts of one layer, those that a token passes.
 int64_t LayerWeights(const ModelConfig& c) {
-  const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  return c.hidden * (2 * queries + 2 * keys + (c.layer.mlp.gated ? 3 : 2) * Width(c));
+  const int64_t heads = (c.heads + c.kv_heads) * (c.head_dim + c.value_dim());  // q, k, v and out
+  return c.hidden * (heads + (c.layer.mlp.gated ? 3 : 2) * Width(c));
 }
 
 constexpr int64_t kProducts = 4;  // of a layer: q, k and v; out; up; down
@@ -58,14 +58,15 @@ int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t lengt
   const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
                                 [](const LayerPlan& layer) { return layer.map.has_value(); });
   const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
-  return KvBytes(kv, length * 2 * c.layers * c.kv_heads * c.head_dim) +
+  return KvBytes(kv, length * c.layers * c.kv_heads * (c.head_dim + c.value_dim())) +
          length * tables * c.head_dim * 4;
 }
 
 // What a chunk needs: logits, states, activations; as much again for attention and oneDNN.
 int64_t ScratchBytes(const ModelConfig& c) {
   const int64_t width = std::max({c.feed_forward, c.experts.feed_forward, Width(c)});
-  const int64_t row = 5 * c.hidden + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * width;
+  const int64_t heads = (c.heads + c.kv_heads) * (c.head_dim + c.value_dim());
+  const int64_t row = 5 * c.hidden + heads + 3 * width;
   return 4 * (std::max(kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
 }
 
@@ -223,19 +224,21 @@ double TimePass(const Decoder& decoder, const PositionPlan& plan, const EnginePa
 
 EngineFacts DecoderEngine::Facts() const {
   const ModelConfig& c = decoder_.config();
-  const auto queries = static_cast<double>(c.heads * c.head_dim);
+  const auto elements = static_cast<double>(c.heads * (c.head_dim + c.value_dim()));
   return {.name = "ropewalk decoder",
           .vocab = c.vocab,
           .compute = decoder_.arithmetic(),
           .threads = NumThreads(),
           .lanes = MostLanes(c),
           .token_flops = static_cast<double>(c.layers) * 2 * static_cast<double>(LayerWeights(c)),
-          .pair_flops = 4 * queries,
+          .pair_flops = 2 * elements,
           .head_flops = 2 * static_cast<double>(c.hidden) * static_cast<double>(c.vocab),
           .mapped_bytes = decoder_.mapped_bytes()};
 }
 
-void DecoderEngine::CheckKv(KvType kv) const { CheckKvType(kv, decoder_.config().head_dim); }
+void DecoderEngine::CheckKv(KvType kv) const {
+  CheckKvType(kv, decoder_.config().head_dim, decoder_.config().value_dim());
+}
 
 int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length, KvType kv) const {
   const ModelConfig& c = decoder_.config();

@@ -11,7 +11,9 @@ namespace ropewalk::internal {
 namespace {
 
 int64_t QDim(const ModelConfig& c) { return c.heads * c.head_dim; }
-int64_t QkvDim(const ModelConfig& c) { return (c.heads + 2 * c.kv_heads) * c.head_dim; }
+int64_t QkvDim(const ModelConfig& c) {
+  return QDim(c) + c.kv_heads * (c.head_dim + c.value_dim());
+}
 
 void Normalize(const NormSpec& spec, const NormArgs& args) {
   spec.kind == NormSpec::Kind::kLayer ? LayerNorm(args) : RmsNorm(args);
@@ -82,15 +84,6 @@ int64_t Width(const ModelConfig& c) {
   return c.experts.InAll() ? experts : std::max(c.feed_forward, experts);
 }
 
-// Values of latent attention are narrower than their keys: closes the gaps behind them.
-void CloseGaps(const ModelConfig& c, int64_t rows, float* attended) {
-  const int64_t values = c.layer.attention.latent.value_dim;
-  if (!c.layer.attention.latent.exists() || values == c.head_dim) return;
-  for (int64_t i = 1; i < rows * c.heads; ++i) {
-    std::copy_n(attended + i * c.head_dim, values, attended + i * values);
-  }
-}
-
 bool CollectsAdded(const ModelConfig& c) {
   return c.experts.count > 0 || ChangesAdded(c.layer, c.layer.post_attention) ||
          ChangesAdded(c.layer, c.layer.post_mlp);
@@ -101,7 +94,7 @@ bool CollectsAdded(const ModelConfig& c) {
 LayerScratch::LayerScratch(const ModelConfig& c, int64_t tokens)
     : normed(NormsBefore(c.layer) ? tokens * c.hidden : 0),
       qkv(tokens * QkvDim(c)),
-      attended(tokens * QDim(c)),
+      attended(tokens * c.heads * c.value_dim()),
       added(CollectsAdded(c) ? tokens * c.hidden : 0) {
   const int64_t rows = PaddedRows(std::min(tokens, kMlpRows)), width = Width(c);
   up = AlignedBuffer<float>(rows * width * (c.layer.mlp.gated ? 2 : 1));
@@ -187,7 +180,7 @@ QkvViews ProjectQkv(const ModelConfig& c, const LayerWeights& layer, int64_t tok
   }
   const QkvViews views = {Heads(qkv, tokens, c.heads, c.head_dim, stride),
                           Heads(qkv + q_dim, tokens, c.kv_heads, c.head_dim, stride),
-                          Heads(qkv + q_dim + kv_dim, tokens, c.kv_heads, c.head_dim, stride)};
+                          Heads(qkv + q_dim + kv_dim, tokens, c.kv_heads, c.value_dim(), stride)};
   if (layer.q_norm.weight.size() > 0) {
     NormalizeHeads(c, layer.q_norm, views.q);
     NormalizeHeads(c, layer.k_norm, views.k);
@@ -203,7 +196,7 @@ float ScoreScale(const ModelConfig& c, double multiplier) {
 }
 
 TensorView AttendedView(const ModelConfig& c, int64_t rows, LayerScratch& s) {
-  return Heads(s.attended.data(), rows, c.heads, c.head_dim, QDim(c));
+  return Heads(s.attended.data(), rows, c.heads, c.value_dim(), c.heads * c.value_dim());
 }
 
 void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, int64_t rows,
@@ -219,7 +212,6 @@ void FinishLayer(const ModelConfig& c, const LayerWeights& layer, int64_t tokens
   const bool parallel = spec.residual == Residual::kParallel;
   const bool experts = !layer.experts.experts.empty();
   const int64_t first_row = tokens - rows;
-  CloseGaps(c, rows, s.attended.data());
   const auto add_attended = [&](int64_t first, int64_t n) {
     Add(c, layer.out, s.attended.data() + first * layer.out.in_features(), n, spec.post_attention,
         layer.post_attention, x + (first_row + first) * c.hidden, s);

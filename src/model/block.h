@@ -58,8 +58,9 @@ int64_t MappedBytes(const LayerWeights& layer);  // of files, where weights stay
 struct LayerScratch {
   LayerScratch(const ModelConfig& config, int64_t tokens);
   AlignedBuffer<float> normed;     // [tokens, hidden], where there is a norm before anything
-  AlignedBuffer<float> qkv;        // [tokens, (heads + 2 * kv_heads) * head_dim]
-  AlignedBuffer<float> attended;   // [tokens, heads * head_dim]
+  // [tokens, heads * head_dim + kv_heads * (head_dim + value_dim)]
+  AlignedBuffer<float> qkv;
+  AlignedBuffer<float> attended;   // [tokens, heads * value_dim]
   AlignedBuffer<float> added;      // [tokens, hidden], where what is added is changed first
   AlignedBuffer<float> up;         // [kMlpRows, width], gated: [kMlpRows, 2 * width], of the widest
   AlignedBuffer<float> activated;  // [kMlpRows, width]
@@ -78,7 +79,7 @@ void ApplyNorm(const NormSpec& spec, const NormWeights& norm, const ModelConfig&
 void ApplyNorm(const NormSpec& spec, const NormWeights& norm, double eps, int64_t size,
                const float* x, int64_t rows, float* out);
 
-// Views of s.qkv, [tokens, heads or kv_heads, head_dim].
+// Views of s.qkv, [tokens, heads or kv_heads, head_dim, of v value_dim].
 struct QkvViews {
   TensorView q, k, v;
 };
@@ -93,7 +94,7 @@ void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, 
 // What scores are multiplied by; `multiplier` is the position method's.
 float ScoreScale(const ModelConfig& config, double multiplier = 1);
 
-// [rows, heads, head_dim] of s.attended, where attention writes.
+// [rows, heads, value_dim] of s.attended, where attention writes.
 TensorView AttendedView(const ModelConfig& config, int64_t rows, LayerScratch& s);
 
 // The second half: the last `rows` of the `tokens` rows of x plus what attention found, which are

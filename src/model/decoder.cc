@@ -181,7 +181,8 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
   }
   if (sequence.caches_.size() != impl_->layers.size() ||
       sequence.caches_[0].kv_heads() != config().kv_heads ||
-      sequence.caches_[0].head_dim() != config().head_dim) {
+      sequence.caches_[0].head_dim() != config().head_dim ||
+      sequence.caches_[0].value_dim() != config().value_dim()) {
     throw Error(ErrorCode::kMismatch, "Forward: the sequence was made for another model");
   }
   for (int64_t t = 0; t < tokens; ++t) {

@@ -26,7 +26,7 @@ int64_t KeyValueDim(const ModelConfig& c) {
 void ProjectLatent(const ModelConfig& c, const LatentWeights& weights, int64_t tokens,
                    const float* input, LayerScratch& s) {
   const LatentSpec& spec = c.layer.attention.latent;
-  const int64_t q_dim = c.heads * c.head_dim, stride = 3 * q_dim;
+  const int64_t q_dim = c.heads * c.head_dim, stride = 2 * q_dim + c.heads * spec.value_dim;
   float* latent = s.latent.data();
 
   const float* q_input = input;
@@ -49,11 +49,10 @@ void ProjectLatent(const ModelConfig& c, const LatentWeights& weights, int64_t t
     const float* from = s.key_values.data() + t * c.heads * pair;
     float* k = s.qkv.data() + t * stride + q_dim;
     float* v = k + q_dim;
-    for (int64_t h = 0; h < c.heads; ++h, from += pair, k += c.head_dim, v += c.head_dim) {
+    for (int64_t h = 0; h < c.heads; ++h, from += pair, k += c.head_dim, v += spec.value_dim) {
       std::copy_n(from, plain, k);
       std::copy_n(rotary, spec.rotary_dim, k + plain);
       std::copy_n(from + plain, spec.value_dim, v);
-      std::fill_n(v + spec.value_dim, c.head_dim - spec.value_dim, 0.0f);
     }
   }
 }

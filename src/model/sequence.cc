@@ -84,7 +84,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   }
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) {
-    caches_.emplace_back(c.kv_heads, c.head_dim, final_length, kv);
+    caches_.emplace_back(c.kv_heads, c.head_dim, final_length, kv, c.value_dim());
   }
   for (const ResolvedLayer& layer : resolved_.layers) {
     int& load = load_of_.emplace_back(-1);
@@ -135,13 +135,17 @@ void Sequence::Skip(int64_t tokens) {
                             final_length() - tokens_, tokens));
   }
   for (KvCache& cache : caches_) {
-    std::vector<float> row(static_cast<std::size_t>(cache.head_dim()), 0.1f);  // of every token
-    TensorView rows{.data = row.data(), .dtype = DType::kF32, .rank = 3};
-    rows.shape[0] = tokens;
-    rows.shape[1] = cache.kv_heads();
-    rows.shape[2] = cache.head_dim();
-    rows.strides[2] = 1;
-    cache.Append(rows, rows);
+    const int64_t wider = std::max(cache.head_dim(), cache.value_dim());
+    std::vector<float> row(static_cast<std::size_t>(wider), 0.1f);  // of every token
+    const auto rows = [&](int64_t dim) {
+      TensorView view{.data = row.data(), .dtype = DType::kF32, .rank = 3};
+      view.shape[0] = tokens;
+      view.shape[1] = cache.kv_heads();
+      view.shape[2] = dim;
+      view.strides[2] = 1;
+      return view;
+    };
+    cache.Append(rows(cache.head_dim()), rows(cache.value_dim()));
   }
   tokens_ += tokens;
 }

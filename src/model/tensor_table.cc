@@ -271,7 +271,7 @@ int64_t Size(Config c, Dim dim) {
     case Dim::kDistances:
       return 2 * BiasOf<DebertaLayerBias>(c)->bias.Span();
     case Dim::kAttended:
-      return c.heads * (Latent(c) ? latent.value_dim : c.head_dim);
+      return c.heads * c.value_dim();
     case Dim::kQRank:
       return latent.q_rank;
     case Dim::kKvRank:

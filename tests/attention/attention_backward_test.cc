@@ -40,10 +40,10 @@ Gradients Differentiate(const AttentionCase& c, const std::vector<float>& weight
   g.sinks.assign(c.sinks.size(), NAN);
   AttentionBackwardArgs args;
   args.forward = &m.args;
-  args.d_out = TensorView::Of(weights.data(), {c.queries, c.heads, c.head_dim});
+  args.d_out = TensorView::Of(weights.data(), {c.queries, c.heads, c.ValueDim()});
   args.d_q = TensorView::Of(g.q.data(), {c.queries, c.heads, c.head_dim});
   args.d_k = TensorView::Of(g.k.data(), {c.keys, c.kv_heads, c.head_dim});
-  args.d_v = TensorView::Of(g.v.data(), {c.keys, c.kv_heads, c.head_dim});
+  args.d_v = TensorView::Of(g.v.data(), {c.keys, c.kv_heads, c.ValueDim()});
   if (form_wanted) args.d_form = &g.form;
   args.d_sinks = g.sinks;
   AttentionBackward(args);
@@ -103,7 +103,7 @@ std::vector<Learned> EverythingLearned(AttentionCase& c, const Gradients& g) {
 void ExpectDifferences(AttentionCase c, const std::string& what, int directions = 2,
                        const std::vector<std::string>& only = {}) {
   Quantise(c.q), Quantise(c.k), Quantise(c.v), Quantise(c.sinks);
-  std::vector<float> weights = Normal(static_cast<int64_t>(c.q.size()), 99);
+  std::vector<float> weights = Normal(c.queries * c.heads * c.ValueDim(), 99);
   const Gradients g = Differentiate(c, weights);
   std::mt19937 random(7);
   for (Learned& learned : EverythingLearned(c, g)) {
@@ -158,6 +158,7 @@ void MakeSmooth(const AttentionCase& c, RunningForm& f) {
 void ExpectEveryForm(AttentionCase c, bool gates) {
   ExpectDifferences(c, "no form");
   for (const NamedForm& f : EveryForm(c, gates)) {
+    if (NeedsEqualWidths(f.form) && c.ValueDim() != c.head_dim) continue;
     c.form = f.form;
     if (auto* running = std::get_if<RunningForm>(&*c.form);
         running != nullptr && running->kind == RunningForm::Kind::kContextual) {
@@ -192,6 +193,22 @@ TEST(AttentionBackward, EveryMask) {
   ExpectEveryForm(c, false);
   c.causal = true;
   ExpectEveryForm(c, true);
+}
+
+// Gradients of values that are not as wide as keys.
+TEST(AttentionBackward, ValuesOfAnotherWidth) {
+  for (const auto& [dim, value_dim] :
+       {std::pair<int64_t, int64_t>{192, 128}, {64, 32}, {80, 96}, {5, 3}, {6, 19}}) {
+    SCOPED_TRACE(testing::Message() << dim << " and " << value_dim);
+    ExpectDifferences(MakeCase(4, 2, dim, 70, 70, value_dim), "no form");
+  }
+  ExpectEveryForm(MakeCase(4, 2, 18, 270, 130, 7), true);
+  AttentionCase c = MakeCase(4, 2, 6, 90, 90, 20);
+  c.sinks = Normal(4, 17);
+  c.soft_cap = 3;
+  c.window = 37;
+  c.causal = false;
+  ExpectEveryForm(c, false);
 }
 
 TEST(AttentionBackward, PositionsCapSinksAndTemperatures) {
@@ -351,6 +368,12 @@ TEST(AttentionBackward, Refusals) {
   args.d_sinks = {&sink, 1};
   ExpectRefusal([&] { AttentionBackward(args); }, "d_sinks");
   args.d_sinks = {};
+  AttentionCase wide = MakeCase(2, 1, 8, 20, 20, 12);
+  CaseMemory of_wide(wide);
+  Attention(of_wide.args);
+  args.forward = &of_wide.args;
+  ExpectRefusal([&] { AttentionBackward(args); }, "d_out: expected float32 [20, 2, 12]");
+  args.forward = &m.args;
   m.args.scale = 0.0f;
   ExpectRefusal([&] { AttentionBackward(args); }, "scale: expected a finite number above 0");
   m.args.scale = kScaleByHeadDim;

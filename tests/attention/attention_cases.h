@@ -26,14 +26,15 @@ inline std::vector<float> Normal(int64_t count, uint32_t seed, float deviation =
 }
 
 inline AttentionCase MakeCase(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t keys,
-                              int64_t queries) {
+                              int64_t queries, int64_t value_dim = 0) {
   AttentionCase c;
+  c.value_dim = value_dim;
   c.heads = heads, c.kv_heads = kv_heads, c.head_dim = head_dim;
   c.keys = keys, c.queries = queries;
   const auto seed = static_cast<uint32_t>(keys * 31 + head_dim * 7 + heads);
   c.q = Normal(queries * heads * head_dim, seed);
   c.k = Normal(keys * kv_heads * head_dim, seed + 1);
-  c.v = Normal(keys * kv_heads * head_dim, seed + 2);
+  c.v = Normal(keys * kv_heads * c.ValueDim(), seed + 2);
   c.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   return c;
 }
@@ -151,16 +152,23 @@ inline std::vector<NamedForm> EveryForm(const AttentionCase& c, bool running) {
   return forms;
 }
 
+// Rows that are added to values have one head_dim with those of queries and keys.
+inline bool NeedsEqualWidths(const ScoreForm& form) {
+  const auto* content = std::get_if<ContentForm>(&form);
+  return content != nullptr && !content->value_rows.empty();
+}
+
 struct CaseMemory {
-  explicit CaseMemory(const AttentionCase& c, const LoadRotation* rotation = nullptr)
-      : cache(c.kv_heads, c.head_dim, c.keys),
-        out(c.q.size(), NAN),
+  explicit CaseMemory(const AttentionCase& c, const LoadRotation* rotation = nullptr,
+                      KvType type = KvType::kF32)
+      : cache(c.kv_heads, c.head_dim, c.keys, type, c.ValueDim()),
+        out(static_cast<size_t>(c.queries * c.heads * c.ValueDim()), NAN),
         log_sum_exp(static_cast<size_t>(c.queries * c.heads), NAN),
         entropy(log_sum_exp) {
     cache.Append(TensorView::Of(c.k.data(), {c.keys, c.kv_heads, c.head_dim}),
-                 TensorView::Of(c.v.data(), {c.keys, c.kv_heads, c.head_dim}));
+                 TensorView::Of(c.v.data(), {c.keys, c.kv_heads, c.ValueDim()}));
     args.q = TensorView::Of(c.q.data(), {c.queries, c.heads, c.head_dim});
-    args.out = TensorView::Of(out.data(), {c.queries, c.heads, c.head_dim});
+    args.out = TensorView::Of(out.data(), {c.queries, c.heads, c.ValueDim()});
     args.cache = &cache;
     args.scale = static_cast<float>(c.scale);
     args.window_tokens = c.window;

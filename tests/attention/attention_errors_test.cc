@@ -89,7 +89,7 @@ TEST_F(AttentionErrors, HeadsNotAMultiple) {
 }
 TEST_F(AttentionErrors, OutOfAnotherShape) {
   args_.out = View(out_, 2, 4);
-  Refused("out: expected the shape of q, [3, 4, 16], got [2, 4, 16]");
+  Refused("out: expected the tokens and heads of q, [3, 4, 16], got [2, 4, 16]");
 }
 TEST_F(AttentionErrors, MoreQueriesThanKeys) {
   args_.q = View(data_, 6, 4);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/relative.h"
@@ -167,7 +168,9 @@ TEST(LoadRotation, LayoutsPartsAndAmplitude) {
       for (const DistanceMap& map : Maps(50)) maps.emplace_back(map);
       for (const auto& map : maps) {
         Turning t(Spec(24, layout, dims, first), map, 333, 1.2);
-        ExpectReference(MakeCase(4, 2, 24, 333, 210), t, map ? Describe(*map) : "no map");
+        const int64_t value_dim = layout == PairLayout::kHalf ? 24 : 40;
+        ExpectReference(MakeCase(4, 2, 24, 333, 210, value_dim), t,
+                        map ? Describe(*map) : "no map");
       }
     }
   }
@@ -322,19 +325,20 @@ TEST(LoadRotation, GradientsEqualDifferences) {
   std::vector<std::optional<DistanceMap>> maps{std::nullopt};
   for (const DistanceMap& map : Maps(40)) maps.emplace_back(map);
   for (const auto& map : maps) {
-    for (const auto& [keys, queries] : {std::pair{9, 9}, std::pair{300, 130}}) {
-      AttentionCase c = MakeCase(4, 2, 8, keys, queries);
+    for (const auto& [keys, queries, value_dim] :
+         {std::tuple{9, 9, 8}, std::tuple{300, 130, 20}}) {
+      AttentionCase c = MakeCase(4, 2, 8, keys, queries, value_dim);
       Turning t(Spec(8, PairLayout::kHalf, 6, 1), map, keys, 1.1);
       t.describe(c);
-      const std::vector<float> weights = Normal(static_cast<int64_t>(c.q.size()), 99);
+      const std::vector<float> weights = Normal(int64_t{4} * queries * value_dim, 99);
       CaseMemory m(c, &t.rotation);
       Attention(m.args);
       std::vector<float> d_q(c.q.size(), NAN), d_k(c.k.size(), NAN), d_v(c.v.size(), NAN);
       AttentionBackward({&m.args,
-                         TensorView::Of(weights.data(), {queries, 4, 8}),
+                         TensorView::Of(weights.data(), {queries, 4, value_dim}),
                          TensorView::Of(d_q.data(), {queries, 4, 8}),
                          TensorView::Of(d_k.data(), {keys, 2, 8}),
-                         TensorView::Of(d_v.data(), {keys, 2, 8}),
+                         TensorView::Of(d_v.data(), {keys, 2, value_dim}),
                          nullptr,
                          {}});
       struct Learned {

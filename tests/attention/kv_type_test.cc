@@ -70,11 +70,11 @@ TensorView Rows(const std::vector<float>& x, int64_t first, int64_t tokens, int6
 
 // A cache filled in calls of these sizes in turn.
 KvCache Fill(KvType type, const AttentionCase& c, const std::vector<int64_t>& steps) {
-  KvCache cache(c.kv_heads, c.head_dim, c.keys, type);
+  KvCache cache(c.kv_heads, c.head_dim, c.keys, type, c.ValueDim());
   for (size_t s = 0; cache.tokens() < c.keys; ++s) {
     const int64_t n = std::min(steps[s % steps.size()], c.keys - cache.tokens());
     cache.Append(Rows(c.k, cache.tokens(), n, c.kv_heads, c.head_dim),
-                 Rows(c.v, cache.tokens(), n, c.kv_heads, c.head_dim));
+                 Rows(c.v, cache.tokens(), n, c.kv_heads, c.ValueDim()));
   }
   return cache;
 }
@@ -92,10 +92,10 @@ std::vector<float> Attend(const AttentionCase& c, const KvCache& cache,
 // Attention over a cache of the type has the bits of one over a float32 cache of what it stores.
 void ExpectAsStored(const AttentionCase& c, const LoadRotation* rotation, const std::string& what) {
   for (const KvType type : kNarrow) {
-    if (!Holds(type, c.head_dim)) continue;
+    if (!Holds(type, c.head_dim) || !Holds(type, c.ValueDim())) continue;
     AttentionCase stored = c;
     stored.k = Stored(type, c.k, c.head_dim);
-    stored.v = Stored(type, c.v, c.head_dim);
+    stored.v = Stored(type, c.v, c.ValueDim());
     const KvCache narrow = Fill(type, c, {1, 62, 3, 500});
     const KvCache wide = Fill(KvType::kF32, stored, {c.keys});
     for (const ComputeType compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
@@ -213,6 +213,20 @@ TEST(KvTypes, EveryFormAndMask) {
   ExpectAsStored(packed, nullptr, "documents");
 }
 
+TEST(KvTypes, ValuesOfAnotherWidth) {
+  for (const auto& [dim, value_dim] :
+       {std::pair<int64_t, int64_t>{192, 128}, {64, 160}, {96, 32}, {33, 20}, {7, 65}}) {
+    AttentionCase c = MakeCase(4, 2, dim, 301, 77, value_dim);
+    ExpectAsStored(c, nullptr, "values of " + std::to_string(value_dim));
+    for (const NamedForm& f : EveryForm(c, true)) {
+      if (NeedsEqualWidths(f.form)) continue;
+      c.form = f.form;
+      ExpectAsStored(c, nullptr, f.name);
+    }
+    ExpectAsStored(MakeCase(4, 2, dim, 1301, 1, value_dim), nullptr, "one query");
+  }
+}
+
 TEST(KvTypes, DecodingInSpans) {
   ExpectAsStored(MakeCase(9, 3, 64, 3001, 1), nullptr, "one query");
   ExpectAsStored(MakeCase(2, 1, 160, 1537, 3), nullptr, "three queries");
@@ -223,7 +237,7 @@ TEST(KvTypes, FusedRotationAndMaps) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = 32;
   spec.base = 500;
-  const AttentionCase c = MakeCase(3, 1, 32, 300, 150);
+  const AttentionCase c = MakeCase(3, 1, 32, 300, 150), wide = MakeCase(3, 1, 32, 300, 150, 64);
   for (const std::optional<DistanceMap>& map :
        {std::optional<DistanceMap>(), std::optional<DistanceMap>(SelfExtend{64, 4}),
         std::optional<DistanceMap>(AttentionSinks{4, 100}),
@@ -231,6 +245,7 @@ TEST(KvTypes, FusedRotationAndMaps) {
     LoadRotation rotation(spec, Resolve(spec, 300), AnglePrecision::kExact, map);
     rotation.Grow(300);
     ExpectAsStored(c, &rotation, map ? Describe(*map) : "rotation");
+    ExpectAsStored(wide, &rotation, map ? Describe(*map) : "rotation");
   }
 }
 

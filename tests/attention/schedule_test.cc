@@ -18,7 +18,7 @@ double Busy(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys, int64
   for (int64_t i = 0; i < threads; ++i) free_at.push(0);
   int64_t all = 0, end = 0;
   for (int64_t job = 0; job < s.jobs; ++job) {
-    const int64_t span = job % s.spans, tile = s.tiles - 1 - job / s.spans / kv_heads;
+    const auto [tile, kv_head, span] = s.At(job);
     int64_t pairs = 0;
     for (int64_t t = tile * s.tile_tokens; t < std::min(tokens, (tile + 1) * s.tile_tokens); ++t) {
       const int64_t seen = keys - tokens + t + 1;

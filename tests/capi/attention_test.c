@@ -79,6 +79,84 @@ static void test_decoding(void) {
   free_problem(&p);
 }
 
+enum { kTokensHere = 20, kWide = 8, kNarrow = 5, kOut = kTokensHere * 4 * kWide };
+
+/* Of values of kWide elements and of kNarrow. */
+static void expect_width_gradients(const ropewalk_attention_args* wide,
+                                   const ropewalk_attention_args* narrow, float* d_out) {
+  float d_q[2][kOut], d_k[2][kOut / 2], d_v[2][kOut / 2];
+  int i, run;
+  for (run = 0; run < 2; ++run) {
+    ropewalk_tensor d_outs = tensor(d_out, ROPEWALK_F32, kTokensHere, 4, kWide);
+    ropewalk_tensor d_qs = tensor(d_q[run], ROPEWALK_F32, kTokensHere, 4, kWide);
+    ropewalk_tensor d_ks = tensor(d_k[run], ROPEWALK_F32, kTokensHere, 2, kWide);
+    ropewalk_tensor d_vs = tensor(d_v[run], ROPEWALK_F32, kTokensHere, 2, kWide);
+    ropewalk_attention_backward_args b = {.size = sizeof b,
+                                          .forward = run == 0 ? wide : narrow,
+                                          .d_out = &d_outs,
+                                          .d_q = &d_qs,
+                                          .d_k = &d_ks,
+                                          .d_v = &d_vs};
+    d_outs.shape[2] = d_vs.shape[2] = run == 0 ? kWide : kNarrow;
+    EXPECT_OK(ropewalk_attention_backward(&b));
+  }
+  for (i = 0; i < kOut; ++i) EXPECT_NEAR(d_q[0][i], d_q[1][i], 1e-6);
+  for (i = 0; i < kOut / 2; ++i) {
+    EXPECT_NEAR(d_k[0][i], d_k[1][i], 1e-6);
+    if (i % kWide < kNarrow) EXPECT_NEAR(d_v[0][i], d_v[1][i], 1e-6);
+  }
+}
+
+/* Elements of values do not meet: narrower ones give the first elements of the wider ones, and their
+ * gradients where those of the rest are 0. */
+static void test_value_widths(void) {
+  problem p = make_problem(4, 2, kWide, kTokensHere, kTokensHere);
+  call c;
+  ropewalk_kv_cache* cache = NULL;
+  ropewalk_kv_cache_info info;
+  ropewalk_kv_cache_spec spec = {
+      .size = sizeof spec, .kv_heads = 2, .head_dim = kWide, .value_dim = kNarrow,
+      .capacity_tokens = kTokensHere};
+  ropewalk_tensor k = tensor(p.k, ROPEWALK_F32, kTokensHere, 2, kWide);
+  ropewalk_tensor v = tensor(p.v, ROPEWALK_F32, kTokensHere, 2, kWide);
+  float narrow[kOut], d_out[kOut], sums[kTokensHere * 4];
+  ropewalk_attention_args args;
+  int i;
+  make_call(&p, NULL, &c);
+  EXPECT_OK(ropewalk_attention(&c.args));
+  EXPECT_OK(ropewalk_kv_cache_create_from(&spec, &cache));
+  v.shape[2] = kNarrow;
+  EXPECT_OK(ropewalk_kv_cache_append(cache, &k, &v));
+  memset(&info, 0, sizeof info);
+  info.size = sizeof info;
+  EXPECT_OK(ropewalk_kv_cache_get(cache, &info));
+  EXPECT(info.head_dim == kWide && info.value_dim == kNarrow);
+  info.size = offsetof(ropewalk_kv_cache_info, value_dim); /* as the first header had it */
+  info.value_dim = -1;
+  EXPECT_OK(ropewalk_kv_cache_get(cache, &info));
+  EXPECT(info.tokens == kTokensHere && info.value_dim == -1);
+  args = c.args;
+  args.cache = cache;
+  EXPECT_REFUSED(ropewalk_attention(&args), "out: expected float32 [tokens, heads, 5]");
+  ropewalk_tensor out = tensor(narrow, ROPEWALK_F32, kTokensHere, 4, kWide);
+  out.shape[2] = kNarrow;
+  args.out = &out;
+  args.log_sum_exp = sums;
+  EXPECT_OK(ropewalk_attention(&args));
+  for (i = 0; i < kOut; ++i) {
+    d_out[i] = i % kWide < kNarrow ? p.q[i] : 0;
+    if (i % kWide < kNarrow) EXPECT(narrow[i] == c.result[i]);
+  }
+  expect_width_gradients(&c.args, &args, d_out);
+  spec.value_dim = -1;
+  EXPECT_REFUSED(ropewalk_kv_cache_create_from(&spec, &c.cache), "value_dim: expected 1 to 32768");
+  spec.size = 8;
+  EXPECT_REFUSED(ropewalk_kv_cache_create_from(&spec, &c.cache), "spec.size: expected sizeof");
+  ropewalk_kv_cache_destroy(cache);
+  free_call(&c);
+  free_problem(&p);
+}
+
 static void test_maps(void) {
   static const ropewalk_distance_map maps[] = {
       {.size = sizeof maps[0]},
@@ -233,6 +311,7 @@ static void test_older_header(void) {
 int main(void) {
   test_masks();
   test_decoding();
+  test_value_widths();
   test_older_header();
   test_maps();
   test_bad_maps();

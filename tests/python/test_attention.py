@@ -485,6 +485,29 @@ def test_properties(seed, shift, cut):
     np.testing.assert_allclose(rw.attention(q, k, np.ones_like(v)), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_values_of_another_width(width):
+    v, d = uniform(S, KV, width, seed=5), uniform(T, H, width, seed=6)
+    settings = dict(window=9, soft_cap=3.0, sinks=uniform(H, seed=7))
+    out, entropy = rw.attention(Q, K, v, return_entropy=True, **settings)
+    want = reference(Q, K, v, **settings)
+    assert out.shape == (T, H, width)
+    np.testing.assert_allclose(out, want[0], atol=3e-6)
+    np.testing.assert_allclose(entropy, want[2], atol=3e-6)
+    gradient = rw.attention_backward(d, Q, K, v, **settings)
+    assert gradient.q.shape == Q.shape and gradient.v.shape == v.shape
+    direction = {"q": uniform(*Q.shape, seed=8), "k": uniform(*K.shape, seed=9), "v": uniform(*v.shape, seed=10)}
+
+    def loss(step):
+        moved = (np.asarray(x, np.float64) + step * direction[n] for n, x in (("q", Q), ("k", K), ("v", v)))
+        return float((reference(*moved, **settings)[0] * d).sum())
+
+    along = sum(float((getattr(gradient, n).astype(np.float64) * x).sum()) for n, x in direction.items())
+    assert along == pytest.approx((loss(1e-5) - loss(-1e-5)) / 2e-5, abs=1e-3)
+    with pytest.raises(rw.Error, match="d_out: expected the shape of what attention gives"):
+        rw.attention_backward(uniform(T, H, width + 1), Q, K, v)
+
+
 # ---- bad input ----
 
 R = rw.rotation(D, layout="half")
@@ -495,7 +518,8 @@ BAD = {
     "two axes": (lambda: rw.attention(Q[0], K, V), r"q: expected \[tokens"),
     "a batch of q alone": (lambda: rw.attention(Q[None], K, V), r"k: expected \[batch"),
     "batches that differ": (lambda: rw.attention(Q[None], np.stack([K, K]), np.stack([V, V])), "k: expected a batch of 1"),
-    "k and v that differ": (lambda: rw.attention(Q, K, V[:5]), "v: expected the shape of k"),
+    "k and v that differ": (lambda: rw.attention(Q, K, V[:5]), "v: expected the batch, keys and heads of k"),
+    "v without elements": (lambda: rw.attention(Q, K, V[..., :0]), "v: expected elements in a head"),
     "heads that do not divide": (lambda: rw.attention(Q[:, :3], K, V), "multiple of the cache's 2 key heads"),
     "dims that differ": (lambda: rw.attention(Q[..., :4], K, V), "k: expected heads of 4"),
     "no key heads": (lambda: rw.attention(Q, K[:, :0], V[:, :0]), "k: expected a head or more"),
@@ -537,7 +561,7 @@ BAD = {
         lambda: rw.attention(Q, K, V, rotation=R, bias=rw.Shaw(H, left=1, right=1, key_rows=np.zeros((3, D)))),
         "rotation|ContentForm",
     ),
-    "d_out of another shape": (lambda: rw.attention_backward(Q[:5], Q, K, V), "d_out: expected the shape of q"),
+    "d_out of another shape": (lambda: rw.attention_backward(Q[:5], Q, K, V), "d_out: expected the shape of what attention gives"),
 }
 
 

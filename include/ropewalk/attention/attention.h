@@ -37,8 +37,9 @@ constexpr const char* Name(KvType type) {
   constexpr const char* kNames[] = {"f32", "bf16", "q8_0"};
   return kNames[static_cast<int>(type)];
 }
-// Throws Error(kUnsupported) with the reason where the type does not hold heads of this size.
-void CheckKvType(KvType type, int64_t head_dim);
+// Throws Error(kUnsupported) with the reason where the type does not hold heads of this size, or
+// values of that one.
+void CheckKvType(KvType type, int64_t head_dim, std::optional<int64_t> value_dim = std::nullopt);
 
 // Keys and values of one layer, rounded to its type. Keys are rotated, unless attention rotates them
 // as it loads them (fused RoPE). They are packed in blocks with tokens along the SIMD vector, as the
@@ -46,19 +47,22 @@ void CheckKvType(KvType type, int64_t head_dim);
 class KvCache {
  public:
   KvCache() = default;
-  // Throws Error for sizes out of range, and as CheckKvType does.
-  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type = KvType::kF32);
+  // Values have head_dim elements as keys do, or value_dim (multi-head latent attention: DeepSeek has
+  // keys of 192 and values of 128). Throws Error for sizes out of range, and as CheckKvType does.
+  KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, KvType type = KvType::kF32,
+          std::optional<int64_t> value_dim = std::nullopt);
 
   KvType type() const { return type_; }
   int64_t tokens() const { return tokens_; }
   int64_t capacity_tokens() const { return capacity_; }
   int64_t kv_heads() const { return kv_heads_; }
-  int64_t head_dim() const { return head_dim_; }
+  int64_t head_dim() const { return head_dim_; }  // of a key
+  int64_t value_dim() const { return value_dim_; }
   int64_t bytes() const;
   void Truncate(int64_t tokens);  // keeps the first `tokens` tokens
 
-  // Appends k and v, float32 [tokens, kv_heads, head_dim]; the last stride is 1, the others are
-  // free. Throws Error past the capacity.
+  // Appends k and v, float32 [tokens, kv_heads, head_dim] and [tokens, kv_heads, value_dim]; the last
+  // stride is 1, the others are free. Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
   // Copies keys first .. first + count - 1 of a head, as the type holds them, to out [head_dim, count].
   void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
@@ -66,7 +70,7 @@ class KvCache {
  private:
   friend struct AttentionAccess;
   KvType type_ = KvType::kF32;
-  int64_t kv_heads_ = 0, head_dim_ = 0, capacity_ = 0, tokens_ = 0;
+  int64_t kv_heads_ = 0, head_dim_ = 0, value_dim_ = 0, capacity_ = 0, tokens_ = 0;
   AlignedBuffer<std::byte> keys_, values_;
   AlignedBuffer<uint16_t> key_scales_, value_scales_;  // kQ8_0, float16
 };
@@ -100,7 +104,7 @@ inline constexpr std::optional<float> kScaleByHeadDim = std::nullopt;
 struct AttentionArgs {
   TensorView q;    // float32 [tokens, heads, head_dim], rotated unless `rotation` is given; heads a
                    // multiple of kv_heads
-  TensorView out;  // float32 [tokens, heads, head_dim]; may be q
+  TensorView out;  // float32 [tokens, heads, value_dim]; may be q where that is head_dim
   const KvCache* cache = nullptr;  // already holds the keys of q: q[t] is its token
                                    // cache->tokens() - tokens + t
   // Multiplies q . k; above 0. T5 does not scale: 1. A scaling method's
@@ -148,7 +152,8 @@ struct AttentionArgs {
 bool HasBf16Attention();
 
 // Weights below 2^-90 of the largest so far count as 0. A query without unmasked keys gives zeros,
-// an entropy of 0, and -infinity or its sink as log_sum_exp. How a sequence is split into calls
+// an entropy of 0, and -infinity or its sink as log_sum_exp. ContentForm::value_rows need values as
+// wide as keys. How a sequence is split into calls
 // changes results by rounding only; equal thread counts give equal bits. ContentForm needs
 // consecutive key positions; RunningForm needs a causal mask and queries that are tokens of the
 // cache. Throws Error for shapes, forms and positions that do not fit.

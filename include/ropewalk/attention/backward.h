@@ -21,9 +21,10 @@ struct FormGradient {
 
 struct AttentionBackwardArgs {
   const AttentionArgs* forward = nullptr;  // of the finished call; q, out, log_sum_exp unchanged
-  TensorView d_out;                        // [tokens, heads, head_dim], as q
+  TensorView d_out;                        // [tokens, heads, value_dim], as out
   TensorView d_q;                          // [tokens, heads, head_dim]
-  TensorView d_k, d_v;                     // [cache->tokens(), kv_heads, head_dim]
+  TensorView d_k;                          // [cache->tokens(), kv_heads, head_dim]
+  TensorView d_v;                          // [cache->tokens(), kv_heads, value_dim]
   FormGradient* d_form = nullptr;          // null: not wanted
   std::span<float> d_sinks = {};           // [heads]; empty: not wanted
 };

@@ -45,7 +45,7 @@ struct LatentSpec {
   int64_t kv_rank = 0;  // elements of that vector; 0: no latent attention
   int64_t q_rank = 0;   // the same for queries; 0: q is made from the hidden state
   int64_t rotary_dim = 0;
-  int64_t value_dim = 0;   // of a head of values, at most head_dim
+  int64_t value_dim = 0;   // of a head of values
   double norm_eps = 1e-6;  // of the norms of the two vectors
   bool down_bias = false;  // of the products that make the two vectors
   bool exists() const { return kv_rank > 0; }
@@ -170,6 +170,10 @@ struct ModelConfig {
   std::string not_runnable;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0,
           vocab = 0;
+  // Of a head of values; head_dim is that of queries and keys.
+  int64_t value_dim() const {
+    return layer.attention.latent.exists() ? layer.attention.latent.value_dim : head_dim;
+  }
   double norm_eps = 1e-5;
   NormSpec embedding_norm;  // after the embedding
   LayerSpec layer;          // of every layer

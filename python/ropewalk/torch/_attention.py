@@ -127,7 +127,8 @@ def attention(
         out_i = sum of exp(score) v_j / (exp(sink) + sum of exp(score)) over the keys that query i sees
 
     q: [batch, tokens, heads, head_dim] or without batch; k, v: [batch, keys, kv_heads, head_dim], heads a multiple of
-        kv_heads. float32 arithmetic on the CPU whatever the dtype; the result has q's shape and dtype.
+        kv_heads. Heads of v may have another size (multi-head latent attention), which the result then has. float32
+        arithmetic on the CPU whatever the dtype; the result has q's dtype.
     bias: `Slopes`, `Distances`, `Content`, `Gates`, `Contextual`, `Fire`, `Tupe`, `Swin`; a module of `ropewalk.nn`; or
         a bias of ropewalk (`ropewalk.Alibi(heads=8)`), whose arrays have no gradient here.
         Off the CPU, Contextual, Fire and rows of values are refused ("unsupported").

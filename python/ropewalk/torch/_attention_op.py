@@ -126,15 +126,19 @@ def _arguments(q, k, v, out, lse, entropy, s: Settings) -> tuple[dict[str, Any],
     return arguments, (q, k, v, s)
 
 
+def _empty_out(q, v):
+    return q.new_empty((*q.shape[:3], v.shape[3]))
+
+
 def _attention_cpu(q, k, v, *rest):
-    out, lse = empty_like(q), q.new_empty(q.shape[:3])
+    out, lse = _empty_out(q, v), q.new_empty(q.shape[:3])
     arguments, _alive = _arguments(q, k, v, out, lse, None, Settings(*rest))
     pointers.attention(arguments)
     return out, lse
 
 
 def _attention_entropy_cpu(q, k, v, *rest):
-    out, lse, entropy = empty_like(q), q.new_empty(q.shape[:3]), q.new_empty(q.shape[:3])
+    out, lse, entropy = _empty_out(q, v), q.new_empty(q.shape[:3]), q.new_empty(q.shape[:3])
     arguments, _alive = _arguments(q, k, v, out, lse, entropy, Settings(*rest))
     pointers.attention(arguments)
     return out, lse, entropy
@@ -214,7 +218,7 @@ def _vmap_of(op):
             raise refuse("vmap: attention does not map with positions or gates per sequence", "unsupported")
         q, k, v = (fold(x, d, info.batch_size, 3) for x, d in zip((q, k, v), in_dims))
         out, *sums = op(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), *rest)
-        return (out.reshape(q.shape), *(x.reshape(q.shape[:4]) for x in sums)), (0,) * (1 + len(sums))
+        return (out.reshape((*q.shape[:4], v.shape[4])), *(x.reshape(q.shape[:4]) for x in sums)), (0,) * (1 + len(sums))
 
     return rule
 
@@ -225,7 +229,7 @@ def _define(name: str, results: str, kernel: Any) -> Any:
     sums = results.count(",")
     torch.library.register_fake(
         f"ropewalk::{name}",
-        lambda q, k, v, *_rest, **_kwargs: (empty_like(q), *(q.new_empty(q.shape[:3]) for _ in range(sums))),
+        lambda q, k, v, *_rest, **_kwargs: (_empty_out(q, v), *(q.new_empty(q.shape[:3]) for _ in range(sums))),
         lib=library,
     )
     torch.library.register_autocast(f"ropewalk::{name}", "cpu", torch.float32, lib=library)

@@ -165,8 +165,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> None:
     keys = k.shape[1]
     if k.shape[0] != batch or k.shape[3] != dim or k.shape[2] < 1:
         raise refuse(f"attention: k: expected [{batch}, keys, kv_heads, {dim}], got {list(k.shape)}")
-    if v.shape != k.shape:
-        raise refuse(f"attention: v: expected k's shape, got {list(v.shape)}")
+    if v.shape[:3] != k.shape[:3] or v.shape[3] < 1:
+        raise refuse(f"attention: v: expected k's batch, keys and heads, and elements in them, got {list(v.shape)}")
     if heads % k.shape[2] != 0:
         raise refuse(f"attention: q: expected a multiple of the {k.shape[2]} key heads, got {heads} heads")
     if tokens > keys and s.query_positions is None and s.query_document_starts is None:
@@ -240,7 +240,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor,
     s, _ = check_lists(s, q, k)
     if tokens == 0 or keys == 0 or batch == 0:
         empty = torch.full((batch, tokens, heads), -torch.inf, device=device)
-        return torch.zeros_like(q), empty if s.sinks is None else s.sinks.float().expand_as(empty)
+        return q.new_zeros((*q.shape[:3], v.shape[3])), empty if s.sinks is None else s.sinks.float().expand_as(empty)
     scale = dim**-0.5 if s.scale is None else s.scale
     i_of = torch.arange(tokens, device=device) + (keys - tokens)
     q_at = (i_of if s.query_positions is None else s.query_positions).expand(batch, tokens)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
@@ -142,7 +141,7 @@ def _fits_kernel(info: Attention, query, key, value, causal: bool, wants_weights
         return False
     if info.map is not None and info.layout is None:
         return False
-    return key.shape[3] == query.shape[3] >= value.shape[3]
+    return key.shape[3] == query.shape[3]
 
 
 def _counts_up(info: Attention, rows: list[Visible], queries: torch.Tensor, keys: torch.Tensor) -> bool:
@@ -194,7 +193,7 @@ def _documents(one: Visible) -> list[Visible]:
 
 def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperature, softcap, s_aux):
     """The result [batch, tokens, heads, dim]; tokens of padding get zeros."""
-    batch, heads, tokens, dim = query.shape
+    batch, heads, tokens = query.shape[:3]
     width = value.shape[3]
     alike = len(rows) == 1 and at.shape[0] == 1 and to.shape[0] == 1
     positions = info.map is None  # with a map, key j is at position j
@@ -210,11 +209,10 @@ def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperatu
                 parts.append(query.new_zeros(query[some].shape[0], q0 - done, heads, width))
             done = q1
             mine = [x[some if x.shape[0] > 1 else slice(None)].long() for x in (at, to)]
-            v = value[some, :, k0:k1].transpose(1, 2)
             out = ops.attention(
                 query[some, :, q0:q1].transpose(1, 2),
                 key[some, :, k0:k1].transpose(1, 2),
-                v if width == dim else pad(v, (0, dim - width)),
+                value[some, :, k0:k1].transpose(1, 2),
                 rotation=_frequencies(info),
                 remap=info.map,
                 scale=scaling,
@@ -227,7 +225,7 @@ def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperatu
                 query_positions=mine[0][:, q0:q1] if positions else None,
                 key_positions=mine[1][:, k0:k1] if positions else None,
             )
-            parts.append(out[..., :width])
+            parts.append(out)
         if done < tokens:
             parts.append(query.new_zeros(query[some].shape[0], tokens - done, heads, width))
         outputs.append(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))

@@ -32,7 +32,7 @@ class ScoreGradients {
       const int64_t token = tile_.Token(r), h = r % t_.group;
       const float* from = g_.b.d_out + token * g_.b.d_out_token_stride + h * g_.b.d_out_head_stride;
       const float* out = t_.out + token * t_.out_token_stride + h * t_.out_head_stride;
-      std::copy_n(from, t_.head_dim, g_.d_out + r * t_.value_stride);
+      std::copy_n(from, t_.value_dim, g_.d_out + r * t_.value_stride);
       const double sum = Dot(from, out);
       g_.delta[r] = static_cast<float>(sum);
       if (g_.b.d_sinks != nullptr) {
@@ -40,7 +40,7 @@ class ScoreGradients {
         g_.b.d_sinks[h] -= std::exp(t_.sinks[h] - log_sum) * sum;
       }
     }
-    const int64_t floats = tile_.rows * t_.value_stride;
+    const int64_t floats = tile_.rows * t_.key_stride;
     std::memset(g_.d_q, 0, sizeof(float) * scores_.views() * floats);
     std::memset(g_.d_relative, 0, sizeof(float) * floats);
   }
@@ -71,7 +71,9 @@ class ScoreGradients {
   }
 
   // d_v += weights^T d_out
-  void AddValueGradients() const { AddByKey(-1, tile_.scores, g_.d_out, g_.b.d_values); }
+  void AddValueGradients() const {
+    AddByKey(-1, tile_.scores, g_.d_out, t_.value_stride, g_.b.d_values);
+  }
 
   // d_k += d_scores^T q, d_q += d_scores k, both as rotated in the view.
   void AddViewGradients(int view) const {
@@ -82,9 +84,10 @@ class ScoreGradients {
       if (!span.CoversAll(tile_.begin, tile_.end)) d_scores = OfView(view, span);
     }
     const int some = scores_.views() > 1 ? view : -1;
-    AddByKey(some, d_scores, scores_.Queries(view), g_.b.d_keys + view * g_.b.view_stride);
+    AddByKey(some, d_scores, scores_.Queries(view), t_.key_stride,
+             g_.b.d_keys + view * g_.b.view_stride);
     AddQueryGradients(some, d_scores, g_.b.key_rows + view * g_.b.view_stride,
-                      g_.d_q + view * tile_.rows * t_.value_stride);
+                      g_.d_q + view * tile_.rows * t_.key_stride);
   }
 
   // R^T d_q: the sum over views, in the first.
@@ -92,8 +95,8 @@ class ScoreGradients {
     if (scores_.rotation() == nullptr) return;
     for (int v = 0; v < scores_.views(); ++v) {
       for (int64_t r = 0; r < tile_.rows; ++r) {
-        float* first = g_.d_q + r * t_.value_stride;
-        float* own = first + v * tile_.rows * t_.value_stride;
+        float* first = g_.d_q + r * t_.key_stride;
+        float* own = first + v * tile_.rows * t_.key_stride;
         RotateRow(*scores_.rotation(), scores_.QueryRow(v, r), /*adjoint=*/true, own);
         if (v == 0) continue;
         for (int64_t i = 0; i < t_.head_dim; ++i) first[i] += own[i];
@@ -144,16 +147,16 @@ class ScoreGradients {
     constexpr int64_t kChains = 16;
     double sums[kChains] = {};
     int64_t i = 0;
-    for (; i + kChains <= t_.head_dim; i += kChains) {
+    for (; i + kChains <= t_.value_dim; i += kChains) {
       for (int64_t x = 0; x < kChains; ++x) sums[x] += double{a[i + x]} * double{b[i + x]};
     }
-    for (int64_t x = 0; i + x < t_.head_dim; ++x) sums[x] += double{a[i + x]} * double{b[i + x]};
+    for (int64_t x = 0; i + x < t_.value_dim; ++x) sums[x] += double{a[i + x]} * double{b[i + x]};
     return std::accumulate(sums, sums + kChains, 0.0);
   }
 
-  // c [keys, value_stride] += a^T b for the keys of the tile; a is by row and key, b by row. Of a
-  // view, or -1: all.
-  void AddByKey(int view, const float* a, const float* b, float* c) const {
+  // c [keys, stride] += a^T b for the keys of the tile; a is by row and key, b by row. Of a view, or
+  // -1: all.
+  void AddByKey(int view, const float* a, const float* b, int64_t stride, float* c) const {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     for (int64_t block = tile_.begin; block < tile_.end; block += kBlock) {
       const int64_t keys = std::min(kBlock, tile_.end - block);
@@ -164,26 +167,25 @@ class ScoreGradients {
       }
       for (int64_t row = first * t_.group; row < last * t_.group; row += kBackwardSlice) {
         const int64_t rows = std::min(kBackwardSlice, last * t_.group - row);
-        AddRows(a + row * kScoreStride + block - tile_.begin, b + row * t_.value_stride, row, rows,
-                block, keys, c + block * t_.value_stride);
+        AddRows(a + row * kScoreStride + block - tile_.begin, b + row * stride, stride, row, rows,
+                block, keys, c + block * stride);
       }
     }
   }
 
   // The part of AddByKey of rows row .. row + rows and keys block .. block + keys: a, b and c begin
   // there. Rows that see none of a panel of keys come first; their weights are 0.
-  void AddRows(const float* a, const float* b, int64_t row, int64_t rows, int64_t block,
-               int64_t keys, float* c) const {
-    for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
-      const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
+  void AddRows(const float* a, const float* b, int64_t stride, int64_t row, int64_t rows,
+               int64_t block, int64_t keys, float* c) const {
+    for (int64_t x = 0; x < stride; x += kBackwardWidth) {
+      const int64_t width = std::min(kBackwardWidth, stride - x);
       int64_t skipped = 0;
       for (int64_t k = 0; k < keys; k += kRows) {
         while (skipped < rows && t_.seen_end[tile_.Token(row + skipped)] <= block + k) ++skipped;
         if (skipped == rows) break;
         Multiply<true>(std::min<int64_t>(kRows, keys - k), width, a + skipped * kScoreStride + k,
-                       kScoreStride, b + skipped * t_.value_stride + x, t_.value_stride,
-                       rows - skipped, /*accumulate=*/true, c + k * t_.value_stride + x,
-                       t_.value_stride);
+                       kScoreStride, b + skipped * stride + x, stride, rows - skipped,
+                       /*accumulate=*/true, c + k * stride + x, stride);
       }
     }
   }
@@ -209,8 +211,8 @@ class ScoreGradients {
   }
 
   void AddQueryGradients(int view, const float* d_scores, const float* key_rows, float* d_q) const {
-    for (int64_t x = 0; x < t_.value_stride; x += kBackwardWidth) {
-      const int64_t width = std::min(kBackwardWidth, t_.value_stride - x);
+    for (int64_t x = 0; x < t_.key_stride; x += kBackwardWidth) {
+      const int64_t width = std::min(kBackwardWidth, t_.key_stride - x);
       for (int64_t slice = tile_.begin; slice < tile_.end; slice += kBackwardSlice) {
         for (int64_t row = 0; row < tile_.rows; row += kRows) {
           const RowGroup g = tile_.Group(row);
@@ -222,8 +224,8 @@ class ScoreGradients {
           }
           if (begin >= end) continue;
           Multiply(g.rows, width, d_scores + row * kScoreStride + begin - tile_.begin, kScoreStride,
-                   key_rows + begin * t_.value_stride + x, t_.value_stride, end - begin,
-                   /*accumulate=*/true, d_q + row * t_.value_stride + x, t_.value_stride);
+                   key_rows + begin * t_.key_stride + x, t_.key_stride, end - begin,
+                   /*accumulate=*/true, d_q + row * t_.key_stride + x, t_.key_stride);
         }
       }
     }
@@ -269,7 +271,7 @@ class Backward {
     term_.BeginBackwardTile(first);
     scores_.MultiplyKeys();
     term_.AddTo(tile_.scores);
-    scores_.Products(g_.d_out, g_.b.packed_values, g_.d_scores);
+    scores_.Products(g_.d_out, t_.value_stride, g_.b.packed_values, t_.value_dim, g_.d_scores);
     term_.AddToWeightGradients(g_);
     Weights();
     term_.BackwardScores(g_, first);
@@ -308,8 +310,8 @@ class Backward {
       const int64_t token = tile_.Token(r), h = r % t_.group;
       const float scale = t_.scale * (t_.temperatures == nullptr ? 1.0f : t_.temperatures[token]);
       float* to = g_.b.d_q + token * g_.b.d_q_token_stride + h * g_.b.d_q_head_stride;
-      const float* keys = g_.d_q + r * t_.value_stride;
-      const float* rows = g_.d_relative + r * t_.value_stride;
+      const float* keys = g_.d_q + r * t_.key_stride;
+      const float* rows = g_.d_relative + r * t_.key_stride;
       const float row_scale = Term::kScaledRows ? scale : 1.0f;
       for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = scale * keys[i] + row_scale * rows[i];
       term_.AddQueryGradient(g_, h, scale, keys, rows);

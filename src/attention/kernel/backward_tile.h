@@ -17,14 +17,15 @@ struct FormSums {
   // [parameters], of which no others are touched.
   AlignedBuffer<double> pair;
   PairFunction::Parameters pair_range{0, 0};
-  // [1 or group, columns, value_stride] by ContentColumns; query_rows and key_rows in units of ln 2
+  // [1 or group, columns, key_stride] by ContentColumns, value_rows of value_stride, which is as wide;
+  // query_rows and key_rows in units of ln 2
   AlignedBuffer<float> query_rows, key_rows, value_rows;
   std::vector<double> query_bias, key_bias;  // [group, head_dim]
 };
 
 // A content form's tables in the other layout than ContentColumns has them.
 struct BackwardTables {
-  AlignedBuffer<float> query_rows, key_rows;  // [table_heads, columns, value_stride]
+  AlignedBuffer<float> query_rows, key_rows;  // [table_heads, columns, key_stride]
   AlignedBuffer<float> packed_value_rows;     // [table_heads, blocks, head_dim, 64]
 };
 
@@ -37,8 +38,8 @@ struct BackwardTile {
   float* d_q;
   int64_t d_q_token_stride, d_q_head_stride;
   const float* packed_values;  // of the key head, as keys are
-  const float* key_rows;       // [views, keys, value_stride], rotated, padded with zeros
-  float* d_keys;               // [views, keys, value_stride], rotated, in units of ln 2
+  const float* key_rows;       // [views, keys, key_stride], rotated, padded with zeros
+  float* d_keys;               // [views, keys, key_stride], rotated, in units of ln 2
   int64_t view_stride;         // of those two
   float* d_values;             // [keys, value_stride]
   const BackwardTables* tables;
@@ -48,9 +49,9 @@ struct BackwardTile {
   float* contextual;  // ContextualScratchFloats
 };
 
-constexpr int64_t BackwardScratchFloats(int64_t rows, int64_t head_dim, int64_t views) {
-  const int64_t stride = AttentionAccess::ValueStride(head_dim);
-  const int64_t floats = rows * ((views > 1 ? 2 : 1) * kScoreStride + (2 + views) * stride + 1);
+constexpr int64_t BackwardScratchFloats(int64_t rows, const HeadDims& dims, int64_t views) {
+  const int64_t floats = rows * ((views > 1 ? 2 : 1) * kScoreStride + dims.value_stride() +
+                                 (1 + views) * dims.key_stride() + 1);
   return (floats + 15) / 16 * 16;
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "src/attention/kernel/tile.h"
 
@@ -142,6 +143,14 @@ inline void MultiplyTransposed(const float* a, int64_t a_stride, int64_t columns
     }
   }
 }
+
+// A row of `count` floats that is read or written soon. Rows of queries and results lie heads apart,
+// where the CPU's own prefetcher does not look; without this they were a tenth of 512 tokens' time.
+inline void PrefetchRow(const float* row, int64_t count) {
+  constexpr int64_t kLine = 16;  // floats
+  for (int64_t i = 0; i < count; i += kLine) hwy::Prefetch(row + i);
+}
+constexpr int64_t kTokensAhead = 8;
 
 // to = from * factor, [count]. `to` may be `from`.
 inline void Scale(int64_t count, const float* from, V factor, float* to) {

@@ -72,7 +72,7 @@ HWY_NOINLINE void DecodeKeys(const KvHead& kv, int64_t block, float* HWY_RESTRIC
   constexpr int64_t kBlock = AttentionAccess::kBlock;
   const D d;
   const int8_t* codes = kv.Keys<int8_t>() + block * kv.head_dim;
-  const uint16_t* scales = kv.key_scales + block * kv.scales();
+  const uint16_t* scales = kv.key_scales + block * kv.key_blocks();
   HWY_ALIGN float scale[kBlock];
   for (int64_t i = 0; i < kv.head_dim; ++i) {
     if (i % kQ8Block == 0) {
@@ -91,8 +91,8 @@ HWY_NOINLINE void DecodeValues(const KvHead& kv, int64_t begin, int64_t end, int
                                int64_t width, float* HWY_RESTRICT to) {
   const D d;
   for (int64_t t = begin; t < end; ++t, to += width) {
-    const int8_t* codes = kv.Values<int8_t>() + t * kv.head_dim + first;
-    const uint16_t* scales = kv.value_scales + t * kv.scales();
+    const int8_t* codes = kv.Values<int8_t>() + t * kv.value_dim + first;
+    const uint16_t* scales = kv.value_scales + t * kv.value_blocks();
     // Panels are multiples of 16, half a block.
     for (int64_t x = 0; x < width; x += kQ8Block / 2) {
       const V scale = hn::Set(d, ToFloat(Float16{scales[(first + x) / kQ8Block]}));
@@ -109,7 +109,7 @@ class KeyValues {
   explicit KeyValues(const Tile& tile)
       : kv_(tile.t.kv),
         key_end_(tile.t.key_end),
-        sizes_(kv_.type, tile.t.bf16, tile.views(), tile.rows, kv_.head_dim),
+        sizes_(kv_.type, tile.t.bf16, tile.views(), tile.rows, tile.t.dims),
         key_block_(tile.t.kv_scratch),
         key_pairs_(reinterpret_cast<uint32_t*>(key_block_ + sizes_.key_block)),
         values_(key_block_ + sizes_.key_block + sizes_.key_pairs),

@@ -90,11 +90,16 @@ class Softmax {
   void WriteOut() const {
     for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
       float* out = t_.out + token * t_.out_token_stride;
+      const bool more = token + kTokensAhead < t_.tokens;
       for (int64_t h = 0; h < t_.group; ++h, ++r) {
+        if (more) {
+          PrefetchRow(out + kTokensAhead * t_.out_token_stride + h * t_.out_head_stride,
+                      t_.value_dim);
+        }
         const RowSums row = Sums(r);
         const float factor = FinishRow(t_, h, token, row);
         WriteEntropy(t_, h, token, row);
-        Scale(t_.head_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
+        Scale(t_.value_dim, tile_.sums + r * value_stride_, hn::Set(D(), factor),
               out + h * t_.out_head_stride);
       }
     }

@@ -32,13 +32,13 @@ struct Tile {
         seen_begin(t.seen_begin),
         scores(t.scratch),
         q(scores + rows * kScoreStride),
-        sums(q + rows * t.value_stride),
+        sums(q + rows * t.key_stride),
         weights(sums + rows * t.value_stride),
         weighted_scores(weights + rows * AttentionAccess::kMaxLanes),
         maxima(weighted_scores + rows * AttentionAccess::kMaxLanes),
-        form_scratch(t.scratch + ScratchFloats(rows, t.head_dim)) {
+        form_scratch(t.scratch + ScratchFloats(rows, t.dims)) {
     if (!t.bf16) return;
-    const KvScratch sizes(t.kv.type, t.bf16, views(), rows, t.head_dim);
+    const KvScratch sizes(t.kv.type, t.bf16, views(), rows, t.dims);
     rounded_weights = reinterpret_cast<uint16_t*>(t.kv_scratch + sizes.floats() - sizes.weights);
     rounded_q = rounded_weights - 2 * sizes.queries;
   }
@@ -88,14 +88,14 @@ struct Tile {
   int64_t begin = 0, end = 0;    // the tile's keys
   const int64_t* seen_begin;     // [tokens], among those keys
   float* const scores;           // [rows, kScoreStride]; weights after the softmax
-  float* const q;                // [rows, value_stride], scaled
+  float* const q;                // [rows, key_stride], scaled
   float* const sums;             // [rows, value_stride], of weighted values
   float* const weights;          // [rows, kMaxLanes], sums of weights by lane
   float* const weighted_scores;  // [rows, kMaxLanes], RowSums by lane
   float* const maxima;           // [rows], of scores so far
   float* const form_scratch;     // FormScratchFloats
   // Where products are in bf16.
-  uint16_t* rounded_q = nullptr;        // [views, rows, value_stride]
+  uint16_t* rounded_q = nullptr;        // [views, rows, key_stride]
   uint16_t* rounded_weights = nullptr;  // [rows, kScoreStride]
 };
 

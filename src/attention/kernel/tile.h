@@ -18,12 +18,13 @@ struct AttentionAccess {
   static constexpr int64_t kBlock = 64;
   static constexpr int64_t kMaxLanes = 16;  // float32 lanes of the widest vector that is used
 
-  static constexpr int64_t ValueStride(int64_t head_dim) {
-    return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  // A row of a query, key or value, padded to whole vectors.
+  static constexpr int64_t RowStride(int64_t dim) {
+    return (dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
   }
   // Values are cut into panels of up to 64 dims, as even as whole vectors allow.
-  static constexpr int64_t PanelWidth(int64_t head_dim) {
-    const int64_t vectors = ValueStride(head_dim) / kMaxLanes, panels = (vectors + 3) / 4;
+  static constexpr int64_t PanelWidth(int64_t value_dim) {
+    const int64_t vectors = RowStride(value_dim) / kMaxLanes, panels = (vectors + 3) / 4;
     return (vectors + panels - 1) / panels * kMaxLanes;
   }
   static const internal::ContentColumns* Columns(const PreparedForm& f) { return f.columns_.get(); }
@@ -33,9 +34,9 @@ struct AttentionAccess {
     return type == KvType::kBf16 ? (head_dim + 1) / 2 * 4 : head_dim;
   }
   // Of `tokens` tokens of a head.
-  static constexpr int64_t ValueBytes(KvType type, int64_t head_dim, int64_t tokens) {
-    if (type == KvType::kQ8_0) return head_dim * tokens;
-    return 4 * ValueStride(head_dim) * (type == KvType::kBf16 ? (tokens + 1) / 2 : tokens);
+  static constexpr int64_t ValueBytes(KvType type, int64_t value_dim, int64_t tokens) {
+    if (type == KvType::kQ8_0) return value_dim * tokens;
+    return 4 * RowStride(value_dim) * (type == KvType::kBf16 ? (tokens + 1) / 2 : tokens);
   }
   // Its memory may be written by those who may write the cache.
   static internal::KvHead Head(const KvCache& c, int64_t kv_head);
@@ -52,13 +53,26 @@ inline constexpr int64_t kTileRows = 192;
 inline constexpr int64_t kTileKeys = 256;
 inline constexpr int64_t kScoreStride = kTileKeys + AttentionAccess::kMaxLanes;
 
+// Elements of a head, and what rows of them are padded to.
+struct HeadDims {
+  int64_t key = 0, value = 0;  // of queries and keys; of values
+
+  HeadDims() = default;
+  explicit HeadDims(const KvCache& cache) : key(cache.head_dim()), value(cache.value_dim()) {}
+  constexpr int64_t key_stride() const { return AttentionAccess::RowStride(key); }
+  constexpr int64_t value_stride() const { return AttentionAccess::RowStride(value); }
+};
+
 struct AttentionTile {
   const float* q;  // [tokens, group, head_dim]
   int64_t q_token_stride, q_head_stride;
-  float* out;  // [tokens, group, head_dim]
+  float* out;  // [tokens, group, value_dim]
   int64_t out_token_stride, out_head_stride;
   KvHead kv;  // of the key head
-  int64_t head_dim, value_stride, panel_width;
+  HeadDims dims;
+  int64_t head_dim, value_dim;       // those of dims
+  int64_t key_stride, value_stride;  // a row of queries; of values
+  int64_t panel_width;
   bool bf16;                   // products of q, k, v in bf16
   int64_t tokens, group;       // rows = tokens * group, token-major
   int64_t key_begin, key_end;  // multiples of kTileKeys, or the number of keys
@@ -73,7 +87,7 @@ struct AttentionTile {
   float* log_sum_exp;  // [tokens, log_sum_exp_stride] or null
   float* entropy;      // as log_sum_exp
   int64_t log_sum_exp_stride;
-  float* scratch;           // ScratchFloats(rows, head_dim) and FormScratchFloats
+  float* scratch;           // ScratchFloats(rows, dims) and FormScratchFloats
   float* rotation_scratch;  // RotationScratchFloats
   float* kv_scratch;        // KvScratch
   // When not null, `out` is left alone and each row gives its value_stride unnormalised sums and
@@ -89,10 +103,10 @@ struct KvScratch {
   int64_t key_pairs = 0;                       // words [head_dim / 2, 64]: rounded ones
   int64_t values = 0;                          // [kValueSlice, panel_width]: decoded values
   int64_t value_pairs = 0;                     // words [kValueSlice / 2, panel_width]: rounded ones
-  int64_t queries = 0;                         // bf16 [views, rows, value_stride]
+  int64_t queries = 0;                         // bf16 [views, rows, key_stride]
   int64_t weights = 0;                         // bf16 [rows, kScoreStride]
 
-  KvScratch(KvType type, bool bf16, int64_t views, int64_t rows, int64_t head_dim);
+  KvScratch(KvType type, bool bf16, int64_t views, int64_t rows, const HeadDims& dims);
   int64_t floats() const {
     return key_block + key_pairs + values + value_pairs + queries + weights;
   }
@@ -106,8 +120,8 @@ struct AttentionRun {
   KvType kv_type = KvType::kF32;
   bool bf16 = false;
 
-  KvScratch KvScratchFor(int64_t rows, int64_t head_dim) const {
-    return {kv_type, bf16, std::max(1, rotation.views), rows, head_dim};
+  KvScratch KvScratchFor(int64_t rows, const HeadDims& dims) const {
+    return {kv_type, bf16, std::max(1, rotation.views), rows, dims};
   }
 
   AttentionRun() = default;
@@ -122,13 +136,13 @@ AttentionTile MakeTile(const AttentionArgs& args, const AttentionRun& run, int64
 // Gives the tile its `scratch`.
 void SetScratch(AttentionTile& tile, const AttentionRun& run, float* scratch);
 // For tiles of up to `rows` rows.
-int64_t TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group, int64_t head_dim);
+int64_t TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
+                          const HeadDims& dims);
 
-constexpr int64_t ScratchFloats(int64_t rows, int64_t head_dim) {
-  const int64_t value_stride = AttentionAccess::ValueStride(head_dim);
+constexpr int64_t ScratchFloats(int64_t rows, const HeadDims& dims) {
   // scores, queries, outputs, sums by lane, maxima; whole cache lines, so that threads share none
-  const int64_t floats =
-      rows * (kScoreStride + 2 * value_stride + 2 * AttentionAccess::kMaxLanes + 1);
+  const int64_t floats = rows * (kScoreStride + dims.key_stride() + dims.value_stride() +
+                                 2 * AttentionAccess::kMaxLanes + 1);
   return (floats + AttentionAccess::kMaxLanes - 1) / AttentionAccess::kMaxLanes *
          AttentionAccess::kMaxLanes;
 }

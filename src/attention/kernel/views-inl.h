@@ -64,20 +64,20 @@ class Scores {
     if (rotation_ == nullptr) return;
     views_ = rotation_->views;
     view_q_ = t_.rotation_scratch;
-    block_ = view_q_ + (views_ - 1) * tile_.rows * t_.value_stride;
+    block_ = view_q_ + (views_ - 1) * tile_.rows * t_.key_stride;
     few_ = block_ + AttentionAccess::kBlock * t_.head_dim;
   }
 
   int views() const { return views_; }
   const RotationRun* rotation() const { return rotation_; }
 
-  // The queries of a view, [rows, value_stride].
+  // The queries of a view, [rows, key_stride].
   float* Queries(int view) const {
-    return view == 0 ? tile_.q : view_q_ + (view - 1) * tile_.rows * t_.value_stride;
+    return view == 0 ? tile_.q : view_q_ + (view - 1) * tile_.rows * t_.key_stride;
   }
 
   uint16_t* RoundedQueries(int view) const {
-    return tile_.rounded_q + view * tile_.rows * t_.value_stride;
+    return tile_.rounded_q + view * tile_.rows * t_.key_stride;
   }
   const KeyValues& kv() const { return kv_; }
 
@@ -86,8 +86,12 @@ class Scores {
     for (int64_t token = 0, r = 0; token < t_.tokens; ++token) {
       const float* q = t_.q + token * t_.q_token_stride;
       const V scale = hn::Set(D(), tile_.Scale2(token));
+      const bool more = token + kTokensAhead < t_.tokens;
       for (int64_t h = 0; h < t_.group; ++h, ++r) {
-        Scale(t_.head_dim, q + h * t_.q_head_stride, scale, tile_.q + r * t_.value_stride);
+        if (more) {
+          PrefetchRow(q + kTokensAhead * t_.q_token_stride + h * t_.q_head_stride, t_.head_dim);
+        }
+        Scale(t_.head_dim, q + h * t_.q_head_stride, scale, tile_.q + r * t_.key_stride);
       }
     }
   }
@@ -95,18 +99,18 @@ class Scores {
   void FinishQueries() {
     for (int v = views_ - 1; rotation_ != nullptr && v >= 0; --v) {
       for (int64_t r = 0; r < tile_.rows; ++r) {
-        float* to = Queries(v) + r * t_.value_stride;
-        if (v > 0) std::memcpy(to, tile_.q + r * t_.value_stride, sizeof(float) * t_.value_stride);
+        float* to = Queries(v) + r * t_.key_stride;
+        if (v > 0) std::memcpy(to, tile_.q + r * t_.key_stride, sizeof(float) * t_.key_stride);
         RotateRow(*rotation_, QueryRow(v, r), /*adjoint=*/false, to);
       }
     }
     for (int v = 0; t_.bf16 && v < views_; ++v) {
       for (int64_t r = 0; r < tile_.rows; ++r) {
-        const float* from = Queries(v) + r * t_.value_stride;
-        uint16_t* to = RoundedQueries(v) + r * t_.value_stride;
+        const float* from = Queries(v) + r * t_.key_stride;
+        uint16_t* to = RoundedQueries(v) + r * t_.key_stride;
         // Without the log2 e, so that a scale of a power of 2 rounds nothing.
         for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = ToBFloat16(from[i] * kLn2).bits;
-        std::fill(to + t_.head_dim, to + t_.value_stride, uint16_t{0});
+        std::fill(to + t_.head_dim, to + t_.key_stride, uint16_t{0});
       }
     }
   }
@@ -153,7 +157,7 @@ class Scores {
   // QK^T, once per tile of keys.
   void MultiplyKeys() {
     if (rotation_ == nullptr && t_.kv.type == KvType::kF32 && !t_.bf16) {
-      return Products(tile_.q, t_.kv.Keys<float>(), tile_.scores);
+      return KeyProducts(tile_.scores);
     }
     // Each view but the first writes only the scores that are its own, over those of the first.
     for (int v = 0; v < views_; ++v) {
@@ -163,19 +167,24 @@ class Scores {
     }
   }
 
-  // to [rows, kScoreStride] = a [rows, value_stride] times what is packed as keys are.
-  void Products(const float* a, const float* packed, float* to) const {
+  // QK^T of the keys as the cache has them, which is of float32.
+  void KeyProducts(float* to) const {
+    Products(tile_.q, t_.key_stride, t_.kv.Keys<float>(), t_.head_dim, to);
+  }
+  // to [rows, kScoreStride] = a [rows, stride] times rows of `dim` elements that are packed as keys
+  // are.
+  void Products(const float* a, int64_t stride, const float* packed, int64_t dim, float* to) const {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     for (int64_t block = tile_.begin; block < tile_.end; block += kBlock) {
-      const float* keys = packed + block * t_.head_dim;
+      const float* keys = packed + block * dim;
       for (int64_t row = 0; row < tile_.rows; row += kRows) {
         const RowGroup g = tile_.Group(row);
         const int64_t begin = std::max(Tile::Down(g.begin), block);
         const int64_t end = std::min(g.end, block + kBlock);
         if (begin >= end) continue;
-        Multiply(g.rows, Tile::Up(end - begin), a + row * t_.value_stride, t_.value_stride,
-                 keys + begin - block, kBlock, t_.head_dim, /*accumulate=*/false,
-                 to + row * kScoreStride + begin - tile_.begin, kScoreStride);
+        Multiply(g.rows, Tile::Up(end - begin), a + row * stride, stride, keys + begin - block,
+                 kBlock, dim, /*accumulate=*/false, to + row * kScoreStride + begin - tile_.begin,
+                 kScoreStride);
       }
     }
   }
@@ -253,11 +262,11 @@ class Scores {
           const bool rotates = BlockRotation(view, block) != nullptr;
           pairs = kv_.KeyPairs(block, rotates ? RotateBlock(view, block) : nullptr);
         }
-        MultiplyPairs(g.rows, width, RoundedQueries(view) + row * t_.value_stride, t_.value_stride,
+        MultiplyPairs(g.rows, width, RoundedQueries(view) + row * t_.key_stride, t_.key_stride,
                       pairs + first - block, kBlock, t_.kv.pairs(), kLog2E, to, stride);
       } else {
         if (keys == nullptr) keys = RotateBlock(view, block);
-        Multiply(g.rows, width, Queries(view) + row * t_.value_stride, t_.value_stride,
+        Multiply(g.rows, width, Queries(view) + row * t_.key_stride, t_.key_stride,
                  keys + first - block, kBlock, t_.head_dim, /*accumulate=*/false, to, stride);
       }
       if (whole) continue;
@@ -276,7 +285,7 @@ class Scores {
   const RotationRun* const rotation_;
   const KeyValues kv_;
   int views_ = 1;
-  float* view_q_ = nullptr;  // [views - 1, rows, value_stride]
+  float* view_q_ = nullptr;  // [views - 1, rows, key_stride]
   float* block_ = nullptr;   // [head_dim, 64]
   float* few_ = nullptr;     // [kRows, 64]
 };

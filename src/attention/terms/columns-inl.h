@@ -29,12 +29,12 @@ inline void MultiplyColumns(int64_t head_dim, int64_t rows, const float* a, int6
   }
 }
 
-// to [rows, value_stride] = (q + bias of its head) times the scale of its row, q as it was given.
+// to [rows, key_stride] = (q + bias of its head) times the scale of its row, q as it was given.
 template <class Scale>
 void FillQueries(const Tile& tile, const std::vector<float>& bias, const Scale& scale_of,
                  float* to) {
   const AttentionTile& t = tile.t;
-  for (int64_t r = 0; r < tile.rows; ++r, to += t.value_stride) {
+  for (int64_t r = 0; r < tile.rows; ++r, to += t.key_stride) {
     const int64_t h = r % t.group, token = tile.Token(r);
     const float* q = t.q + token * t.q_token_stride + h * t.q_head_stride;
     const float* added = bias.empty() ? nullptr : bias.data() + (t.first_head + h) * t.head_dim;

@@ -36,15 +36,15 @@ struct Gradients {
         d_scores(b.scratch),
         d_out(d_scores + rows * kScoreStride),
         d_q(d_out + rows * b.forward.value_stride),
-        d_relative(d_q + views * rows * b.forward.value_stride),
-        d_view(d_relative + rows * b.forward.value_stride),
+        d_relative(d_q + views * rows * b.forward.key_stride),
+        d_view(d_relative + rows * b.forward.key_stride),
         delta(d_view + (views > 1 ? rows * kScoreStride : 0)) {}
 
   const BackwardTile& b;
   float* const d_scores;    // [rows, kScoreStride], of weights at first
   float* const d_out;       // [rows, value_stride]
-  float* const d_q;         // [views, rows, value_stride], by way of the keys, before the scale
-  float* const d_relative;  // [rows, value_stride], by way of rows of a table
+  float* const d_q;         // [views, rows, key_stride], by way of the keys, before the scale
+  float* const d_relative;  // [rows, key_stride], by way of rows of a table
   float* const d_view;      // [rows, kScoreStride], d_scores of one of several views
   float* const delta;       // [rows], d_out . out
 };

@@ -35,13 +35,13 @@ class ContentTerm : public NoTerm {
         columns_(*t_.form->content),
         base_(tile.base()),
         relative_q_(tile.form_scratch),
-        products_(relative_q_ + tile.rows * t_.value_stride),
+        products_(relative_q_ + tile.rows * t_.key_stride),
         line_(reinterpret_cast<int32_t*>(products_ + kChunkTokens * kColumnStride)),
         key_rows_(products_ + kChunkTokens * kColumnStride + kScoreStride),
-        key_products_(key_rows_ + AttentionAccess::kBlock * t_.value_stride) {}
+        key_products_(key_rows_ + AttentionAccess::kBlock * t_.key_stride) {}
 
   static int64_t ScratchFloats(const FormRun&, int64_t rows, int64_t, int64_t head_dim) {
-    const int64_t stride = AttentionAccess::ValueStride(head_dim);
+    const int64_t stride = AttentionAccess::RowStride(head_dim);
     return rows * stride + kChunkTokens * kColumnStride + kScoreStride +
            AttentionAccess::kBlock * (stride + kKeyColumns);
   }
@@ -160,7 +160,7 @@ class ContentTerm : public NoTerm {
     std::fill_n(line_ + inside, count - inside, static_cast<int32_t>(c.column_of[0] - origin));
   }
 
-  // to [rows, kScoreStride] += a [rows, value_stride] times the table row of each distance.
+  // to [rows, kScoreStride] += a [rows, key_stride] times the table row of each distance.
   void AddRows(int64_t h, const Chunk& c, const float* a, const AlignedBuffer<float>& table,
                float* to) {
     const D d;
@@ -168,7 +168,7 @@ class ContentTerm : public NoTerm {
     const int64_t origin = Tile::Down(columns_.Column(c.base_high - c.begin));
     const int64_t last_column = columns_.Column(c.base_low - (c.end - 1));
     const int64_t row = c.token * t_.group + h;
-    MultiplyColumns(t_.head_dim, c.tokens, a + row * t_.value_stride, t_.group * t_.value_stride,
+    MultiplyColumns(t_.head_dim, c.tokens, a + row * t_.key_stride, t_.group * t_.key_stride,
                     table.data() + Table(h), origin, Tile::Up(last_column + 1), products_,
                     kColumnStride);
     for (int64_t i = 0; i < c.tokens; ++i) {
@@ -199,7 +199,7 @@ class ContentTerm : public NoTerm {
   // key_rows_ from a block of packed keys, [head_dim, 64]: most of what decoding costs here.
   void TransposeKeys(const float* HWY_RESTRICT keys) {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
-    const int64_t dim = t_.head_dim, stride = t_.value_stride;
+    const int64_t dim = t_.head_dim, stride = t_.key_stride;
     float* HWY_RESTRICT rows = key_rows_;
     int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -255,7 +255,7 @@ class ContentTerm : public NoTerm {
       const int64_t keys = std::min<int64_t>(kRows, kBlock - k), at = c.begin + k;
       const int64_t origin = Tile::Down(columns_.Column(c.base_high - at));
       const int64_t last = columns_.Column(c.base_low - (at + keys - 1));
-      MultiplyColumns(t_.head_dim, keys, key_rows_ + k * t_.value_stride, t_.value_stride, table,
+      MultiplyColumns(t_.head_dim, keys, key_rows_ + k * t_.key_stride, t_.key_stride, table,
                       origin, Tile::Up(last + 1), key_products_ + k * kKeyColumns, kKeyColumns);
       for (int64_t i = k; i < k + keys; ++i) {
         offsets[i] = static_cast<int32_t>(i * kKeyColumns - origin);
@@ -310,11 +310,11 @@ class ContentTerm : public NoTerm {
     return {origin, columns};
   }
 
-  // to [rows, value_stride] += those sums times plain rows [table_heads, columns, value_stride].
+  // to [rows, key_stride] += those sums times plain rows [table_heads, columns, key_stride].
   void MultiplySums(int64_t h, const Chunk& c, const Columns& x, const AlignedBuffer<float>& rows,
                     float* to) const {
     const int64_t head = columns_.table_heads == 1 ? 0 : t_.first_head + h;
-    const float* table = rows.data() + head * columns_.columns * t_.value_stride;
+    const float* table = rows.data() + head * columns_.columns * t_.key_stride;
     for (int64_t i = 0; i < c.tokens; i += kRows) {
       const int64_t tokens = std::min<int64_t>(kRows, c.tokens - i);
       // The columns of these few: the others' are 0 here.
@@ -322,10 +322,10 @@ class ContentTerm : public NoTerm {
           std::minmax_element(base_ + c.token + i, base_ + c.token + i + tokens);
       const int64_t first = columns_.Column(*high - c.begin);
       const int64_t count = columns_.Column(*low - (c.end - 1)) + 1 - first;
-      Multiply(tokens, t_.value_stride, products_ + i * kColumnStride + first - x.origin,
-               kColumnStride, table + first * t_.value_stride, t_.value_stride, count,
-               /*accumulate=*/true, to + ((c.token + i) * t_.group + h) * t_.value_stride,
-               t_.group * t_.value_stride);
+      Multiply(tokens, t_.key_stride, products_ + i * kColumnStride + first - x.origin,
+               kColumnStride, table + first * t_.key_stride, t_.key_stride, count,
+               /*accumulate=*/true, to + ((c.token + i) * t_.group + h) * t_.key_stride,
+               t_.group * t_.key_stride);
     }
   }
 
@@ -334,9 +334,9 @@ class ContentTerm : public NoTerm {
                         float* d_rows) const {
     const int64_t head = columns_.table_heads == 1 ? 0 : h;
     MultiplyTransposed(
-        products_, kColumnStride, x.count, from + (c.token * t_.group + h) * t_.value_stride,
-        c.tokens, t_.group * t_.value_stride, t_.value_stride,
-        d_rows + (head * columns_.columns + x.origin) * t_.value_stride, t_.value_stride);
+        products_, kColumnStride, x.count, from + (c.token * t_.group + h) * t_.key_stride,
+        c.tokens, t_.group * t_.key_stride, t_.key_stride,
+        d_rows + (head * columns_.columns + x.origin) * t_.key_stride, t_.key_stride);
   }
 
   // Gradients of a block's keys by column, times the rows for the keys, times the keys for the
@@ -368,15 +368,15 @@ class ContentTerm : public NoTerm {
       const int64_t keys = std::min<int64_t>(kRows, c.end - c.begin - k), at = c.begin + k;
       const int64_t origin = columns_.Column(c.base_high - at);
       const int64_t count = columns_.Column(c.base_low - (at + keys - 1)) + 1 - origin;
-      Multiply(keys, t_.value_stride, key_products_ + k * kKeyColumns, kKeyColumns,
-               g.b.tables->key_rows.data() + (table * columns_.columns + origin) * t_.value_stride,
-               t_.value_stride, count, /*accumulate=*/true, g.b.d_keys + at * t_.value_stride,
-               t_.value_stride);
+      Multiply(keys, t_.key_stride, key_products_ + k * kKeyColumns, kKeyColumns,
+               g.b.tables->key_rows.data() + (table * columns_.columns + origin) * t_.key_stride,
+               t_.key_stride, count, /*accumulate=*/true, g.b.d_keys + at * t_.key_stride,
+               t_.key_stride);
       MultiplyTransposed(
-          key_products_ + k * kKeyColumns, kKeyColumns, count, g.b.key_rows + at * t_.value_stride,
-          keys, t_.value_stride, t_.value_stride,
-          g.b.sums->key_rows.data() + (own * columns_.columns + origin) * t_.value_stride,
-          t_.value_stride);
+          key_products_ + k * kKeyColumns, kKeyColumns, count, g.b.key_rows + at * t_.key_stride,
+          keys, t_.key_stride, t_.key_stride,
+          g.b.sums->key_rows.data() + (own * columns_.columns + origin) * t_.key_stride,
+          t_.key_stride);
     }
   }
 
@@ -385,10 +385,10 @@ class ContentTerm : public NoTerm {
   const ContentForm& form_;
   const ContentColumns& columns_;
   const int64_t* const base_;  // [tokens]
-  float* const relative_q_;    // [rows, value_stride], scaled
+  float* const relative_q_;    // [rows, key_stride], scaled
   float* const products_;      // [kChunkTokens, kColumnStride]
   int32_t* const line_;        // [kScoreStride]
-  float* const key_rows_;      // [64, value_stride]
+  float* const key_rows_;      // [64, key_stride]
   float* const key_products_;  // [64, kKeyColumns]
 };
 

@@ -25,7 +25,7 @@ class ContextualTerm : public NoTerm {
         columns_(*t_.form->content),
         stride_(columns_.PaddedColumns()),
         relative_q_(tile.form_scratch),
-        products_(relative_q_ + tile.rows * t_.value_stride),
+        products_(relative_q_ + tile.rows * t_.key_stride),
         gates_line_(products_ + tile.rows * stride_),
         passed_(reinterpret_cast<double*>(gates_line_ + kScoreStride)) {}
 
@@ -33,7 +33,7 @@ class ContextualTerm : public NoTerm {
   static constexpr bool kScaledRows = false;
 
   static int64_t ScratchFloats(const FormRun& form, int64_t rows, int64_t, int64_t head_dim) {
-    return rows * (AttentionAccess::ValueStride(head_dim) + form.content->PaddedColumns() + 16) +
+    return rows * (AttentionAccess::RowStride(head_dim) + form.content->PaddedColumns() + 16) +
            kScoreStride;
   }
 
@@ -45,7 +45,7 @@ class ContextualTerm : public NoTerm {
       for (int64_t token = 0; token < t_.tokens; token += kRows) {
         const int64_t row = token * t_.group + h;
         MultiplyColumns(t_.head_dim, std::min<int64_t>(kRows, t_.tokens - token),
-                        relative_q_ + row * t_.value_stride, t_.group * t_.value_stride,
+                        relative_q_ + row * t_.key_stride, t_.group * t_.key_stride,
                         columns_.query_rows.data() + columns_.Table(t_.first_head + h, t_.head_dim),
                         0, stride_, products_ + row * stride_, t_.group * stride_);
       }
@@ -72,7 +72,7 @@ class ContextualTerm : public NoTerm {
       tile_.end = std::min(tile_.begin + kTileKeys, end);
       std::copy_n(passed_, rows, nearer_ + i * rows);
       if (std::all_of(passed_, passed_ + rows, [this](double x) { return AtLast(x); })) continue;
-      scores.Products(tile_.q, t_.kv.Keys<float>(), tile_.scores);
+      scores.KeyProducts(tile_.scores);
       AddTo(tile_.scores);
     }
   }
@@ -95,18 +95,18 @@ class ContextualTerm : public NoTerm {
     const bool shared = columns_.table_heads == 1;
     for (int64_t h = 0; h < t_.group; ++h) {
       const float* rows = g.b.tables->query_rows.data() +
-                          (shared ? 0 : t_.first_head + h) * columns * t_.value_stride;
+                          (shared ? 0 : t_.first_head + h) * columns * t_.key_stride;
       for (int64_t token = 0; token < t_.tokens; token += kRows) {
         const int64_t row = token * t_.group + h,
                       count = std::min<int64_t>(kRows, t_.tokens - token);
-        Multiply(count, t_.value_stride, d_products_ + row * stride_, t_.group * stride_, rows,
-                 t_.value_stride, columns, /*accumulate=*/true,
-                 g.d_relative + row * t_.value_stride, t_.group * t_.value_stride);
+        Multiply(count, t_.key_stride, d_products_ + row * stride_, t_.group * stride_, rows,
+                 t_.key_stride, columns, /*accumulate=*/true,
+                 g.d_relative + row * t_.key_stride, t_.group * t_.key_stride);
         MultiplyTransposed(
             d_products_ + row * stride_, t_.group * stride_, columns,
-            relative_q_ + row * t_.value_stride, count, t_.group * t_.value_stride, t_.value_stride,
-            g.b.sums->query_rows.data() + (shared ? 0 : h) * columns * t_.value_stride,
-            t_.value_stride);
+            relative_q_ + row * t_.key_stride, count, t_.group * t_.key_stride, t_.key_stride,
+            g.b.sums->query_rows.data() + (shared ? 0 : h) * columns * t_.key_stride,
+            t_.key_stride);
       }
     }
   }
@@ -193,7 +193,7 @@ class ContextualTerm : public NoTerm {
   const AttentionTile& t_;
   const ContentColumns& columns_;
   const int64_t stride_;     // padded columns
-  float* const relative_q_;  // [rows, value_stride], times log2 e
+  float* const relative_q_;  // [rows, key_stride], times log2 e
   float* const products_;    // [rows, padded columns], of queries and rows
   float* const gates_line_;  // [kScoreStride]
   double* const passed_;     // [rows], sums of the gates of nearer tiles

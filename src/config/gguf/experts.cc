@@ -135,12 +135,6 @@ void ReadLatent(const GgufKeys& keys, int64_t value_dim, ModelConfig& c) {
     keys.Fail("rope.dimension_count", fmt::format("less than the {} dimensions of a key, got {}",
                                                   c.head_dim, latent.rotary_dim));
   }
-  if (latent.value_dim > c.head_dim) {
-    Stop(keys, "attention.value_length",
-         fmt::format("{}: the decoder computes values as wide as keys ({}) or narrower",
-                     latent.value_dim, c.head_dim),
-         c);
-  }
   c.kv_heads = c.heads;  // newer files have 1: one vector for all
 }
 

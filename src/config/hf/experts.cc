@@ -115,11 +115,6 @@ void ReadLatent(const HfSource& source, std::optional<int64_t> value_dim, ModelC
   latent.value_dim = value_dim ? top.Int("v_head_dim", 1, kMaxHeadDim).value_or(*value_dim)
                                : Required(top, "v_head_dim", 1, kMaxHeadDim, c);
   latent.down_bias = top.Bool("attention_bias").value_or(false);
-  if (latent.value_dim > c.head_dim) {
-    c.not_runnable = fmt::format(
-        "{}: v_head_dim is {}: the decoder computes values as wide as keys ({}) or narrower",
-        top.where(), latent.value_dim, c.head_dim);
-  }
   if (c.kv_heads != c.heads && c.not_runnable.empty()) {
     c.not_runnable = fmt::format(
         "{}: num_key_value_heads is {}: latent attention makes a key for each of the {} heads",

@@ -72,6 +72,34 @@ def test_attention_settings(settings):
     agree(ours, reference, [*tensors(), random(H, seed=11)])
 
 
+# As multi-head latent attention has them.
+@pytest.mark.parametrize("width", [3, 24])
+def test_values_of_another_width(width):
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.01])
+
+    def ours(q, k, v):
+        return rt.attention(q, k, v, bias=rt.Slopes(slopes, slopes), return_lse=True)
+
+    def reference(q, k, v):
+        return dense(q, k, v, bias=lambda d: -slopes[:, None, None] * d.abs())
+
+    q, k, v = tensors()
+    wide = random(*v.shape[:3], width, seed=13)
+    agree(ours, reference, [q, k, wide])
+    q, k = q.detach(), k.detach()
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2) for x in (q[:, -1:], k, wide.detach())), enable_gqa=True
+    ).transpose(1, 2)
+    assert_close(rt.attention(q[:, -1:], k, wide.detach()), expected, rtol=0, atol=1e-5)
+    out, _ = flex_attention(q, k, wide.detach(), *flex_arguments())
+    assert out.shape == (*q.shape[:3], width)
+    assert_close(out, rt.attention(q, k, wide.detach()), rtol=0, atol=1e-5)
+    with pytest.raises(rw.Error, match="v: expected"):
+        rt.attention(q, k, v[..., :0])
+    with pytest.raises(rw.Error, match="value_rows"):
+        rt.attention(q, k, wide.detach(), bias=rw.Shaw(H, left=1, right=1, value_rows=torch.zeros(3, D).numpy()))
+
+
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("name", MAPS)
 def test_position_maps_and_fused_rotation(name, layout):
