@@ -1,5 +1,5 @@
 #!/bin/sh
-# Holds `ropewalk verify` against a real llama-server with right and wrong flags. The server is built from PyPI's source of
+# Holds `ropewalk verify` against a real llama-server with right and wrong flags, and with the profiles that a ladder prints. The server is built from PyPI's source of
 # llama-cpp-python, of the version that `make parity-llamacpp` uses, into .venv-llamacpp/server once, which
 # takes longer than the library alone.
 #   usage: scripts/verify_llamacpp.sh [BUILD FOLDER, default build]
@@ -29,4 +29,6 @@ if [ "$package" != "$(cat "$folder/built" 2>/dev/null)" ]; then
   }
   echo "$package" >"$folder/built"
 fi
-exec python3 "$root/tests/parity/verify_llamacpp.py" "$build" "$folder/build/bin/llama-server"
+for check in verify_llamacpp llamacpp_ladder; do
+  python3 "$root/tests/parity/$check.py" "$build" "$folder/build/bin/llama-server"
+done

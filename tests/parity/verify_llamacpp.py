@@ -57,11 +57,11 @@ def free_port():
 
 
 class Server:
-    def __init__(self, program, gguf, flags):
+    def __init__(self, program, flags):
         self.url = f"http://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
         self.process = subprocess.Popen(
-            [program, "-m", gguf, "--host", "127.0.0.1", "--port", port, "-c", "1024", "-t", "2", "--parallel", "1", *flags],
+            [program, "--host", "127.0.0.1", "--port", port, "-t", "1", "--parallel", "1", *flags],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -104,7 +104,7 @@ def main():
             gguf = f"{folder}/{kind}.gguf"
             subprocess.run([program, "convert", MODEL, "-o", gguf, "--type", kind], check=True, capture_output=True)
         for what, kind, flags, asked, verdict, nearest in CASES:
-            with Server(server, f"{folder}/{kind}.gguf", flags) as s:
+            with Server(server, ["-m", f"{folder}/{kind}.gguf", "-c", "1024", *flags]) as s:
                 run = subprocess.run(
                     [program, "verify", s.url, "--model", MODEL, "--text", text, *asked, "--json"], capture_output=True, text=True
                 )
