@@ -93,7 +93,8 @@ extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Bloc
     kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
     kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,
     kPhi3Block, kStarCoder2Block, kMixtralBlock, kOlmoeBlock, kQwen2MoeBlock, kQwen3MoeBlock,
-    kDeepseekV2Block, kDeepseekV3Block, kGptOssBlock, kLlama4Block, kQwen1Block, kBaichuanBlock,
-    kMiniCpm3Block, kMinistral3Block, kInternLm2Block, kMiniCpmBlock, kOrionBlock, kChatGlmBlock;
+    kDeepseekV2Block, kDeepseekV3Block, kMistral4Block, kGptOssBlock, kLlama4Block, kQwen1Block,
+    kBaichuanBlock, kMiniCpm3Block, kMinistral3Block, kInternLm2Block, kMiniCpmBlock, kOrionBlock,
+    kChatGlmBlock;
 
 }  // namespace ropewalk::internal

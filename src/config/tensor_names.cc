@@ -298,6 +298,15 @@ constexpr TensorName kDeepseek[] = {
     {Id::kSharedUp, "mlp.shared_experts.up_proj"},
     {Id::kSharedDown, "mlp.shared_experts.down_proj"},
 };
+// Experts in two tensors, as transformers 5 writes families that it did not have before.
+constexpr auto kMistral4 = [] {
+  auto names = std::to_array(kDeepseek);
+  for (TensorName& n : names) {
+    if (n.id == Id::kExpertUp) n = {Id::kExpertGateUp, "mlp.experts.gate_up_proj", ""};
+    if (n.id == Id::kExpertDown) n = {Id::kExpertDown, "mlp.experts.down_proj", ""};
+  }
+  return names;
+}();
 constexpr TensorName kGptOss[] = {
     {Id::kSinks, "self_attn.sinks", ""},
     {Id::kRouter, "mlp.router"},
@@ -539,6 +548,11 @@ constexpr TensorNames kQwenMoeNames = {
     .layers = "model.layers.", .names = kQwenMoe, .otherwise = kLlama, .harmless = kFrequencies};
 constexpr TensorNames kDeepseekNames = {
     .layers = "model.layers.", .names = kDeepseek, .otherwise = kLlama, .harmless = kFrequencies};
+constexpr TensorNames kMistral4Names = {.layers = "model.layers.",
+                                        .names = kMistral4,
+                                        .otherwise = kLlama,
+                                        .harmless = kFrequencies,
+                                        .experts_stacked = true};
 constexpr TensorNames kGptOssNames = {.layers = "model.layers.",
                                       .names = kGptOss,
                                       .otherwise = kLlama,

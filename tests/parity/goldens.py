@@ -26,8 +26,12 @@ DIFFERS = {
 
 
 def logits(folder, ids, offset):
-    alibi = json.loads((folder / "config.json").read_text()).get("alibi")  # twice in eager attention
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    config = json.loads((folder / "config.json").read_text())
+    alibi = config.get("alibi")  # twice in eager attention
+    of = transformers.AutoModelForCausalLM
+    if config["model_type"] == "mistral4":  # whose text alone Auto does not know
+        of = transformers.Mistral4ForCausalLM
+    model = of.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="sdpa" if alibi else "eager").eval()
     with torch.no_grad():
         args = dict(use_cache=False)

@@ -208,6 +208,14 @@ void ReadGgufDeepseek(const GgufKeys& keys, ModelConfig& c) {
       keys.gguf().tensors.empty() ? sigmoid : HasTensor(keys, dense, "exp_probs_b.bias");
 }
 
+void ReadGgufMistral4(const GgufKeys& keys, ModelConfig& c) {
+  c.not_runnable = fmt::format(
+      "{}: general.architecture is mistral4: the decoder computes this family from Hugging Face "
+      "files "
+      "alone",
+      keys.File());
+}
+
 void ReadGgufLlama4(const GgufKeys& keys, ModelConfig& c) {
   ReadExperts(keys, Scores::kSigmoid, false, OwnWidth(keys, true, c), c);
   CheckNormalized(keys, c);

@@ -13,6 +13,7 @@ void ReadGgufQwen2Moe(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufQwen3Moe(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufGptOss(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufDeepseek(const GgufKeys& keys, ModelConfig& c);
+void ReadGgufMistral4(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufLlama4(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufMiniCpm3(const GgufKeys& keys, ModelConfig& c);
 void ReadGgufQwen1(const GgufKeys& keys, ModelConfig& c);

@@ -361,6 +361,15 @@ constexpr Block kDeepseekV3Block = [] {
   return block;
 }();
 
+// Mistral 4 (Mistral AI 2026): the same, experts chosen by softmax; its temperature is in the plan.
+constexpr Block kMistral4Block = [] {
+  Block block = LlamaLike({}, kAttentionBias, {}, "mlp_bias");
+  block.names = &kMistral4Names;
+  block.rest = ReadMistral4;
+  block.gguf_rest = ReadGgufMistral4;
+  return block;
+}();
+
 // gpt-oss (arXiv 2508.10925): sinks, experts with biases and a gate of their own.
 constexpr Block kGptOssBlock = [] {
   Block block = LlamaLike({"attention_bias", true}, {"attention_bias", true}, kAlways, "");

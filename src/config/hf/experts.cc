@@ -180,6 +180,15 @@ void ReadDeepseekV3(const HfSource& source, ModelConfig& c) {
   ReadGroups(source, c);
 }
 
+// DeepSeek's groups of experts, by softmax and without a bias on the choice.
+void ReadMistral4(const HfSource& source, ModelConfig& c) {
+  Required(source.top, "n_shared_experts", 0, kMaxExperts, c);  // transformers' default is 1
+  ReadDeepseek(source, c);
+  c.experts.normalized = source.top.Bool("norm_topk_prob").value_or(true);
+  c.experts.group_by = ExpertsSpec::GroupBy::kTwoLargest;
+  ReadGroups(source, c);
+}
+
 void ReadGptOss(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
   ReadExperts(source, "num_local_experts", "intermediate_size", c);

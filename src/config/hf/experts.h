@@ -12,6 +12,7 @@ void ReadQwen2Moe(const HfSource& source, ModelConfig& c);
 void ReadQwen3Moe(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV2(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV3(const HfSource& source, ModelConfig& c);
+void ReadMistral4(const HfSource& source, ModelConfig& c);
 void ReadGptOss(const HfSource& source, ModelConfig& c);
 void ReadLlama4(const HfSource& source, ModelConfig& c);
 // The keys of latent attention; a value is as wide as `value_dim` where the file does not say.
