@@ -207,8 +207,9 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
   std::vector<SweepMethod> methods =
       NamedMethods(given ? options.methods : defaults, ScoredConfig(files).plan);
   for (const std::string& dictionary : options.rope_scaling) {
-    for (const std::string& note : AddDictionary(dictionary, "--rope-scaling", ScoredConfig(files).plan,
-                                                 options.allow_unknown, methods)) {
+    for (const std::string& note :
+         AddDictionary(dictionary, "--rope-scaling", ScoredConfig(files).plan,
+                       options.allow_unknown, methods)) {
       Message("ropewalk: " + note);
     }
   }

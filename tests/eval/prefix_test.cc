@@ -59,8 +59,8 @@ TEST(Prefix, WindowsScoreWhatStandsBehindIt) {
   const auto windows = Scored(With("windows", 30), 100);
   ASSERT_EQ(windows.size(), 10u);
   for (size_t w = 0; w < 10; ++w) {
-    EXPECT_EQ(windows[w], std::pair(static_cast<int64_t>(100 * w + 30),
-                                    static_cast<int64_t>(100 * w + 100)));
+    EXPECT_EQ(windows[w],
+              std::pair(static_cast<int64_t>(100 * w + 30), static_cast<int64_t>(100 * w + 100)));
   }
   // Behind the middle of a window there is nothing to leave out, before it there is.
   EXPECT_EQ(Scored(With("half", 51), 100), Scored(With("half", 0), 100));
@@ -120,7 +120,8 @@ std::vector<double> Losses(const EncoderDecoder& model, std::vector<int32_t> win
   std::vector<int32_t> fed = {0};
   fed.insert(fed.end(), window.begin() + prefix, window.end() - 1);
   const auto n = static_cast<int64_t>(fed.size());
-  std::vector<float> states(static_cast<size_t>(n * hidden)), logits(static_cast<size_t>(n * vocab));
+  std::vector<float> states(static_cast<size_t>(n * hidden)),
+      logits(static_cast<size_t>(n * vocab));
   decoder.Forward(sequence, fed, states.data(), n);
   decoder.Logits(states.data(), n, logits.data());
   std::vector<double> out;
@@ -144,9 +145,8 @@ TEST(PrefixOfEncoderDecoder, LossesAreThoseOfTheProtocol) {
       protocol.anchors = 2;
       RunOptions options;
       options.entropy = options.by_position = true;
-      const PerplexityResult result =
-          MeasurePerplexity(engine, model->decoder().config().plan, text, protocol, length, length,
-                            options);
+      const PerplexityResult result = MeasurePerplexity(engine, model->decoder().config().plan,
+                                                        text, protocol, length, length, options);
       ASSERT_EQ(result.tokens.size(), static_cast<size_t>(2 * (length - prefix)));
       double mean = 0;
       for (int64_t w = 0; w < 2; ++w) {

@@ -138,7 +138,9 @@ def filled(encoder, seed):
                 value = 1.2 + 0.3 * noise
             elif "relative_attention_bias" in parameter:
                 value = 1.5 * noise
-            elif "SelfAttention.q" in parameter or "EncDecAttention.q" in parameter:
+            elif parameter.startswith("decoder.") and parameter.endswith("Attention.q.weight"):
+                value = 0.06 * noise  # two softmaxes in a layer, behind those of the encoder
+            elif "SelfAttention.q" in parameter:
                 # T5 does not scale its scores: at 0.3 the largest weights would be a one or nothing,
                 # and float32 would turn rounding into numbers of either program.
                 value = 0.12 * noise

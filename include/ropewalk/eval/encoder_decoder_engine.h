@@ -14,7 +14,7 @@ namespace ropewalk {
 // Of every sequence t_0 .. t_(n-1) the encoder reads t_0 .. t_(N-1) and the end token (eos) behind
 // them; the decoder reads its start token, then t_N .. t_(n-2) as they are given (teacher forcing),
 // so that the log-probability of t_N is that of the first token behind the start. T5 1.1 was trained
-// further so as a language model (Lester et al. 2021, arXiv 2104.08691, section 3.1). Positions below
+// further so as a language model (Lester et al. 2021, arXiv 2104.08691). Positions below
 // N have no score: asking for one is an error. Of attention, the entropy is that of the decoder's
 // self-attention. The plan of a call is the decoder's. Lanes are as DecoderEngine has them.
 class EncoderDecoderEngine final : public ScoringEngine {
