@@ -128,16 +128,21 @@ constexpr Command kCommands[] = {
                  "ropewalk report sweep-a sweep-b -o both.html",
      .run = RunReport},
     {.name = "perplexity",
-     .title = "One cell: perplexity at one length under one method; of a text encoder, "
-              "pseudo-perplexity at each length",
+     .title = "Perplexity under one method, at one length or the same tokens at several; of a text "
+              "encoder, pseudo-perplexity",
      .group = kMeasure,
      .required = "MODEL",
      .options =
          "--text --ids --lengths --methods --rope-scaling --factors --trained --kv --protocol "
-         "--anchors --seed --per-token --positions --angles --compute --weights --bos --special "
+         "--anchors --seed --prefix --per-token --positions --angles --compute --weights --bos "
+         "--special "
          "--threads --oversubscribe --allow-unknown --json --dry-run",
      .about =
-         "Without --method: as-shipped. docs/results-format.md describes --json.\n"
+         "Without --method: as-shipped. docs/results-format.md describes --json, which is an array "
+         "where several --lengths are given.\n"
+         "T5, mT5 and UMT5: the first --prefix tokens of each window go through the encoder, "
+         "with its end token behind, and the decoder scores what follows "
+         "(docs/tasks/prefix.md).\n"
          "BERT, RoBERTa, RoFormer and NEZHA with the head of their masked language model: "
          "pseudo-perplexity, each scored token masked in turn, at every one of --lengths, the same "
          "tokens at each (docs/tasks/pseudo-perplexity.md). --protocol masked:K masks K tokens of "
@@ -145,6 +150,8 @@ constexpr Command kCommands[] = {
          "hierarchical "
          "reads beyond the learned positions.",
      .examples = "ropewalk perplexity model.gguf --text book.txt --length 512 --protocol half\n"
+                 "ropewalk perplexity ./t5-base-lm-adapt --text book.txt --prefix 128 "
+                 "--lengths 256,512,1k,2k\n"
                  "ropewalk perplexity ./bert-base-uncased --text book.txt --lengths 512,1k,2k "
                  "--positions hierarchical",
      .run = RunPerplexity},

@@ -197,14 +197,19 @@ std::vector<SweepMethod> NamedMethods(const std::vector<std::string>& names,
   }
 }
 
+const ModelConfig& ScoredConfig(const ModelFiles& files) {
+  return files.config.decoder != nullptr ? files.config.decoder->config : files.config;
+}
+
 std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& files,
                                    const std::vector<std::string>& defaults) {
   const bool given = !options.methods.empty() || !options.rope_scaling.empty();
   std::vector<SweepMethod> methods =
-      NamedMethods(given ? options.methods : defaults, files.config.plan);
+      NamedMethods(given ? options.methods : defaults, ScoredConfig(files).plan);
   for (const std::string& dictionary : options.rope_scaling) {
-    for (const std::string& note : AddDictionary(dictionary, "--rope-scaling", files.config.plan,
-                                                 options.allow_unknown, methods)) {
+    for (const std::string& note :
+         AddDictionary(dictionary, "--rope-scaling", ScoredConfig(files).plan,
+                       options.allow_unknown, methods)) {
       Message("ropewalk: " + note);
     }
   }
@@ -263,7 +268,8 @@ SweepTask SingleTask(const Options& options, const ModelFiles& files, const Swee
              named != nullptr && !named->is_none()) {
     throw UsageError("the trained length of the model is unknown; give --trained N or --factors F");
   }
-  SweepTask task = MakeTask(methods[0], factor, length, spec.trained_length, files.config.plan);
+  SweepTask task =
+      MakeTask(methods[0], factor, length, spec.trained_length, ScoredConfig(files).plan);
   task.kv = spec.kv.front();
   return task;
 }

@@ -63,6 +63,9 @@ std::vector<SweepMethod> MethodsOf(const Options& options, const ModelFiles& fil
 // `aligned` is settled by SettleProtocol.
 SweepSpec SpecOf(const Options& options, const ModelFiles& files);
 
+// Of an encoder-decoder model its decoder, whose tokens are scored.
+const ModelConfig& ScoredConfig(const ModelFiles& files);
+
 // One method at one length, for the commands that compute a single cell.
 SweepTask SingleTask(const Options& options, const ModelFiles& files, const SweepSpec& spec,
                      int64_t length);

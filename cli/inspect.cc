@@ -45,7 +45,9 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
     scaled += std::holds_alternative<NoScaling>(layer.rotation->scaling) ? 0 : 1;
   }
   if (!config.not_runnable.empty()) {
-    list.push_back("its positions are read, but ropewalk's decoder does not run it: " +
+    list.push_back((config.decoder == nullptr
+                        ? "its positions are read, but ropewalk's decoder does not run it: "
+                        : "") +
                    config.not_runnable);
   }
   if (scaled > 0) {
@@ -130,6 +132,29 @@ Json ModelJson(const ModelFiles& files, const std::string& hash, const InspectPa
   return json;
 }
 
+// Of an encoder-decoder model, whose encoder the other lines are about.
+std::string DecoderText(const DecoderPart& part) {
+  const ModelConfig& d = part.config;
+  return fmt::format(
+      "decoder        {} layers of these sizes with cross-attention, {}{}; begins with id {}; id "
+      "{} "
+      "ends what the encoder reads\n",
+      d.layers, d.tied_head ? "head tied to the embedding" : "head of its own",
+      d.logit_scale == 1 ? "" : fmt::format(", logits times {:.6g}", d.logit_scale),
+      part.start_id ? fmt::format("{}", *part.start_id) : "(not given)", part.end_id);
+}
+
+Json DecoderJson(const DecoderPart& part, const InspectPage& page) {
+  return {{"layers", part.config.layers},
+          {"tied_head", part.config.tied_head},
+          {"logit_scale", part.config.logit_scale},
+          {"start_id", part.start_id ? Json(*part.start_id) : Json()},
+          {"end_id", part.end_id},
+          {"plan", Describe(page.plan, page.length)},
+          {"plan_hash", page.resolved.hash},
+          {"positions", PageJson(page)}};
+}
+
 std::string ModelText(const ModelFiles& files, const std::string& hash) {
   const ModelConfig& c = files.config;
   std::string text = files.path + "\n";
@@ -149,6 +174,7 @@ std::string ModelText(const ModelFiles& files, const std::string& hash) {
     sizes.emplace_back(c.tied_head ? "head tied to the embedding" : "head of its own");
   }
   text += fmt::format("sizes          {}\n", fmt::join(sizes, ", "));
+  if (c.decoder != nullptr) text += DecoderText(*c.decoder);
   if (files.tensors.empty()) {
     text += fmt::format("weights        none in this folder\n");
   } else {
@@ -177,11 +203,19 @@ void RunOne(const Options& options) {
   if (measure) page.use = UseOfText(options, files, page);
   const std::string hash = files.tensors.empty() ? "" : files.Hash();
   Json json = ModelJson(files, hash, page);
+  std::string decoder;
+  if (const auto& part = files.config.decoder; part != nullptr) {
+    const InspectPage its = MakePage(options, ModelName(files.path), part->config.plan);
+    json["decoder"] = DecoderJson(*part, its);
+    decoder = fmt::format("\nPositions of the decoder, at {} tokens:\n{}", its.length,
+                          Describe(its.plan, its.length));
+  }
   if (options.html) return WriteResult(options, PageHtml(page, json));
   if (options.json) return WriteResult(options, JsonLine(json) + "\n");
   std::string text = ModelText(files, hash);
   text +=
       fmt::format("\nPositions, at {} tokens:\n{}", page.length, Describe(page.plan, page.length));
+  text += decoder;
   const std::vector<std::string> unusual = Unusual(files);
   if (!unusual.empty()) text += "\nUnusual:\n";
   for (const std::string& line : unusual) text += fmt::format("  - {}\n", line);

@@ -40,7 +40,7 @@ struct Options {
   std::string haystack, squad, hotpot, english_words;  // files of RULER's tasks
   std::optional<int64_t> anchors;
   uint64_t seed = 1;
-  int64_t passkey_trials = 25, max_tokens = 100, search_trials = 12;
+  int64_t passkey_trials = 25, max_tokens = 100, prefix = 0, search_trials = 12;
   int64_t questions = 0;
   std::optional<int64_t> samples;
   std::optional<bool> generate, share;

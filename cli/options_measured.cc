@@ -178,6 +178,12 @@ constexpr OptionRow kMeasured[] = {
      .field = &O::max_tokens,
      .help = "Stop after N tokens",
      .range = {1, kBillion}},
+    {.names = "--prefix",
+     .value = "N",
+     .field = &O::prefix,
+     .help = "Score only what stands behind the first N tokens of each window (BOS among them). Of "
+             "an encoder-decoder model (T5), which needs it, these go through the encoder",
+     .range = {1, kBillion}},
     {.names = "--positions",
      .value = "HOW",
      .field = &O::positions,

@@ -20,8 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of perplexity, and without a meaning here.
-constexpr const char* kOfDecoders[] = {"--methods", "--rope-scaling", "--factors", "--trained",
-                                       "--kv",      "--angles",       "--bos",     "--dry-run"};
+constexpr const char* kOfDecoders[] = {"--methods", "--rope-scaling", "--factors",
+                                       "--trained", "--kv",           "--angles",
+                                       "--bos",     "--dry-run",      "--prefix"};
 
 bool WasGiven(const Options& options, std::string_view name) {
   return std::any_of(options.given.begin(), options.given.end(),

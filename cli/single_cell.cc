@@ -17,8 +17,8 @@ int64_t OneLength(const SweepSpec& spec) {
 }
 
 Cell ComputeCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
-                 std::vector<ScoredToken>* tokens) {
-  const Cell common = CommonFields(spec, inputs, task.length);
+                 int64_t longest, std::vector<ScoredToken>* tokens) {
+  const Cell common = CommonFields(spec, inputs, longest);
   ProgressLine progress;
   InterruptScope scope;
   return RunCell(

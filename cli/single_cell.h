@@ -10,9 +10,9 @@ namespace ropewalk::cli {
 
 // The one of --length; UsageError where there are none or several.
 int64_t OneLength(const SweepSpec& spec);
-// RunCell with a line of progress. `tokens` may be null.
+// RunCell with a line of progress. `tokens` may be null. longest: of the lengths that are compared.
 Cell ComputeCell(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
-                 std::vector<ScoredToken>* tokens);
+                 int64_t longest, std::vector<ScoredToken>* tokens);
 // What --dry-run prints.
 void DryRunCell(const Options& options, const SweepTask& task, const SweepSpec& spec,
                 const SweepInputs& inputs);

@@ -65,7 +65,7 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
   engine.CheckKv(task.kv);
   if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
-  const Cell cell = ComputeCell(task, spec, inputs, nullptr);
+  const Cell cell = ComputeCell(task, spec, inputs, task.length, nullptr);
   if (options.json) {
     fmt::print("{}\n", ToJson(cell, 2));
     return;

@@ -111,6 +111,7 @@ void RefuseNumbers(const std::string& file, const std::vector<std::string>& said
     return;
   }
   c.encoder = nullptr;
+  c.decoder = nullptr;
   c.not_runnable = fmt::format(
       "{}: {}: this changes the model's numbers and is not computed here; remove it, or allow "
       "unknown keys (--allow-unknown) to run the model without it",

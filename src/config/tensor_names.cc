@@ -425,6 +425,21 @@ constexpr TensorName kT5[] = {
     {Id::kGatedUp, "layer.1.DenseReluDense.wi_1"},
     {Id::kDown, "layer.1.DenseReluDense.wo"},
 };
+constexpr TensorName kT5Decoder[] = {
+    {Id::kFinalNorm, "decoder.final_layer_norm"},
+    {Id::kHead, "lm_head"},
+    {Id::kSharedBuckets, "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"},
+    {Id::kCrossNorm, "layer.1.layer_norm"},
+    {Id::kCrossQ, "layer.1.EncDecAttention.q"},
+    {Id::kCrossK, "layer.1.EncDecAttention.k"},
+    {Id::kCrossV, "layer.1.EncDecAttention.v"},
+    {Id::kCrossO, "layer.1.EncDecAttention.o"},
+    {Id::kPreMlpNorm, "layer.2.layer_norm"},
+    {Id::kGate, "layer.2.DenseReluDense.wi_0"},
+    {Id::kUp, "layer.2.DenseReluDense.wi"},
+    {Id::kGatedUp, "layer.2.DenseReluDense.wi_1"},
+    {Id::kDown, "layer.2.DenseReluDense.wo"},
+};
 constexpr TensorName kXlnet[] = {
     {Id::kEmbedding, "word_embedding"},
     {Id::kQ, "rel_attn.q", ""},
@@ -626,6 +641,13 @@ constexpr TensorNames kDebertaNames = {
     .root = "deberta.", .layers = "encoder.layer.", .names = kDeberta, .beside = kDebertaHeads};
 constexpr TensorNames kT5Names = {
     .layers = "encoder.block.", .names = kT5, .beside = "decoder. lm_head. encoder.embed_tokens."};
+// The first checkpoints have a bias of cross-attention that nothing reads.
+constexpr TensorNames kT5DecoderNames = {
+    .layers = "decoder.block.",
+    .names = kT5Decoder,
+    .otherwise = kT5,
+    .harmless = "decoder.embed_tokens.weight EncDecAttention.relative_attention_bias.weight",
+    .beside = "encoder."};
 constexpr TensorNames kXlnetNames = {.root = "transformer.",
                                      .layers = "layer.",
                                      .names = kXlnet,

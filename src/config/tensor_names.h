@@ -37,6 +37,11 @@ enum class TensorId : uint8_t {
   kContentBias,         // XLNet's r_w_bias and r_r_bias
   kPositionBias,
   kO,
+  kCrossNorm,  // attention to an encoder's states
+  kCrossQ,
+  kCrossK,
+  kCrossV,
+  kCrossO,
   kQNorm,
   kKNorm,
   kPostAttentionNorm,
@@ -108,7 +113,7 @@ extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGp
     kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kMistral4Names, kGptOssNames,
     kGptOssMxfp4Names, kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names,
     kStarCoder2Names, kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames,
-    kT5Names, kXlnetNames, kRoformerNames, kNezhaNames, kDebertaV1Names;
+    kT5Names, kT5DecoderNames, kXlnetNames, kRoformerNames, kNezhaNames, kDebertaV1Names;
 
 // GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, and keys and values
 // of latent attention, follows from the architecture and from the tensors of a file.

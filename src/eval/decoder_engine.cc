@@ -10,17 +10,12 @@
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
 #include "src/base/parallel.h"
+#include "src/eval/asker.h"
 #include "src/eval/deal.h"
-#include "src/eval/entropy.h"
-#include "src/eval/finite.h"
 #include "src/eval/lanes.h"
-#include "src/eval/sequence_feeder.h"
 
 namespace ropewalk {
 namespace {
-
-// 32 MiB of logits: 170 rows of a 49152-token vocabulary, enough for the GEMM to run at full rate.
-constexpr int64_t kLogitsChunk = int64_t{8} << 20;
 
 // Of the feed-forward part of a layer, what a token passes.
 int64_t Width(const ModelConfig& c) {
@@ -33,7 +28,9 @@ int64_t Width(const ModelConfig& c) {
 // Of the linear parts of one layer, those that a token passes.
 int64_t LayerWeights(const ModelConfig& c) {
   const int64_t heads = (c.heads + c.kv_heads) * (c.head_dim + c.value_dim());  // q, k, v and out
-  return c.hidden * (heads + (c.layer.mlp.gated ? 3 : 2) * Width(c));
+  // Queries and results of cross-attention: its keys and values are the encoder's, once.
+  const int64_t cross = c.layer.cross_attention ? 2 * c.heads * c.head_dim : 0;
+  return c.hidden * (heads + cross + (c.layer.mlp.gated ? 3 : 2) * Width(c));
 }
 
 constexpr int64_t kProducts = 4;  // of a layer: q, k and v; out; up; down
@@ -67,129 +64,8 @@ int64_t ScratchBytes(const ModelConfig& c) {
   const int64_t width = std::max({c.feed_forward, c.experts.feed_forward, Width(c)});
   const int64_t heads = (c.heads + c.kv_heads) * (c.head_dim + c.value_dim());
   const int64_t row = 5 * c.hidden + heads + 3 * width;
-  return 4 * (std::max(kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
+  return 4 * (std::max(internal::kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
 }
-
-int32_t Top(const float* logits, int64_t vocab) {
-  return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
-}
-
-TokenScore ScoreRow(const float* logits, int64_t vocab, int32_t id) {
-  const int32_t best = Top(logits, vocab);
-  const float top = logits[best];
-  double sum = 0;
-  for (int64_t v = 0; v < vocab; ++v) sum += std::exp(logits[v] - top);
-  const double nll = std::log(sum) + (static_cast<double>(top) - logits[id]);
-  return {-static_cast<float>(nll), best};
-}
-
-std::vector<int32_t> Joined(const ScoreRequest& request) {
-  std::vector<int32_t> ids(request.prefix.begin(), request.prefix.end());
-  ids.insert(ids.end(), request.ids.begin(), request.ids.end());
-  return ids;
-}
-
-// From states to scores. The head runs over the rows that are asked for alone, some at a time:
-// memory is O(rows x vocabulary).
-class Head {
- public:
-  explicit Head(const Decoder& decoder)
-      : decoder_(decoder),
-        vocab_(decoder.config().vocab),
-        rows_at_once_(std::clamp<int64_t>(kLogitsChunk / vocab_, 1, Decoder::kChunkTokens)),
-        logits_(static_cast<size_t>(rows_at_once_ * vocab_)) {}
-
-  // Scores of the tokens behind rows first .. first + rows - 1, where they are among the positions
-  // from positions[scores.size()] on. Moves wanted states to the front of `states`.
-  void Score(const ScoreRequest& request, const std::vector<int32_t>& ids, int64_t first,
-             float* states, int64_t rows, std::vector<TokenScore>& scores) {
-    const int64_t hidden = decoder_.config().hidden;
-    const size_t begin = scores.size();
-    int64_t wanted = 0;
-    for (size_t i = begin; i < request.positions.size(); ++i, ++wanted) {
-      const int64_t row = request.positions[i] - 1 - first;
-      if (row >= rows) break;
-      if (row > wanted) std::copy_n(states + row * hidden, hidden, states + wanted * hidden);
-    }
-    scores.resize(begin + static_cast<size_t>(wanted));
-    for (int64_t done = 0; done < wanted; done += rows_at_once_) {
-      const int64_t n = std::min(rows_at_once_, wanted - done);
-      const int64_t* positions = request.positions.data() + begin + done;
-      TokenScore* out = scores.data() + begin + done;
-      decoder_.Logits(states + done * hidden, n, logits_.data());
-      const int threads = internal::ThreadsFor(n * vocab_ * 2);  // 2 ns an exponential
-#pragma omp parallel for schedule(static) num_threads(threads)
-      for (int64_t i = 0; i < n; ++i) {
-        out[i] = ScoreRow(logits_.data() + i * vocab_, vocab_, ids[positions[i]]);
-      }
-      for (int64_t i = 0; i < n; ++i) internal::CheckFinite(out[i].log_prob, positions[i]);
-    }
-  }
-
-  int32_t MostProbable(const float* state) {
-    decoder_.Logits(state, 1, logits_.data());
-    return Top(logits_.data(), vocab_);
-  }
-
- private:
-  const Decoder& decoder_;
-  int64_t vocab_, rows_at_once_;
-  AlignedBuffer<float> logits_;  // [rows_at_once, vocab]
-};
-
-struct Answer {
-  std::vector<TokenScore> tokens;
-  Continuation continuation;
-  internal::EntropySums entropy;
-};
-
-// Answers one request after the other.
-class Asker {
- public:
-  Asker(const Decoder& decoder, const EngineCall& call, internal::TickFn tick)
-      : feeder_(decoder, call, std::move(tick)), head_(decoder), hidden_(decoder.config().hidden) {}
-
-  int64_t fed_tokens() const { return feeder_.fed_tokens(); }
-
-  Answer Ask(const ScoreRequest& request) {
-    Answer answer;
-    const internal::FeedExtent extent = internal::ExtentOf(request);
-    if (extent.needed == 0) return answer;
-    std::optional<internal::EntropyMeter> entropy;
-    if (const auto& queries = request.entropy_queries; !queries.empty()) {
-      entropy.emplace(feeder_.sequence(), queries);
-    }
-    const std::vector<int32_t> ids = Joined(request);
-    std::vector<float> last(static_cast<size_t>(hidden_));
-    feeder_.Feed(ids, static_cast<int64_t>(request.prefix.size()), extent,
-                 [&](int64_t first, float* states, int64_t rows) {
-                   std::copy_n(states + (rows - 1) * hidden_, hidden_, last.begin());
-                   head_.Score(request, ids, first, states, rows, answer.tokens);
-                 });
-    if (entropy) answer.entropy = entropy->sums();
-    entropy.reset();
-    if (request.continue_tokens > 0) answer.continuation = Continue(request, last.data());
-    return answer;
-  }
-
- private:
-  // Behind the prompt, whose last state is `state`.
-  Continuation Continue(const ScoreRequest& request, const float* state) {
-    Continuation made;
-    for (;;) {
-      const int32_t id = head_.MostProbable(state);
-      made.stopped = std::find(request.stop.begin(), request.stop.end(), id) != request.stop.end();
-      if (made.stopped) return made;
-      made.ids.push_back(id);
-      if (static_cast<int64_t>(made.ids.size()) == request.continue_tokens) return made;
-      state = feeder_.Next(id);
-    }
-  }
-
-  internal::SequenceFeeder feeder_;
-  Head head_;
-  int64_t hidden_;
-};
 
 // The mean of enough passes to average over other load; where they are short, behind one that meets
 // cold memory.
@@ -200,7 +76,7 @@ double TimePass(const Decoder& decoder, const PositionPlan& plan, const EnginePa
   AlignedBuffer<float> states(static_cast<size_t>(rows * decoder.config().hidden));
   ScoreRequest request{.positions = std::vector<int64_t>(static_cast<size_t>(rows))};
   std::iota(request.positions.begin(), request.positions.end(), 1);
-  Head head(decoder);
+  internal::StateScorer head(decoder);
   Sequence sequence(decoder, plan, pass.behind + pass.tokens, AnglePrecision::kExact);
   sequence.Skip(pass.behind);
   const auto once = [&] {
@@ -276,7 +152,7 @@ Scores DecoderEngine::DoScore(const EngineCall& call,
   const std::vector<internal::RequestRun> runs =
       internal::DealRequests(requests, call.reuse, Lanes(*call.plan, call.final_length, call.kv));
   const int products = IsSmall(decoder_.config()) ? 1 : NumThreads();
-  std::vector<Answer> answers(requests.size());
+  std::vector<internal::Answer> answers(requests.size());
   std::vector<int64_t> fed(runs.size());
   const internal::TickFn tick = [&](int64_t tokens) {
     if (call.tick) call.tick(tokens);
@@ -285,28 +161,14 @@ Scores DecoderEngine::DoScore(const EngineCall& call,
     internal::RunLanes(static_cast<int>(runs.size()), tick,
                        [&](int lane, const internal::TickFn& lane_tick) {
                          const internal::ScopedProductThreads limit(products);
-                         Asker asker(decoder_, call, lane_tick);
+                         internal::Asker asker(decoder_, call, lane_tick);
                          for (size_t i = runs[lane].begin; i < runs[lane].end; ++i) {
                            answers[i] = asker.Ask(requests[i]);
                          }
                          fed[lane] = asker.fed_tokens();
                        });
   }
-  Scores scores;
-  scores.fed_tokens = std::accumulate(fed.begin(), fed.end(), int64_t{0});
-  internal::EntropySums entropy;  // request by request, whichever lane had it
-  for (Answer& answer : answers) {
-    scores.tokens.push_back(std::move(answer.tokens));
-    scores.continuations.push_back(std::move(answer.continuation));
-    entropy += answer.entropy;
-  }
-  const bool continued = std::any_of(requests.begin(), requests.end(), [](const auto& request) {
-    return request.continue_tokens > 0;
-  });
-  if (!continued) scores.continuations.clear();
-  scores.entropy = entropy.Nats();
-  scores.entropy_share = entropy.Share();
-  return scores;
+  return internal::ScoresOf(std::move(answers), fed, requests);
 }
 
 std::vector<Continuation> DecoderEngine::DoGenerate(

@@ -54,12 +54,12 @@ void AddBuckets(std::span<const WindowScore> windows, int64_t length, Perplexity
 
 // What a window scores, and its last few queries for the entropy of attention. A window with
 // questions is their shared prefix.
-ScoreRequest RequestFor(const AskedWindow& asked, const RunOptions& options) {
+ScoreRequest RequestFor(const AskedWindow& asked, int64_t prefix, const RunOptions& options) {
   const EvalWindow& window = asked.window;
   const auto length = static_cast<int64_t>(window.ids.size());
   ScoreRequest request;
   (asked.questions.empty() ? request.ids : request.prefix) = window.ids;
-  const int64_t first = options.by_position ? 1 : window.score_begin;
+  const int64_t first = options.by_position ? std::max<int64_t>(prefix, 1) : window.score_begin;
   request.positions.resize(static_cast<size_t>(length - first));
   std::iota(request.positions.begin(), request.positions.end(), first);
   if (!options.entropy) return request;
@@ -116,7 +116,8 @@ struct WindowRequests {
   int64_t tokens = 0;                  // shared prefixes as often as they are asked behind
 };
 
-WindowRequests RequestsOf(std::span<const AskedWindow> windows, const RunOptions& options) {
+WindowRequests RequestsOf(std::span<const AskedWindow> windows, int64_t prefix,
+                          const RunOptions& options) {
   WindowRequests out;
   size_t questions = 0;
   for (const AskedWindow& window : windows) questions += window.questions.size();
@@ -124,7 +125,7 @@ WindowRequests RequestsOf(std::span<const AskedWindow> windows, const RunOptions
   out.requests.reserve(windows.size() + questions);
   for (const AskedWindow& window : windows) {
     const auto ids = static_cast<int64_t>(window.window.ids.size());
-    out.requests.push_back(RequestFor(window, options));
+    out.requests.push_back(RequestFor(window, prefix, options));
     out.tokens += ids - 1;
     for (const TaskQuestion& question : window.questions) {
       const Asked& asked = out.asked.emplace_back(Ask(window.window.ids, question));
@@ -151,7 +152,7 @@ std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const Positio
                                       std::vector<ScoredToken>* tokens) {
   const std::span<const AskedWindow> chosen =
       windows.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-  const WindowRequests asking = RequestsOf(chosen, options);
+  const WindowRequests asking = RequestsOf(chosen, protocol.prefix, options);
   int64_t done_tokens = 0;
   const auto tick = [&](int64_t count) {
     done_tokens += count;

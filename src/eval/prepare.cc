@@ -194,7 +194,8 @@ std::vector<std::string> AddDictionary(const std::string& dictionary, const std:
 
 void SettleProtocol(int64_t shortest_length, SweepSpec& spec) {
   Protocol& protocol = spec.protocol;
-  protocol.scored_per_anchor = std::clamp<int64_t>(shortest_length / 2, 1, 1024);
+  const int64_t behind = std::min(shortest_length / 2, shortest_length - protocol.prefix);
+  protocol.scored_per_anchor = std::clamp<int64_t>(behind, 1, 1024);
   if (protocol.anchors == 0) protocol.anchors = WindowsFor(protocol.scored_per_anchor);
 }
 

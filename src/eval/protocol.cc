@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -20,22 +21,34 @@ std::optional<int64_t> Count(const std::string& s, const std::string& prefix) {
 
 }  // namespace
 
-std::string Protocol::Name() const {
-  switch (kind) {
+namespace {
+
+std::string NameOfKind(const Protocol& protocol) {
+  using Kind = Protocol::Kind;
+  switch (protocol.kind) {
     case Kind::kAligned:
-      return "aligned:" + std::to_string(scored_per_anchor);
+      return "aligned:" + std::to_string(protocol.scored_per_anchor);
     case Kind::kWindows:
       return "windows";
     case Kind::kHalf:
       return "half";
     case Kind::kSliding:
-      return "sliding:" + std::to_string(stride);
+      return "sliding:" + std::to_string(protocol.stride);
   }
   return "";
 }
 
+}  // namespace
+
+std::string Protocol::Name() const {
+  const std::string name = NameOfKind(*this);
+  if (prefix == 0) return name;
+  return name + ", prefix " + std::to_string(prefix) + (prefix_encoded ? " to the encoder" : "");
+}
+
 bool Protocol::CanScore(int64_t length) const {
-  if (kind == Kind::kAligned) return scored_per_anchor < length;
+  if (kind == Kind::kAligned) return std::max<int64_t>(prefix, 1) <= length - scored_per_anchor;
+  if (prefix >= length) return false;
   if (kind == Kind::kSliding && stride >= length) return false;
   return length >= 4;
 }

@@ -57,6 +57,14 @@ class SequenceFeeder {
     }
   }
 
+  // Forgets all that is fed, for another source of cross-attention.
+  Sequence& Restart() {
+    sequence_.Truncate(0);
+    ids_.clear();
+    ends_.clear();
+    return sequence_;
+  }
+
   // Feeds a token behind what is fed; its state.
   const float* Next(int32_t id) {
     const float* state = Append(std::span(&id, 1), 1);

@@ -81,10 +81,9 @@ std::vector<EvalWindow> SlidingWindows(const TokenText& text, const Protocol& pr
   return windows;
 }
 
-}  // namespace
-
-std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& protocol, int64_t length,
-                                    int64_t longest_length, std::optional<int32_t> bos_id) {
+std::vector<EvalWindow> WholeWindows(const TokenText& text, const Protocol& protocol,
+                                     int64_t length, int64_t longest_length,
+                                     std::optional<int32_t> bos_id) {
   if (protocol.bos && !bos_id) {
     throw Error(ErrorCode::kInvalidArgument,
                 "BOS was asked for, but the model names no BOS token; use --no-bos");
@@ -126,6 +125,44 @@ std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& proto
   for (int64_t i = 0; i < count; ++i) {
     windows.push_back(MakeWindow(text, i * per_window, length, score_begin, bos));
   }
+  return windows;
+}
+
+// Leaves the prefix of each window out of what it scores. Windows that would score other tokens than
+// those of their neighbours, or of other lengths, are an error.
+void ScoreBehindPrefix(const Protocol& protocol, int64_t length, std::vector<EvalWindow>& windows) {
+  using Kind = Protocol::Kind;
+  const int64_t prefix = protocol.prefix;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    EvalWindow& window = windows[w];
+    const auto tokens = static_cast<int64_t>(window.ids.size());
+    const bool fixed =
+        protocol.kind == Kind::kAligned || (protocol.kind == Kind::kSliding && w > 0);
+    if (prefix < tokens && (!fixed || window.score_begin >= prefix)) {
+      window.score_begin = std::max(window.score_begin, prefix);
+      continue;
+    }
+    const std::string rest = std::to_string(std::max<int64_t>(1, tokens - prefix));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "prefix: of a window of " + std::to_string(tokens) + " tokens a prefix of " +
+            std::to_string(prefix) + " leaves " +
+            std::to_string(std::max<int64_t>(0, tokens - prefix)) + ", but " + protocol.Name() +
+            " scores " + std::to_string(tokens - window.score_begin) + "; give a shorter prefix" +
+            (prefix < tokens && fixed
+                 ? std::string(protocol.kind == Kind::kAligned ? ", or --protocol aligned:"
+                                                               : ", or --protocol sliding:") +
+                       rest
+                 : ", or a length above " + std::to_string(std::max(length, prefix))));
+  }
+}
+
+}  // namespace
+
+std::vector<EvalWindow> MakeWindows(const TokenText& text, const Protocol& protocol, int64_t length,
+                                    int64_t longest_length, std::optional<int32_t> bos_id) {
+  std::vector<EvalWindow> windows = WholeWindows(text, protocol, length, longest_length, bos_id);
+  if (protocol.prefix > 0) ScoreBehindPrefix(protocol, length, windows);
   return windows;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/model/cross.h"
 #include "src/model/elementwise.h"
 #include "src/model/experts.h"
 #include "src/model/latent.h"
@@ -123,7 +124,7 @@ void EachLinear(const LayerWeights& layer, F f) {
   for (const Linear* linear :
        {&layer.qkv, &layer.out, &layer.mlp.up, &layer.mlp.down, &latent.q_down, &latent.q,
         &latent.kv_down, &latent.kv, &experts.router, &experts.shared_router, &experts.shared.up,
-        &experts.shared.down}) {
+        &experts.shared.down, &layer.cross.q, &layer.cross.kv, &layer.cross.out}) {
     f(*linear);
   }
   for (const MlpWeights& expert : experts.experts) f(expert.up), f(expert.down);
@@ -136,7 +137,7 @@ int64_t Bytes(const LayerWeights& layer) {
   EachLinear(layer, [&](const Linear& linear) { bytes += linear.bytes(); });
   for (const NormWeights* norm :
        {&layer.pre_attention, &layer.post_attention, &layer.pre_mlp, &layer.post_mlp, &layer.q_norm,
-        &layer.k_norm, &layer.latent.q_norm, &layer.latent.kv_norm}) {
+        &layer.k_norm, &layer.latent.q_norm, &layer.latent.kv_norm, &layer.cross.norm}) {
     bytes += Bytes(*norm);
   }
   const std::size_t numbers = layer.sinks.size() + layer.experts.choice_bias.size();
@@ -207,7 +208,7 @@ void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, 
 }
 
 void FinishLayer(const ModelConfig& c, const LayerWeights& layer, int64_t tokens, int64_t rows,
-                 float* x, LayerScratch& s) {
+                 float* x, LayerScratch& s, const KvCache* source) {
   const LayerSpec& spec = c.layer;
   const bool parallel = spec.residual == Residual::kParallel;
   const bool experts = !layer.experts.experts.empty();
@@ -217,6 +218,7 @@ void FinishLayer(const ModelConfig& c, const LayerWeights& layer, int64_t tokens
         layer.post_attention, x + (first_row + first) * c.hidden, s);
   };
   if (!parallel) add_attended(0, rows);
+  if (source != nullptr) AddCross(c, layer.cross, *source, rows, x + first_row * c.hidden, s);
   const int64_t step = experts ? rows : kMlpRows;  // of all tokens, an expert sees few
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t n = std::min(step, rows - first);

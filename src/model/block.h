@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ropewalk/attention/attention.h"
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/tensor_view.h"
 #include "ropewalk/config/config.h"
@@ -40,6 +41,14 @@ struct LatentWeights {
   Linear kv;  // [heads * (head_dim - rotary_dim + value_dim), kv_rank]
 };
 
+// Of attention to the states of an encoder.
+struct CrossWeights {
+  NormWeights norm;
+  Linear q;    // [heads * head_dim, hidden]
+  Linear kv;   // [2 * kv_heads * head_dim, hidden]: k and v in one product
+  Linear out;  // [hidden, heads * head_dim]
+};
+
 struct LayerWeights {
   NormWeights pre_attention, post_attention, pre_mlp, post_mlp;
   NormWeights q_norm, k_norm;
@@ -47,6 +56,7 @@ struct LayerWeights {
   LatentWeights latent;  // in its place
   AlignedBuffer<float> sinks;  // [heads], or empty
   Linear out;                  // [hidden, heads * head_dim, or of value_dim]
+  CrossWeights cross;
   MlpWeights mlp;
   ExpertWeights experts;
 };
@@ -98,8 +108,9 @@ float ScoreScale(const ModelConfig& config, double multiplier = 1);
 TensorView AttendedView(const ModelConfig& config, int64_t rows, LayerScratch& s);
 
 // The second half: the last `rows` of the `tokens` rows of x plus what attention found, which are
-// the first rows of s.attended, plus the MLP.
+// the first rows of s.attended, plus what cross-attention finds in `source`, where the layer has it,
+// plus the MLP.
 void FinishLayer(const ModelConfig& config, const LayerWeights& layer, int64_t tokens, int64_t rows,
-                 float* x, LayerScratch& s);
+                 float* x, LayerScratch& s, const KvCache* source = nullptr);
 
 }  // namespace ropewalk::internal

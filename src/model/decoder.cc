@@ -9,6 +9,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/rotary/rotate.h"
+#include "src/model/cross.h"
 #include "src/model/decoder_impl.h"
 #include "src/model/elementwise.h"
 
@@ -91,6 +92,13 @@ void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, 
   }
 }
 
+// The bias of a layer; null: none.
+const PreparedForm* Decoder::Impl::FormOf(const Sequence& sequence, std::size_t layer) const {
+  const int bias = sequence.resolved_.layers[layer].bias;
+  if (bias < 0) return nullptr;
+  return learned_forms.empty() ? &sequence.forms_[bias] : &LearnedForm(layer);
+}
+
 // Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
 void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> ids,
                                  int64_t wanted_rows, Scratch& s) const {
@@ -132,7 +140,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .scale = internal::ScoreScale(c, softmax_multiplier),
                                 .window_tokens = plan.window_tokens,
                                 .compute = head.compute(),
-                                .prepared = plan.bias >= 0 ? &sequence.forms_[plan.bias] : nullptr,
+                                .prepared = FormOf(sequence, l),
                                 .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
                                 .sinks = {layers[l].sinks.data(), layers[l].sinks.size()},
@@ -140,7 +148,8 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .entropy = entropy};
     Attention(args);
     if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);
-    FinishLayer(c, layers[l], tokens, rows, x, s.layer);
+    FinishLayer(c, layers[l], tokens, rows, x, s.layer,
+                sequence.sources_.empty() ? nullptr : &sequence.sources_[l]);
   }
   const int64_t first = (tokens - wanted_rows) * c.hidden;
   ApplyNorm(c.final_norm, final_norm, c, x + first, wanted_rows, s.normed.data() + first);
@@ -185,6 +194,12 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
       sequence.caches_[0].value_dim() != config().value_dim()) {
     throw Error(ErrorCode::kMismatch, "Forward: the sequence was made for another model");
   }
+  if (config().layer.cross_attention && sequence.sources_.empty()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "Forward: the decoder has cross-attention, and the sequence no states of an encoder; "
+        "call ReadSource first");
+  }
   for (int64_t t = 0; t < tokens; ++t) {
     if (ids[t] >= 0 && ids[t] < config().vocab) continue;
     throw Error(
@@ -220,6 +235,29 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
     std::memcpy(hidden, scratch.normed.data() + (chunk - wanted) * config().hidden,
                 static_cast<std::size_t>(wanted * config().hidden) * sizeof(float));
     hidden += wanted * config().hidden;
+  }
+}
+
+void Decoder::ReadSource(Sequence& sequence, const float* states, int64_t tokens) const {
+  if (!config().layer.cross_attention) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "ReadSource: the decoder has no cross-attention, so it reads no encoder");
+  }
+  if (states == nullptr || tokens < 1) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("ReadSource: expected the states of one token or more, got {}", tokens));
+  }
+  if (sequence.tokens() > 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("ReadSource: the sequence has {} tokens already, which have read other "
+                            "states; truncate it first",
+                            sequence.tokens()));
+  }
+  sequence.sources_.clear();
+  for (const internal::LayerWeights& layer : impl_->layers) {
+    sequence.sources_.push_back(
+        internal::ProjectSource(config(), layer.cross, states, tokens, sequence.caches_[0].type()));
   }
 }
 

@@ -17,8 +17,16 @@ struct Decoder::Impl {
   std::vector<internal::LayerWeights> layers;
   internal::NormWeights final_norm;
   Linear head;  // [vocab, hidden]
+  // Of a bias whose numbers are tensors of the model: one per layer, or one for all. Empty: forms
+  // follow from the plan, and Sequence has them.
+  std::vector<PreparedForm> learned_forms;
+
+  const PreparedForm& LearnedForm(std::size_t layer) const {
+    return learned_forms[learned_forms.size() == 1 ? 0 : layer];
+  }
 
   struct Scratch;
+  const PreparedForm* FormOf(const Sequence& sequence, std::size_t layer) const;
   void Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& scratch) const;
   void ForwardChunk(Sequence& sequence, std::span<const int32_t> ids, int64_t wanted_rows,
                     Scratch& scratch) const;

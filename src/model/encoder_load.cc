@@ -4,6 +4,7 @@
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
 #include "src/model/encoder_impl.h"
+#include "src/model/t5_forms.h"
 #include "src/model/tensor_loader.h"
 
 namespace ropewalk {
@@ -43,8 +44,7 @@ class Encoder::Impl::Loader {
     }
     m_.final_norm = tensors_.MakeNorm(Id::kFinalNorm, c_.final_norm);
     for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(tensors_.MakeLayer(l));
-    auto forms = std::make_shared<Forms>();
-    if (const auto* t5 = internal::BiasOf<T5LayerBias>(c_)) LowerT5(*t5, *forms);
+    auto forms = std::make_shared<Forms>(internal::T5Forms(c_, tensors_));
     if (const auto* deberta = internal::BiasOf<DebertaLayerBias>(c_)) {
       LowerDeberta(*deberta, *forms);
     }
@@ -65,16 +65,6 @@ class Encoder::Impl::Loader {
                     "a checkpoint that has one: of BERT, RoBERTa, RoFormer or NEZHA, saved "
                     "from a model ForMaskedLM or ForPreTraining",
                     path_));
-  }
-
-  void LowerT5(const T5LayerBias& t5, Forms& forms) const {
-    T5Bias bias = t5.bias;
-    for (int64_t l = 0; l < (t5.per_layer ? c_.layers : 1); ++l) {
-      bias.embedding = t5.per_layer ? tensors_.ReadVector(Id::kBuckets, l)
-                                    : tensors_.ReadVector(Id::kSharedBuckets);
-      // Beyond last_distance the nearest column holds.
-      forms.emplace_back(bias.Lower(c_.heads, bias.last_distance), c_.heads, c_.head_dim);
-    }
   }
 
   void LowerDeberta(const DebertaLayerBias& deberta, Forms& forms) const {

@@ -29,6 +29,17 @@ void CheckLearned(const ModelConfig& config, const PositionPlan& plan, int64_t l
   }
 }
 
+// A bias whose numbers are the model's tensors is that of the model.
+void CheckLearnedBias(const ModelConfig& config, const PositionPlan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (plan.layers[l].bias == config.plan.layers[l].bias) continue;
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("Sequence: layer {} of the plan has another bias than the model, whose "
+                            "bias is learned",
+                            l));
+  }
+}
+
 void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
   if (static_cast<int64_t>(plan.layers.size()) != config.layers) {
     throw Error(ErrorCode::kMismatch, fmt::format("Sequence: the plan has {} layers, the model {}",
@@ -79,7 +90,10 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   CheckPlan(c, plan);
   CheckLearned(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
+  const bool learned = !decoder.impl_->learned_forms.empty();
+  if (learned) CheckLearnedBias(c, plan);
   for (const LayerBias& bias : resolved_.biases) {
+    if (learned) break;
     forms_.emplace_back(Lower(bias, final_length, precision), c.heads, c.head_dim);
   }
   caches_.reserve(c.layers);
@@ -174,6 +188,7 @@ void Sequence::OffsetPositions(int64_t first) {
 int64_t Sequence::bytes() const {
   int64_t bytes = 0;
   for (const KvCache& cache : caches_) bytes += cache.bytes();
+  for (const KvCache& source : sources_) bytes += source.bytes();
   for (const ResolvedRotation& r : resolved_.rotations) {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();

@@ -9,6 +9,7 @@
 #include "src/model/decoder_impl.h"
 #include "src/model/latent.h"
 #include "src/model/rows.h"
+#include "src/model/t5_forms.h"
 #include "src/model/weight_storage.h"
 
 namespace ropewalk {
@@ -197,6 +198,7 @@ LayerWeights TensorLoader::MakeLayer(int64_t l) const {
     layer.qkv = MakeLinear(Qkv(l, false), Qkv(l, true), compute_);
   }
   layer.out = MakeLinear({{Id::kO, c_.hidden}}, l);
+  if (spec.cross_attention) layer.cross = MakeCross(l);
   if (c_.experts.In(l)) {
     layer.experts = MakeExperts(l);
     return layer;
@@ -204,6 +206,14 @@ LayerWeights TensorLoader::MakeLayer(int64_t l) const {
   layer.mlp.up = MakeLinear({{Id::kGate, ff}, {Id::kUp, ff}, {Id::kGateUp, 2 * ff}}, l);
   layer.mlp.down = MakeLinear({{Id::kDown, c_.hidden}}, l);
   return layer;
+}
+
+CrossWeights TensorLoader::MakeCross(int64_t l) const {
+  const int64_t q_dim = c_.heads * c_.head_dim, kv_dim = c_.kv_heads * c_.head_dim;
+  return {MakeNorm(Id::kCrossNorm, c_.layer.pre_attention, l),
+          MakeLinear({{Id::kCrossQ, q_dim}}, l),
+          MakeLinear({{Id::kCrossK, kv_dim}, {Id::kCrossV, kv_dim}}, l),
+          MakeLinear({{Id::kCrossO, c_.hidden}}, l)};
 }
 
 LatentWeights TensorLoader::MakeLatent(int64_t l) const {
@@ -369,6 +379,7 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, const DecoderOpt
   impl->embedding_norm = loader.MakeNorm(Id::kEmbeddingNorm, c.embedding_norm);
   impl->final_norm = loader.MakeNorm(Id::kFinalNorm, c.final_norm);
   impl->head = loader.MakeHead();
+  impl->learned_forms = internal::T5Forms(c, loader);
   for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }

@@ -48,6 +48,7 @@ class TensorLoader {
                     ComputeType compute) const;
   Linear MakeLinear(Wanted wanted, int64_t layer, int64_t expert = -1) const;
   Linear MakeRouter(TensorId id, int64_t rows, int64_t layer) const;
+  CrossWeights MakeCross(int64_t layer) const;
   LatentWeights MakeLatent(int64_t layer) const;
   std::vector<Part> KeysAndValues(int64_t layer) const;
   ExpertWeights MakeExperts(int64_t layer) const;

@@ -96,6 +96,7 @@ bool ChoiceBias(Config c) { return c.experts.choice_bias; }
 bool RouterBias(Config c) { return c.experts.router_bias; }
 bool SharedExpert(Config c) { return c.experts.shared_feed_forward > 0; }
 bool SharedRouter(Config c) { return SharedExpert(c) && c.experts.shared_gate; }
+bool Cross(Config c) { return c.layer.cross_attention; }
 bool QkNorm(Config c) { return c.layer.attention.qk_norm.has_weight(); }
 bool MaskedHead(Config c) { return c.masked_head; }
 bool Untied(Config c) { return !c.tied_head && (c.encoder == nullptr || MaskedHead(c)); }
@@ -208,6 +209,11 @@ constexpr Row kTable[] = {
     {Id::kContentBias, Of::kLayer, Dim::kHeads, Dim::kHeadDim, TransformerXl},
     {Id::kPositionBias, Of::kLayer, Dim::kHeads, Dim::kHeadDim, TransformerXl},
     {Id::kO, Of::kLayer, Dim::kHidden, Dim::kAttended, Always, OutBias},
+    {Id::kCrossNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Cross},
+    {Id::kCrossQ, Of::kLayer, Dim::kQ, Dim::kHidden, Cross},
+    {Id::kCrossK, Of::kLayer, Dim::kKv, Dim::kHidden, Cross},
+    {Id::kCrossV, Of::kLayer, Dim::kKv, Dim::kHidden, Cross},
+    {Id::kCrossO, Of::kLayer, Dim::kHidden, Dim::kAttended, Cross},
     {Id::kQNorm, Of::kLayer, Dim::kQNorm, Dim::kNone, QkNorm},
     {Id::kKNorm, Of::kLayer, Dim::kKNorm, Dim::kNone, QkNorm},
     {Id::kPostAttentionNorm, Of::kLayer, Dim::kHidden, Dim::kNone, Has<&LayerSpec::post_attention>,

@@ -971,6 +971,52 @@ class Cli(support.CliCase):
         self.assertIn("a learned vector for each of 20 positions",
                       self.works("inspect", bert).decode())
 
+    def test_prefix(self):
+        """A tiny T5: the encoder reads the prefix; a decoder scores the same tokens behind it."""
+        golden = SOURCE / "tests/golden/hf_encoder_decoders/t5_lm"
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps([2 + (7 * i + i * i // 5) % 59 for i in range(1500)]))
+        run = ("perplexity", golden, "--ids", ids, "--prefix", 40)
+        cells = self.json(*run, "--lengths", "64,600,64", "--json")
+        self.assertEqual([c["length"] for c in cells], [64, 600])
+        for cell in cells:
+            self.assertEqual(cell["protocol"], "aligned:24, prefix 40 to the encoder")
+            self.assertEqual((cell["scored_tokens"], cell["bos"]), (24 * 8, "none"))
+            self.assertAlmostEqual(math.exp(cell["mean_nll"]), cell["perplexity"], places=6)
+        self.assertNotEqual(cells[0]["mean_nll"], cells[1]["mean_nll"])
+        self.assertIn("nats more than at 64", self.works(*run, "--lengths", "64,600").decode())
+        # Each token behind the prefix, and what a longer prefix leaves of them.
+        rows = self.folder / "tokens.jsonl"
+        whole = self.json(*run, "--length", 100, "--protocol", "windows", "--anchors", 2, "--per-token", rows, "--json")
+        tokens = [json.loads(line) for line in rows.read_text().splitlines()]
+        self.assertEqual([t["position"] for t in tokens], 2 * list(range(40, 100)))
+        self.assertAlmostEqual(whole["mean_nll"], sum(t["nll"] for t in tokens) / 120, places=5)
+        self.fails(1, *run, "--length", 64, "--protocol", "aligned:25", says="aligned:24")
+        self.fails(1, *run, "--length", 40, says="a length above 40")
+        self.fails(2, *run, "--lengths", "64,128", "--per-token", rows, says="--per-token")
+        self.fails(2, "perplexity", golden, "--ids", ids, "--length", 64, says="give --prefix N")
+        self.fails(2, *run, "--length", 64, "--bos", says="decoder_start_token_id")
+        self.fails(2, *run, "--length", 64, "--positions", "hierarchical", says="--positions")
+        self.fails(1, *run, "--length", 64, "--method", "yarn", "--trained", 32, says="no layer of this model rotates")
+        for command in (("sweep",), ("generate", "--prompt", "a"), ("convert",), ("extend", "--method", "none")):
+            self.fails(1, command[0], golden, *command[1:], "-o" if command[0] != "generate" else "--max-tokens",
+                       self.folder / "x" if command[0] != "generate" else 3, says="ropewalk perplexity --prefix N")
+        seen = self.works("inspect", golden).decode()
+        self.assertIn("3 layers of these sizes with cross-attention, head tied to the embedding", seen)
+        self.assertIn("both directions", seen)
+        self.assertIn("only keys before the query", seen)
+        decoder = self.json("inspect", golden, "--json")["decoder"]
+        self.assertEqual((decoder["layers"], decoder["start_id"], decoder["end_id"]), (3, 0, 1))
+        self.assertFalse(decoder["positions"]["biases"][0]["bidirectional"])
+        # A decoder: the last tokens of a window are the same with a prefix in front or without.
+        plain = ("perplexity", SOURCE / "models", "--ids", ids, "--length", 96, "--no-bos", "--protocol")
+        self.assertEqual(self.json(*plain, "aligned:16", "--prefix", 80, "--json")["mean_nll"],
+                         self.json(*plain, "aligned:16", "--json")["mean_nll"])
+        behind = self.json(*plain, "windows", "--prefix", 80, "--json")
+        self.assertEqual((behind["scored_tokens"], behind["protocol"]), (16 * 15, "windows, prefix 80"))
+        bert = SOURCE / "tests/golden/hf_encoders/bert_masked"
+        self.fails(2, "perplexity", bert, "--ids", ids, "--length", 64, "--prefix", 8, says="--prefix")
+
     def test_pseudo_perplexity(self):
         """A tiny BERT with its head and 300 positions: the same tokens at every length."""
         bert = self.folder / "bert"

@@ -1,4 +1,4 @@
-"""States of ropewalk's encoders against transformers in float32 on random tiny models, and sentence
+"""States of ropewalk's encoders, and logits of encoder-decoder models, against transformers in float32 on random tiny models, and sentence
 vectors of the real all-MiniLM-L6-v2, within its 512 positions and far beyond them.
 
     encoders.py ENCODER_DUMP [--minilm FOLDER] [--families ...]
@@ -18,6 +18,7 @@ import torch
 import transformers
 
 import encoder_cases as cases
+import encoder_decoder_cases as both
 
 LIMIT = 2e-5
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ class Table:
 
     def add(self, name, run, job, theirs, control=False):
         out = self.root / f"{len(self.jobs)}.f32"
-        self.jobs.append(dict(dict(types=None, alpha=0, vector=False, decoder=False, logits=False), **job, out=str(out)))
+        self.jobs.append(dict(dict(types=None, alpha=0, vector=False, decoder=False, logits=False, prefix=None), **job, out=str(out)))
         self.expected.append((name, run, theirs, out, control))
 
     def finish(self):
@@ -84,6 +85,19 @@ def add_tiny(table, name, folder):
         types = cases.types_of(name, 60)
         table.add(name, "60 tokens, token types", dict(model=str(folder), ids=ids[:60], types=types),
                   cases.states(name, folder, ids[:60], types))
+
+
+def add_both(table, name, folder):
+    both.write_folder(name, folder)
+    model = both.load(name, folder)
+    ids = cases.ids_of(2300, 0)
+    for prefix, tokens in [(1, 60), (127, 300), (128, 300), (129, 300), (1100, 1100)]:
+        first, rest = ids[:prefix], ids[prefix:prefix + tokens]
+        theirs = both.logits(model, first, rest)
+        job = dict(model=str(folder), ids=rest, prefix=first)
+        table.add(name, f"prefix {prefix}, {tokens} tokens", job, theirs)
+        if prefix == 127:
+            table.add(name, "control", dict(job, prefix=first[60:] + first[:60]), theirs, control=True)
 
 
 def add_published_nezha(table, name, folder):
@@ -138,7 +152,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("encoder_dump")
     parser.add_argument("--minilm", help="folder of all-MiniLM-L6-v2")
-    parser.add_argument("--families", nargs="*", default=list(cases.ENCODERS))
+    parser.add_argument("--families", nargs="*", default=[*cases.ENCODERS, *both.MODELS])
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -148,7 +162,7 @@ def main():
         for name in args.families:
             folder = root / name
             folder.mkdir()
-            add_tiny(table, name, folder)
+            (add_both if name in both.MODELS else add_tiny)(table, name, folder)
             if "nezha" in name:
                 add_published_nezha(table, name, folder)
         if args.minilm:

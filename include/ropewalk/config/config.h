@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,9 @@ struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   Residual residual = Residual::kSum;
+  // Between attention and MLP: attention to the states of an encoder, without a bias, with a norm of
+  // pre_attention's kind before it.
+  bool cross_attention = false;
   double residual_scale = 1;  // multiplies what attention and the MLP add (Granite)
 };
 
@@ -151,6 +155,8 @@ struct EncoderSpec {
   // DeBERTa: rows of absolute positions that only its mask decoder adds; 0: none.
   int64_t mask_decoder_positions = 0;
 };
+
+struct DecoderPart;
 
 enum class FileFormat : uint8_t {
   kHuggingFace,
@@ -189,6 +195,8 @@ struct ModelConfig {
   // Names of the tensors; null: LLaMA's. Static storage.
   const internal::TensorNames* tensor_names = nullptr;
   std::shared_ptr<const EncoderSpec> encoder;  // for a text encoder that Encoder runs, else null
+  // Of an encoder-decoder model, whose encoder this is; EncoderDecoder runs both. Null: no decoder.
+  std::shared_ptr<const DecoderPart> decoder;
   // The files have the head of an encoder's masked language model; known when tensors are checked.
   bool masked_head = false;
   bool bare_names = false;  // tensor names lack their prefix ("transformer."), as in GPT-2's files
@@ -201,6 +209,14 @@ struct ModelConfig {
   // family's own code ignores, and those that `allow_unknown` accepted.
   std::vector<std::string> not_honoured;
   std::vector<std::string> unknown_keys;  // unknown top-level keys, listed by inspect
+};
+
+// The decoder of an encoder-decoder model.
+struct DecoderPart {
+  ModelConfig config;  // with cross_attention
+  // In front of the tokens that it reads (decoder_start_token_id); absent: the file does not say.
+  std::optional<int32_t> start_id;
+  int32_t end_id = 1;  // behind the tokens that the encoder reads (eos_token_id)
 };
 
 // Parses the text of a Hugging Face config.json. `file` is for messages. Throws Error, unless

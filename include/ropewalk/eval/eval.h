@@ -40,8 +40,11 @@ struct Protocol {
   int64_t anchors = 8;  // aligned: number, 0 = to be settled; else: most windows, 0 = all
   uint64_t seed = 1;
   bool bos = false;  // every window begins with a BOS token
+  // The first tokens of each window, BOS among them, of which none is scored; 0: as above.
+  int64_t prefix = 0;
+  bool prefix_encoded = false;  // they go through an encoder (EncoderDecoderEngine)
 
-  std::string Name() const;                     // "aligned:128"
+  std::string Name() const;                     // "aligned:128", "windows, prefix 64"
   bool CanScore(int64_t length) const;          // whether windows of this length score any token
   static Protocol Parse(const std::string& s);  // Error lists the forms
 };

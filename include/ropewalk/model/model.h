@@ -96,6 +96,7 @@ class Sequence {
   std::vector<CosSinTable> tables_;  // one per distinct rotation
   std::vector<PreparedForm> forms_;  // one per distinct bias
   std::vector<KvCache> caches_;      // one per layer; with a distance map its keys are unrotated
+  std::vector<KvCache> sources_;     // of cross-attention, one per layer; empty: nothing is read
   // Fused RoPE, for layers with a distance map.
   struct Load {
     int rotation;  // index into resolved_.rotations
@@ -136,6 +137,10 @@ class Decoder {
   // Throws Error for ids outside the vocabulary and past final_length, before changing anything.
   void Forward(Sequence& sequence, std::span<const int32_t> ids, float* hidden,
                int64_t hidden_rows) const;
+  // Of a decoder with cross-attention (EncoderDecoder has one): what the tokens of an empty sequence
+  // will read, the final states of an encoder [tokens, hidden]. Keys and values are computed here,
+  // once. Throws Error for a decoder without it and for a sequence that has tokens.
+  void ReadSource(Sequence& sequence, const float* states, int64_t tokens) const;
   // logits [rows, vocab] of hidden states [rows, hidden].
   void Logits(const float* hidden, int64_t rows, float* logits) const;
 

@@ -33,6 +33,7 @@ class EncoderReader {
   void Roformer();
   void Nezha();
   void T5();
+  void T5Decoder();
   void Deberta();
   void Xlnet();
   // What every family has said by then.
@@ -63,6 +64,7 @@ class EncoderReader {
     Activation(activation_key, top_.String(activation_key).value_or("gelu"));
     c_.norm_eps = top_.Number("layer_norm_eps", 0, 1).value_or(norm_eps);
   }
+  bool IsMt5() const { return top_.String("model_type") == "mt5"; }
   void BertModel();
   int64_t PositionRows() const {
     return source_.Int("max_position_embeddings", 1, kMaxTokens).value_or(512);
@@ -158,7 +160,8 @@ void EncoderReader::T5() {
   t5.bias.Bucket(0);  // refuses numbers that make no buckets
   SetBias(t5);
   c_.norm_eps = source_.Number("layer_norm_epsilon", 0, 1).value_or(1e-6);
-  std::string name = top_.String("feed_forward_proj").value_or("relu");
+  const bool first = source_.family.encoder == EncoderKind::kT5 && !IsMt5();
+  std::string name = top_.String("feed_forward_proj").value_or(first ? "relu" : "gated-gelu");
   c_.layer.mlp.gated = name.starts_with("gated-");
   if (c_.layer.mlp.gated) name.erase(0, 6);
   if (c_.layer.mlp.gated && name == "gelu") name = "gelu_new";  // as transformers reads it
@@ -170,6 +173,41 @@ void EncoderReader::T5() {
                   "is_gated_act", fmt::format("{}", *gated));
   }
   if (const auto act = top_.String("dense_act_fn")) Activation("dense_act_fn", *act);
+}
+
+// The decoder's layers are the encoder's with a causal bias and cross-attention. A head tied to the
+// embedding reads states times hidden^-0.5: transformers 4 says both by tie_word_embeddings, 5 the
+// scale by scale_decoder_outputs.
+void EncoderReader::T5Decoder() {
+  if (!top_.Bool("is_encoder_decoder").value_or(true)) return;
+  auto part = std::make_shared<DecoderPart>();
+  part->config = c_;
+  ModelConfig& d = part->config;
+  d.not_runnable.clear();
+  d.tensor_names = &kT5DecoderNames;
+  d.layers = top_.Int("num_decoder_layers", 1, kMaxLayers).value_or(c_.layers);
+  d.layer.cross_attention = true;
+  d.tied_head = top_.Bool("tie_word_embeddings").value_or(!IsMt5());
+  if (top_.Bool("scale_decoder_outputs").value_or(d.tied_head)) {
+    d.logit_scale = 1 / std::sqrt(static_cast<double>(c_.hidden));
+  }
+  LayerPlan layer = c_.plan.layers.front();
+  std::get<T5LayerBias>(layer.bias->method).bias.bidirectional = false;
+  d.plan.layers.assign(static_cast<std::size_t>(d.layers), layer);
+  const auto id = [this](const char* key, std::optional<int64_t> otherwise) {
+    const json* value = top_.Find(key);
+    if (value != nullptr && value->is_array()) value = value->empty() ? nullptr : &value->front();
+    const bool given = value != nullptr && value->is_number_integer();
+    const auto number = given ? std::optional<int64_t>(value->get<int64_t>()) : otherwise;
+    if (number && (*number < 0 || *number >= c_.vocab)) {
+      top_.Fail(key, fmt::format("a token id, 0 to {}", c_.vocab - 1));
+    }
+    return number ? std::optional(static_cast<int32_t>(*number)) : std::nullopt;
+  };
+  const bool plain = source_.family.encoder == EncoderKind::kT5 && !IsMt5();
+  part->start_id = id("decoder_start_token_id", plain ? std::nullopt : std::optional<int64_t>(0));
+  part->end_id = *id("eos_token_id", 1);
+  c_.decoder = std::move(part);
 }
 
 // pos_att_type is a list, or words between bars.
@@ -333,10 +371,13 @@ void ReadHfEncoder(const HfSource& source, ModelConfig& c) {
                      "unquantised model";
     return;
   }
+  if (reader.spec.tensors == Tensors::kT5) reader.T5Decoder();
   c.encoder = std::make_shared<const EncoderSpec>(reader.spec);
-  c.not_runnable =
-      fmt::format("a {} model is an encoder, which predicts no next token; ropewalk embed runs it",
-                  source.family.name);
+  c.not_runnable = fmt::format(
+      "a {} model {}", source.family.name,
+      c.decoder == nullptr ? "is an encoder, which predicts no next token; ropewalk embed runs it"
+                           : "has an encoder and a decoder that reads it: ropewalk perplexity "
+                             "--prefix N scores its decoder, ropewalk embed runs its encoder");
 }
 
 }  // namespace ropewalk::internal
