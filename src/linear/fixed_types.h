@@ -1,0 +1,182 @@
+// The types that fixed_dots.cc multiplies: codes and scales of their blocks, a vector at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/linear/fixed_layout.h"
+
+#if defined(ROPEWALK_VNNI)
+
+namespace ropewalk::internal::fixed {
+
+ROPEWALK_VNNI_INLINE __m512i Lower4(__m512i q) { return _mm512_and_si512(q, _mm512_set1_epi8(15)); }
+ROPEWALK_VNNI_INLINE __m512i Upper4(__m512i q) { return Lower4(_mm512_srli_epi16(q, 4)); }
+
+ROPEWALK_VNNI_INLINE __m128i Load16(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+ROPEWALK_VNNI_INLINE __m256i Load32(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+ROPEWALK_VNNI_INLINE __m512i Join(__m256i a, __m256i b) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+
+ROPEWALK_VNNI_INLINE float Half(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return _cvtsh_ss(bits);
+}
+
+// Halves at p, 16 of them; 64 bytes or kBytes are read.
+template <int kBytes>
+ROPEWALK_VNNI_INLINE __m512 Halves(const uint8_t* p, const Words& indices) {
+  constexpr auto kRead = static_cast<__mmask32>((uint64_t{1} << std::min(kBytes / 2, 32)) - 1);
+  const __m512i read = kBytes >= 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(kRead, p);
+  const __m512i words = _mm512_permutexvar_epi16(_mm512_load_si512(indices.at), read);
+  return _mm512_cvtph_ps(_mm512_castsi512_si256(words));
+}
+
+// A type: kElements of it in kBytes, and what single chunks of it at the end of a row are. Codes(i)
+// and Scales(i) are those of chunk i, a scale for every four codes. Rests: what is added to (code -
+// middle) * scale, for each 32 elements, up to eight. The layouts are ggml's, as in
+// src/io/dequantize.cc.
+template <int kChunks>
+struct Q8_0 {
+  using Last = Q8_0<1>;
+  static constexpr const Order& kOrder = kOrder8;
+  static constexpr int64_t kElements = kChunks * kChunk, kBytes = kChunks * int64_t{68};
+  static constexpr bool kRests = false;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) { blocks = p; }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    const uint8_t* p = blocks + static_cast<ptrdiff_t>(i) * 68;
+    return _mm512_xor_si512(Join(Load32(p + 2), Load32(p + 36)), _mm512_set1_epi8(-128));
+  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
+    static constexpr Words kTwo(0, 17, 8);
+    return Halves<68>(blocks + static_cast<ptrdiff_t>(i) * 68, kTwo);
+  }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
+  const uint8_t* blocks;
+};
+
+// Blocks of 32 elements, 4 bits each: of kBlock bytes, of which `kHead` are a scale and maybe a min.
+template <int kBlock, int kHead>
+struct Last4 {
+  static constexpr int64_t kElements = 64, kBytes = int64_t{2} * kBlock;
+  static constexpr bool kRests = kHead == 4;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    static constexpr Words kScaleWords(0, kBlock / 2, 4, 2), kMinWords(1, kBlock / 2, 1);
+    const __m256i both = _mm256_set_m128i(Load16(p + kBlock + kHead), Load16(p + kHead));
+    q = Lower4(Join(both, _mm256_srli_epi16(both, 4)));
+    scales = Halves<kBytes>(p, kScaleWords);
+    if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int) const { return q; }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int) const { return scales; }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const {
+    static constexpr Lanes kTwo(0, 4, 1);
+    const __m128 d = _mm512_castps512_ps128(Spread(scales, kTwo));
+    return _mm256_zextps128_ps256(_mm_maskz_fmadd_ps(0x3, d, _mm_set1_ps(8.0f), mins));
+  }
+  __m512i q;
+  __m512 scales;
+  __m128 mins;
+};
+
+template <int kBlock, int kHead>
+struct Blocks4 {
+  using Last = Last4<kBlock, kHead>;
+  static constexpr const Order& kOrder = kHalvesOf32;
+  static constexpr int64_t kElements = 128, kBytes = int64_t{4} * kBlock;
+  static constexpr bool kRests = kHead == 4;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    static constexpr Words kScaleWords(0, kBlock / 2, 4), kMinWords(1, kBlock / 2, 1);
+    q = _mm512_castsi128_si512(Load16(p + kHead));
+    q = _mm512_mask_broadcast_i32x4(q, 0x00f0, Load16(p + kBlock + kHead));
+    q = _mm512_mask_broadcast_i32x4(q, 0x0f00, Load16(p + 2 * kBlock + kHead));
+    q = _mm512_mask_broadcast_i32x4(q, 0xf000, Load16(p + 3 * kBlock + kHead));
+    scales = Halves<kBytes>(p, kScaleWords);
+    if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const { return i == 0 ? Lower4(q) : Upper4(q); }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int) const { return scales; }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const {
+    static constexpr Lanes kFour(0, 4, 1);
+    const __m128 d = _mm512_castps512_ps128(Spread(scales, kFour));
+    return _mm256_zextps128_ps256(_mm_fmadd_ps(d, _mm_set1_ps(8.0f), mins));
+  }
+  __m512i q;
+  __m512 scales;
+  __m128 mins;
+};
+using Q4_0 = Blocks4<18, 2>;
+using Q4_1 = Blocks4<20, 4>;
+
+struct Q4_K {
+  using Last = Q4_K;
+  static constexpr const Order& kOrder = kHalvesOf64;
+  static constexpr int64_t kElements = 256, kBytes = 144;
+  static constexpr bool kRests = true;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    // Eight pairs of 6 bits in 12 bytes, four bytes at a time.
+    uint32_t words[3];
+    std::memcpy(words, p + 4, sizeof(words));
+    const uint32_t s = (words[2] & 0x0f0f0f0fu) | ((words[0] >> 6 & 0x03030303u) << 4);
+    const uint32_t m = (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4);
+    scales = Floats(words[0] & 0x3f3f3f3fu, s, Half(p));
+    rests = Floats(words[1] & 0x3f3f3f3fu, m, Half(p + 2));
+    rests = _mm256_fmsub_ps(scales, _mm256_set1_ps(8.0f), rests);
+    for (int i = 0; i < 2; ++i) q[i] = _mm512_loadu_si512(p + 16 + static_cast<ptrdiff_t>(i) * 64);
+  }
+  static ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, float factor) {
+    const auto bytes = static_cast<int64_t>(low | static_cast<uint64_t>(high) << 32);
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor));
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    return i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]);
+  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
+    static constexpr Lanes kTwo[4] = {{0, 2, 8}, {1, 2, 8}, {4, 2, 8}, {5, 2, 8}};
+    return Spread(_mm512_castps256_ps512(scales), kTwo[i]);
+  }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return rests; }
+  __m512i q[2];
+  __m256 scales, rests;
+};
+
+struct Q6_K {
+  using Last = Q6_K;
+  static constexpr const Order& kOrder = kOrder6;
+  static constexpr int64_t kElements = 256, kBytes = 210;
+  static constexpr bool kRests = false;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    block = p;
+    const __m512 integers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(Load16(p + 192)));
+    scales = _mm512_mul_ps(integers, _mm512_set1_ps(Half(p + 208)));
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    const __m512i q = _mm512_loadu_si512(block + static_cast<ptrdiff_t>(i / 2) * 64);
+    // Bits 0 and 1 of 32 bytes, then 2 and 3, are the upper ones of codes 0 to 63; then 4 and 5, 6 and 7.
+    const __m512i two =
+        _mm512_broadcast_i64x4(Load32(block + 128 + static_cast<ptrdiff_t>(i / 2) * 32));
+    const __m512i high = i % 2 == 0
+                             ? _mm512_sllv_epi64(two, _mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2))
+                             : _mm512_srlv_epi64(two, _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2));
+    const __m512i low = i % 2 == 0 ? Lower4(q) : Upper4(q);
+    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi8(0x30), low, 0xea);  // a & b | c
+  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
+    static constexpr Lanes kFour[4] = {{0, 1, 4}, {4, 1, 4}, {8, 1, 4}, {12, 1, 4}};
+    return Spread(scales, kFour[i]);
+  }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
+  const uint8_t* block;
+  __m512 scales;
+};
+
+}  // namespace ropewalk::internal::fixed
+
+#endif
