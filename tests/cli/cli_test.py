@@ -57,7 +57,7 @@ class Cli(support.CliCase):
         self.fails(2, "inspect", MODEL, "--frobnicate")
         t = ["perplexity", MODEL, "--text", self.text]
         self.fails(2, *t, says="--length")
-        self.fails(2, *t, "--length", "256,512", says="one length")
+        self.fails(2, *t, "--length", "256,512", "--dry-run", says="one length")
         self.fails(2, *t, "--length", "long", says="'long'")
         self.fails(2, *t, "--length", "0", says="'0'")
         self.fails(2, *t, "--length", "99999999999999999999")
