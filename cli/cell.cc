@@ -148,6 +148,7 @@ void RunPerplexity(const Options& options) {
   const SweepSpec spec = PerplexitySpec(options, files);
   const int64_t longest = spec.lengths.back();
   std::vector<SweepTask> tasks;
+  tasks.reserve(spec.lengths.size());
   for (const int64_t length : spec.lengths) {
     tasks.push_back(SingleTask(options, files, spec, length));
     MakeWindows(text, spec.protocol, length, longest, spec.bos_id);  // too short? before loading
@@ -162,6 +163,7 @@ void RunPerplexity(const Options& options) {
   inputs.model_hash = files.Hash();
   std::vector<ScoredToken> tokens;
   std::vector<Cell> cells;
+  cells.reserve(tasks.size());
   for (const SweepTask& task : tasks) {
     cells.push_back(ComputeCell(task, spec, inputs, longest, &tokens));
   }

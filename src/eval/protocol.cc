@@ -41,7 +41,7 @@ std::string NameOfKind(const Protocol& protocol) {
 }  // namespace
 
 std::string Protocol::Name() const {
-  const std::string name = NameOfKind(*this);
+  std::string name = NameOfKind(*this);
   if (prefix == 0) return name;
   return name + ", prefix " + std::to_string(prefix) + (prefix_encoded ? " to the encoder" : "");
 }

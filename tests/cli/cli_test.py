@@ -57,7 +57,7 @@ class Cli(support.CliCase):
         self.fails(2, "inspect", MODEL, "--frobnicate")
         t = ["perplexity", MODEL, "--text", self.text]
         self.fails(2, *t, says="--length")
-        self.fails(2, *t, "--length", "256,512", says="one length")
+        self.fails(2, *t, "--length", "256,512", "--dry-run", says="one length")
         self.fails(2, *t, "--length", "long", says="'long'")
         self.fails(2, *t, "--length", "0", says="'0'")
         self.fails(2, *t, "--length", "99999999999999999999")
@@ -998,9 +998,11 @@ class Cli(support.CliCase):
         self.fails(2, *run, "--length", 64, "--bos", says="decoder_start_token_id")
         self.fails(2, *run, "--length", 64, "--positions", "hierarchical", says="--positions")
         self.fails(1, *run, "--length", 64, "--method", "yarn", "--trained", 32, says="no layer of this model rotates")
-        for command in (("sweep",), ("generate", "--prompt", "a"), ("convert",), ("extend", "--method", "none")):
-            self.fails(1, command[0], golden, *command[1:], "-o" if command[0] != "generate" else "--max-tokens",
-                       self.folder / "x" if command[0] != "generate" else 3, says="ropewalk perplexity --prefix N")
+        for command in (("sweep", golden, "-o", self.folder / "x"), ("convert", golden, "-o", self.folder / "x.gguf"),
+                        ("generate", golden, "--prompt", "a")):
+            self.fails(1, *command, says="ropewalk perplexity --prefix N")
+        self.fails(1, "extend", golden, "--method", "yarn", "--factor", 2, "--trained", 512,
+                   "-o", self.folder / "y", says="no layer of this model rotates")
         seen = self.works("inspect", golden).decode()
         self.assertIn("3 layers of these sizes with cross-attention, head tied to the embedding", seen)
         self.assertIn("both directions", seen)

@@ -44,6 +44,7 @@ def write_folder(name, folder):
     config = json.loads(path.read_text())
     config.pop("scale_decoder_outputs", None)
     encoder_cases.write_json(path, dict(config, tie_word_embeddings=tied))
+    (path.parent / "generation_config.json").unlink(missing_ok=True)
 
 
 def untie(model, seed, dtype):
