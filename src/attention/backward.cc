@@ -88,8 +88,8 @@ FormSums MakeSums(const FormRun& run, int64_t first_head, int64_t group, int64_t
     const int64_t tables = c.table_heads == 1 ? 1 : group;
     const auto make = [&](const AlignedBuffer<float>& rows) {
       if (rows.size() == 0) return AlignedBuffer<float>();
-      return AlignedBuffer<float>(
-          count(tables * c.columns * AttentionAccess::RowStride(head_dim)), 0.0f);
+      return AlignedBuffer<float>(count(tables * c.columns * AttentionAccess::RowStride(head_dim)),
+                                  0.0f);
     };
     s.query_rows = make(c.query_rows);
     s.key_rows = make(c.key_rows);

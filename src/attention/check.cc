@@ -121,8 +121,9 @@ void CheckAttention(const AttentionArgs& args) {
                     args.q.strides[1] == args.out.strides[1] &&
                     args.q.shape[2] == args.out.shape[2];
   if (!same && q_begin <= out_end && out_begin <= q_end) {
-    Refuse("out: overlaps q without being q; give it the same strides and width or memory of its "
-           "own");
+    Refuse(
+        "out: overlaps q without being q; give it the same strides and width or memory of its "
+        "own");
   }
 }
 

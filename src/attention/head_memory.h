@@ -33,11 +33,9 @@ class HeadMemory {
   void WriteValues(const TensorView& to, int64_t kv_head) const;
 
   const float* packed_values() const { return packed_values_.data(); }  // as keys are
-  const float* key_rows() const {
-    return key_rows_.data();
-  }                                               // [views, keys, key_stride], rotated
-  float* d_keys() { return d_keys_.data(); }      // [views, keys, key_stride]
-  float* d_values() { return d_values_.data(); }  // [keys, value_stride]
+  const float* key_rows() const { return key_rows_.data(); }  // [views, keys, key_stride], rotated
+  float* d_keys() { return d_keys_.data(); }                  // [views, keys, key_stride]
+  float* d_values() { return d_values_.data(); }              // [keys, value_stride]
   int64_t view_stride() const { return cache_.tokens() * stride_; }  // of a view's keys
 
  private:

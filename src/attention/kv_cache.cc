@@ -45,12 +45,9 @@ void CheckKvType(KvType type, int64_t head_dim, std::optional<int64_t> value_dim
 
 internal::KvHead AttentionAccess::Head(const KvCache& c, int64_t kv_head) {
   const int64_t padded = (c.capacity_ + kBlock - 1) / kBlock * kBlock;
-  internal::KvHead h{c.type_,
-                     c.head_dim_,
-                     c.value_dim_,
-                     RowStride(c.value_dim_),
-                     PanelWidth(c.value_dim_),
-                     c.capacity_};
+  internal::KvHead h{
+      c.type_,    c.head_dim_, c.value_dim_, RowStride(c.value_dim_), PanelWidth(c.value_dim_),
+      c.capacity_};
   h.keys =
       const_cast<std::byte*>(c.keys_.data()) + kv_head * padded * KeyBytes(c.type_, c.head_dim_);
   h.values = const_cast<std::byte*>(c.values_.data()) +

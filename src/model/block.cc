@@ -12,9 +12,7 @@ namespace ropewalk::internal {
 namespace {
 
 int64_t QDim(const ModelConfig& c) { return c.heads * c.head_dim; }
-int64_t QkvDim(const ModelConfig& c) {
-  return QDim(c) + c.kv_heads * (c.head_dim + c.value_dim());
-}
+int64_t QkvDim(const ModelConfig& c) { return QDim(c) + c.kv_heads * (c.head_dim + c.value_dim()); }
 
 void Normalize(const NormSpec& spec, const NormArgs& args) {
   spec.kind == NormSpec::Kind::kLayer ? LayerNorm(args) : RmsNorm(args);

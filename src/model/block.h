@@ -67,7 +67,7 @@ int64_t MappedBytes(const LayerWeights& layer);  // of files, where weights stay
 // Activations of a call of `tokens` rows.
 struct LayerScratch {
   LayerScratch(const ModelConfig& config, int64_t tokens);
-  AlignedBuffer<float> normed;     // [tokens, hidden], where there is a norm before anything
+  AlignedBuffer<float> normed;  // [tokens, hidden], where there is a norm before anything
   // [tokens, heads * head_dim + kv_heads * (head_dim + value_dim)]
   AlignedBuffer<float> qkv;
   AlignedBuffer<float> attended;   // [tokens, heads * value_dim]

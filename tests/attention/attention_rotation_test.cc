@@ -325,8 +325,7 @@ TEST(LoadRotation, GradientsEqualDifferences) {
   std::vector<std::optional<DistanceMap>> maps{std::nullopt};
   for (const DistanceMap& map : Maps(40)) maps.emplace_back(map);
   for (const auto& map : maps) {
-    for (const auto& [keys, queries, value_dim] :
-         {std::tuple{9, 9, 8}, std::tuple{300, 130, 20}}) {
+    for (const auto& [keys, queries, value_dim] : {std::tuple{9, 9, 8}, std::tuple{300, 130, 20}}) {
       AttentionCase c = MakeCase(4, 2, 8, keys, queries, value_dim);
       Turning t(Spec(8, PairLayout::kHalf, 6, 1), map, keys, 1.1);
       t.describe(c);

@@ -114,9 +114,11 @@ static void test_value_widths(void) {
   call c;
   ropewalk_kv_cache* cache = NULL;
   ropewalk_kv_cache_info info;
-  ropewalk_kv_cache_spec spec = {
-      .size = sizeof spec, .kv_heads = 2, .head_dim = kWide, .value_dim = kNarrow,
-      .capacity_tokens = kTokensHere};
+  ropewalk_kv_cache_spec spec = {.size = sizeof spec,
+                                 .kv_heads = 2,
+                                 .head_dim = kWide,
+                                 .value_dim = kNarrow,
+                                 .capacity_tokens = kTokensHere};
   ropewalk_tensor k = tensor(p.k, ROPEWALK_F32, kTokensHere, 2, kWide);
   ropewalk_tensor v = tensor(p.v, ROPEWALK_F32, kTokensHere, 2, kWide);
   float narrow[kOut], d_out[kOut], sums[kTokensHere * 4];

@@ -561,7 +561,10 @@ BAD = {
         lambda: rw.attention(Q, K, V, rotation=R, bias=rw.Shaw(H, left=1, right=1, key_rows=np.zeros((3, D)))),
         "rotation|ContentForm",
     ),
-    "d_out of another shape": (lambda: rw.attention_backward(Q[:5], Q, K, V), "d_out: expected the shape of what attention gives"),
+    "d_out of another shape": (
+        lambda: rw.attention_backward(Q[:5], Q, K, V),
+        "d_out: expected the shape of what attention gives",
+    ),
 }
 
 

@@ -100,13 +100,13 @@ class ContextualTerm : public NoTerm {
         const int64_t row = token * t_.group + h,
                       count = std::min<int64_t>(kRows, t_.tokens - token);
         Multiply(count, t_.key_stride, d_products_ + row * stride_, t_.group * stride_, rows,
-                 t_.key_stride, columns, /*accumulate=*/true,
-                 g.d_relative + row * t_.key_stride, t_.group * t_.key_stride);
-        MultiplyTransposed(
-            d_products_ + row * stride_, t_.group * stride_, columns,
-            relative_q_ + row * t_.key_stride, count, t_.group * t_.key_stride, t_.key_stride,
-            g.b.sums->query_rows.data() + (shared ? 0 : h) * columns * t_.key_stride,
-            t_.key_stride);
+                 t_.key_stride, columns, /*accumulate=*/true, g.d_relative + row * t_.key_stride,
+                 t_.group * t_.key_stride);
+        MultiplyTransposed(d_products_ + row * stride_, t_.group * stride_, columns,
+                           relative_q_ + row * t_.key_stride, count, t_.group * t_.key_stride,
+                           t_.key_stride,
+                           g.b.sums->query_rows.data() + (shared ? 0 : h) * columns * t_.key_stride,
+                           t_.key_stride);
       }
     }
   }
