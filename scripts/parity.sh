@@ -1,6 +1,6 @@
 #!/bin/sh
 # Holds the library against transformers: logits of random tiny models (4.57; the committed ones of 4.57
-# under 5), the same with keys in their configuration that their family may not read, states of encoders and sentence vectors of the
+# under 5), the same with keys in their configuration that their family may not read, states of encoders, logits of encoder-decoders and sentence vectors of the
 # real all-MiniLM-L6-v2, frequencies, cos and sin of every family's rotary module (4.57 and 5), and the
 # key tokens of the embedded model against PyPI's longppl, in the environment of scripts/parity_env.sh.
 #   usage: scripts/parity.sh [BUILD FOLDER, default build]
