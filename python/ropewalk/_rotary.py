@@ -252,7 +252,8 @@ def scaling_methods() -> list[dict[str, Any]]:
 
 def base_bounds(rotary_dim: int, context: int) -> list[tuple[int, float]]:
     """(context, base) for contexts of 2^10, 2^11, ... tokens and `context` itself: the smallest base whose plain RoPE supports
-    it (`Rotation.longest_context`; Men et al. 2024, arXiv 2405.14591)."""
+    it (`Rotation.longest_context`; Men et al. 2024, arXiv 2405.14591). Contexts that no base supports are left out: with a
+    rotary_dim of 2 all beyond 1 token."""
     return _core.base_bounds(whole("rotary_dim", rotary_dim), whole("context", context))
 
 

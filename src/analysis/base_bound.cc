@@ -177,6 +177,7 @@ std::vector<BaseBound> BaseBounds(int64_t rotary_dim, int64_t context) {
   std::vector<BaseBound> bounds;
   double base = kBaseStep;
   for (int64_t c = 1;; c = std::min(2 * c, context)) {
+    if (rotary_dim == 2 && c > 1) return bounds;  // cos 2 is negative
     base = FirstBase(base, rotary_dim / 2, c);
     if (c >= 1024 || c == context) bounds.push_back({c, base, RoundedUp(base, rotary_dim, c)});
     if (c == context) return bounds;

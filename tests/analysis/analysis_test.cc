@@ -141,6 +141,11 @@ TEST(AnalysisErrors, NameWhatIsWrong) {
   EXPECT_THROW(BaseBounds(127, 4096), Error);
   EXPECT_THROW(BaseBounds(0, 4096), Error);
   EXPECT_THROW(BaseBounds(128, 0), Error);
+  // One pair, whose frequency no base changes.
+  EXPECT_TRUE(BaseBounds(2, 2).empty());
+  EXPECT_TRUE(BaseBounds(2, 1 << 20).empty());
+  ASSERT_EQ(BaseBounds(2, 1).size(), 1u);
+  EXPECT_EQ(BaseBounds(4, 2048).size(), 2u);
   EXPECT_THROW(BaseBounds(128, (1 << 22) + 1), Error);
   try {
     Pairs(f, 4096, Plain(10000, 64), 4096);

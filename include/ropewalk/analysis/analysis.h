@@ -78,7 +78,9 @@ struct BaseBound {
 // `context` itself (1 .. 2^22). The search multiplies the base by kBaseStep until LongestContext
 // supports the context; a bound is right up to that factor, but an interval of supporting bases
 // narrower than it may be missed. Not every base above the bound supports the context: intervals
-// that do not follow above it, so that coarser searches (the paper's too) find larger values.
+// that do not follow above it, so that coarser searches (the paper's too) find larger values. Contexts
+// that no base supports have no bound: with a rotary_dim of 2 all beyond 1 token, because the one
+// frequency is 1 whatever the base.
 inline constexpr double kBaseStep = 1.0001;
 std::vector<BaseBound> BaseBounds(int64_t rotary_dim, int64_t context);
 
