@@ -14,7 +14,7 @@
 namespace ropewalk {
 namespace encoder_decoder_test {
 
-using test::ErrorOf;
+using test::MessageOf;
 using test::json;
 using test::kLimit;
 using test::ReadBytes;
@@ -134,7 +134,7 @@ TEST(EncoderDecoder, SaysWhatItIs) {
   EXPECT_THAT(Describe(config.plan, 64), HasSubstr("both directions"));
   EXPECT_NE(Resolve(decoder.plan, 64).hash, Resolve(config.plan, 64).hash);
   EXPECT_EQ(OpenModel((kModels / "mt5_lm").string()).config.decoder->config.logit_scale, 1);
-  EXPECT_THAT(ErrorOf([] { Decoder::Load(OpenModel((kModels / "t5_lm").string())); }),
+  EXPECT_THAT(MessageOf([] { Decoder::Load(OpenModel((kModels / "t5_lm").string())); }),
               AllOf(HasSubstr("perplexity --prefix"), HasSubstr("ropewalk embed")));
 }
 
@@ -175,7 +175,7 @@ class Copy {
   }
   std::string Error() {
     const std::string path = Write();
-    return ErrorOf([&] { EncoderDecoder::Load(OpenModel(path)); });
+    return MessageOf([&] { EncoderDecoder::Load(OpenModel(path)); });
   }
 
  private:
@@ -237,7 +237,7 @@ TEST(EncoderDecoder, HeadsThatTheConfigurationDoesNotName) {
 
 TEST(EncoderDecoder, RefusesByName) {
   const std::string encoder = (test::kGoldens / "umt5").string();  // of UMT5EncoderModel
-  EXPECT_THAT(ErrorOf([&] { EncoderDecoder::Load(OpenModel(encoder)); }),
+  EXPECT_THAT(MessageOf([&] { EncoderDecoder::Load(OpenModel(encoder)); }),
               AllOf(HasSubstr("no decoder"), HasSubstr("ropewalk embed")));
   EXPECT_THAT(Copy("t5_lm", {{"is_encoder_decoder", false}}).Error(),
               AllOf(HasSubstr("expected an encoder-decoder"), HasSubstr("t5")));
@@ -258,7 +258,7 @@ TEST(EncoderDecoder, RefusesByName) {
   }
   Copy cut("t5_lm");
   const std::string path = cut.Write(/*missing=*/64);
-  EXPECT_THAT(ErrorOf([&] { EncoderDecoder::Load(OpenModel(path)); }),
+  EXPECT_THAT(MessageOf([&] { EncoderDecoder::Load(OpenModel(path)); }),
               HasSubstr("model.safetensors"));
 }
 
@@ -267,20 +267,20 @@ TEST(EncoderDecoder, BadInput) {
   const Decoder& decoder = model->decoder();
   Sequence sequence(decoder, decoder.config().plan, 8, AnglePrecision::kExact);
   const std::vector<int32_t> ids = {0, 5};
-  EXPECT_THAT(ErrorOf([&] { decoder.Forward(sequence, ids, nullptr, 0); }),
+  EXPECT_THAT(MessageOf([&] { decoder.Forward(sequence, ids, nullptr, 0); }),
               HasSubstr("ReadSource"));
-  EXPECT_THAT(ErrorOf([&] { model->Read(std::vector<int32_t>{64}, sequence); }),
+  EXPECT_THAT(MessageOf([&] { model->Read(std::vector<int32_t>{64}, sequence); }),
               HasSubstr("0 to 63"));
   std::vector<float> states(32);
-  EXPECT_THAT(ErrorOf([&] { decoder.ReadSource(sequence, states.data(), 0); }), HasSubstr("got 0"));
+  EXPECT_THAT(MessageOf([&] { decoder.ReadSource(sequence, states.data(), 0); }), HasSubstr("got 0"));
   model->Read(ids, sequence);
   decoder.Forward(sequence, ids, nullptr, 0);
-  EXPECT_THAT(ErrorOf([&] { model->Read(ids, sequence); }), HasSubstr("2 tokens already"));
+  EXPECT_THAT(MessageOf([&] { model->Read(ids, sequence); }), HasSubstr("2 tokens already"));
   sequence.Truncate(0);
   EXPECT_NO_THROW(model->Read(ids, sequence));
   PositionPlan other = decoder.config().plan;
   std::get<T5LayerBias>(other.layers[1].bias->method).bias.last_distance = 64;
-  EXPECT_THAT(ErrorOf([&] { Sequence(decoder, other, 8, AnglePrecision::kExact); }),
+  EXPECT_THAT(MessageOf([&] { Sequence(decoder, other, 8, AnglePrecision::kExact); }),
               AllOf(HasSubstr("layer 1"), HasSubstr("learned")));
 }
 
