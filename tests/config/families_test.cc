@@ -347,7 +347,6 @@ TEST(Families, Experts) {
       {{{"model_type", "llama4_text"}, {"num_local_experts", 4}},
        json::object(),
        "intermediate_size_mlp is missing"},
-      {v3, {{"v_head_dim", 65}}, "v_head_dim is 65"},
       {v3, {{"num_key_value_heads", 4}}, "num_key_value_heads is 4"},
       {v2, {{"norm_topk_prob", true}}, "norm_topk_prob is true"},
   };

@@ -39,7 +39,9 @@ json Experts(const std::string& type) {
   if (type == "llama4_text") {
     return {{"num_local_experts", 4}, {"num_experts_per_tok", 1}, {"intermediate_size_mlp", 48}};
   }
-  if (type != "deepseek_v2" && type != "deepseek_v3" && type != "minicpm3") return json::object();
+  if (type != "deepseek_v2" && type != "deepseek_v3" && type != "minicpm3" && type != "mistral4") {
+    return json::object();
+  }
   return {{"n_routed_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32},
           {"n_group", 1},          {"topk_group", 1},          {"qk_nope_head_dim", 8},
           {"qk_rope_head_dim", 8}, {"v_head_dim", 16},         {"kv_lora_rank", 24}};
@@ -52,7 +54,8 @@ json Base(const std::string& type) {
                {"vocab_size", 100},        {"max_position_embeddings", 4096},
                {"rope_theta", 10000.0},    {"head_dim", 16}};
   base.update(Experts(type));
-  if (type == "ministral3") base["rope_parameters"] = {{"rope_type", "default"}};
+  if (type == "ministral3" || type == "mistral4")
+    base["rope_parameters"] = {{"rope_type", "default"}};
   if (type == "gpt_oss") base["rope_scaling"] = {{"rope_type", "default"}};
   return base;
 }
