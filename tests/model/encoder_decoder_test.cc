@@ -14,9 +14,9 @@
 namespace ropewalk {
 namespace encoder_decoder_test {
 
-using test::MessageOf;
 using test::json;
 using test::kLimit;
+using test::MessageOf;
 using test::ReadBytes;
 using test::ReadFloats;
 using test::ReadJson;
@@ -272,7 +272,8 @@ TEST(EncoderDecoder, BadInput) {
   EXPECT_THAT(MessageOf([&] { model->Read(std::vector<int32_t>{64}, sequence); }),
               HasSubstr("0 to 63"));
   std::vector<float> states(32);
-  EXPECT_THAT(MessageOf([&] { decoder.ReadSource(sequence, states.data(), 0); }), HasSubstr("got 0"));
+  EXPECT_THAT(MessageOf([&] { decoder.ReadSource(sequence, states.data(), 0); }),
+              HasSubstr("got 0"));
   model->Read(ids, sequence);
   decoder.Forward(sequence, ids, nullptr, 0);
   EXPECT_THAT(MessageOf([&] { model->Read(ids, sequence); }), HasSubstr("2 tokens already"));
