@@ -53,8 +53,7 @@ void CheckEncoderDecoder(const Options& options, const ModelFiles& files) {
   if (options.prefix == 0) {
     throw UsageError(
         fmt::format("{}: a {} model has an encoder and a decoder: give --prefix N, the tokens of "
-                    "each window that "
-                    "go through the encoder; the decoder scores those behind them",
+                    "each window that go through the encoder; the decoder scores those behind them",
                     files.path, files.config.architecture));
   }
   if (options.bos.value_or(false)) {

@@ -18,10 +18,13 @@
 #include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
 #include "tests/attention/attention_reference.h"
+#include "tests/support/message_of.h"
 #include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace attention_rotation_test {
+
+using test::MessageOf;
 
 // As attention_forms_test.cc has it: scores reach some 15, |v| is below 5.
 constexpr double kTolerance = 2e-5;
@@ -374,16 +377,6 @@ TEST(LoadRotation, GradientsEqualDifferences) {
   }
 }
 
-template <class Call>
-std::string Message(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(LoadRotation, Refusals) {
   const RotarySpec spec = Spec(16, PairLayout::kHalf);
   const Frequencies f = Resolve(spec, 64);
@@ -395,21 +388,21 @@ TEST(LoadRotation, Refusals) {
   };
   RotarySpec other = spec;
   other.xpos = XposDecay{};
-  expect(Message([&] { make(other); }), "xPos");
+  expect(MessageOf([&] { make(other); }), "xPos");
   other = spec, other.rotated_heads = 1;
-  expect(Message([&] { make(other); }), "all heads");
+  expect(MessageOf([&] { make(other); }), "all heads");
   other = spec, other.axes.sections = {4, 4};
-  expect(Message([&] { make(other); }), "one axis");
-  expect(Message([&] { make(spec, Rerope{0}); }), "Rerope.window");
+  expect(MessageOf([&] { make(other); }), "one axis");
+  expect(MessageOf([&] { make(spec, Rerope{0}); }), "Rerope.window");
   other = spec, other.rotary_dim = 8;
-  expect(Message([&] { LoadRotation(other, f, AnglePrecision::kExact); }), "4 pairs");
+  expect(MessageOf([&] { LoadRotation(other, f, AnglePrecision::kExact); }), "4 pairs");
 
   AttentionCase c = MakeCase(2, 1, 16, 100, 50);
   LoadRotation rotation(spec, f, AnglePrecision::kExact, DistanceMap(Rerope{20}));
   CaseMemory m(c, &rotation);
-  const auto attend = [&] { return Message([&] { Attention(m.args); }); };
+  const auto attend = [&] { return MessageOf([&] { Attention(m.args); }); };
   expect(attend(), "call Grow first");
-  expect(Message([&] { rotation.Grow(int64_t{1} << 40); }), "2^30");
+  expect(MessageOf([&] { rotation.Grow(int64_t{1} << 40); }), "2^30");
   rotation.Grow(100);
   EXPECT_EQ(attend(), "no error");
   m.args.mask = AttentionMask::kBidirectional;

@@ -13,10 +13,13 @@
 #include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
 #include "tests/attention/attention_reference.h"
+#include "tests/support/message_of.h"
 #include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace attention_widths_test {
+
+using test::MessageOf;
 
 // As attention_forms_test.cc has it.
 constexpr double kTolerance = 2e-5;
@@ -132,40 +135,31 @@ TEST(AttentionWidths, BytesOfACache) {
   EXPECT_EQ(bytes(KvType::kQ8_0), 3 * 640 * (192 + 128) / 32 * 34);
 }
 
-std::string RefusalOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
-}
-
 TEST(AttentionWidths, Refusals) {
   const auto says = [](const std::string& message, const std::string& part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  says(RefusalOf([] { KvCache(1, 64, 8, KvType::kF32, 0); }), "value_dim: expected 1 to 32768");
-  says(RefusalOf([] { KvCache(1, 64, 8, KvType::kQ8_0, 40); }),
+  says(MessageOf([] { KvCache(1, 64, 8, KvType::kF32, 0); }), "value_dim: expected 1 to 32768");
+  says(MessageOf([] { KvCache(1, 64, 8, KvType::kQ8_0, 40); }),
        "values of a head of this model have 40, no multiple of 32");
   AttentionCase c = MakeCase(2, 1, 16, 9, 9, 8);
   CaseMemory m(c);
   KvCache other(1, 16, 9, KvType::kF32, 8);
   const TensorView k = TensorView::Of(c.k.data(), {9, 1, 16});
-  says(RefusalOf([&] { other.Append(k, k); }), "v: expected float32 [9, 1, 8]");
+  says(MessageOf([&] { other.Append(k, k); }), "v: expected float32 [9, 1, 8]");
   AttentionArgs args = m.args;
   args.out = args.q;
-  says(RefusalOf([&] { Attention(args); }), "out: expected float32 [tokens, heads, 8]");
+  says(MessageOf([&] { Attention(args); }), "out: expected float32 [tokens, heads, 8]");
   args.out.shape[2] = 8;  // within q, whose rows it does not have
-  says(RefusalOf([&] { Attention(args); }), "out: overlaps q");
+  says(MessageOf([&] { Attention(args); }), "out: overlaps q");
   const ScoreForm rows = MakeContent(c, false, 4, 4, "qv");
   args = m.args;
   args.form = &rows;
-  says(RefusalOf([&] { Attention(args); }), "ContentForm.value_rows: have head_dim = 16");
+  says(MessageOf([&] { Attention(args); }), "ContentForm.value_rows: have head_dim = 16");
   const PreparedForm prepared(rows, 2, 16);
   args.form = nullptr;
   args.prepared = &prepared;
-  says(RefusalOf([&] { Attention(args); }), "values of this cache 8");
+  says(MessageOf([&] { Attention(args); }), "values of this cache 8");
 }
 
 }  // namespace attention_widths_test

@@ -17,10 +17,13 @@
 #include "ropewalk/rotary/rotate.h"
 #include "src/attention/kernel/tile.h"
 #include "tests/attention/attention_cases.h"
+#include "tests/support/message_of.h"
 #include "tests/support/targets.h"
 
 namespace ropewalk {
 namespace kv_type_test {
+
+using test::MessageOf;
 
 constexpr KvType kNarrow[] = {KvType::kBf16, KvType::kQ8_0};
 
@@ -304,21 +307,12 @@ TEST(KvTypes, NoNumberStaysNone) {
   }
 }
 
-std::string RefusalOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
-}
-
 TEST(KvTypes, Refusals) {
-  EXPECT_NE(RefusalOf([] { KvCache(1, 64, 8, static_cast<KvType>(7)); }).find("type"),
+  EXPECT_NE(MessageOf([] { KvCache(1, 64, 8, static_cast<KvType>(7)); }).find("type"),
             std::string::npos);
-  EXPECT_NE(RefusalOf([] { KvCache(1, 80, 8, KvType::kQ8_0); }).find("80, no multiple of 32"),
+  EXPECT_NE(MessageOf([] { KvCache(1, 80, 8, KvType::kQ8_0); }).find("80, no multiple of 32"),
             std::string::npos);
-  EXPECT_NE(RefusalOf([] { KvCache(1, 0, 8, KvType::kQ8_0); }).find("head_dim"), std::string::npos);
+  EXPECT_NE(MessageOf([] { KvCache(1, 0, 8, KvType::kQ8_0); }).find("head_dim"), std::string::npos);
   AttentionCase c = MakeCase(2, 1, 16, 9, 9);
   const std::vector<float> d_out(c.q.size());
   for (const bool narrow : {true, false}) {
@@ -334,7 +328,7 @@ TEST(KvTypes, Refusals) {
     b.d_q = TensorView::Of(d_q.data(), {9, 2, 16});
     b.d_k = TensorView::Of(d_k.data(), {9, 1, 16});
     b.d_v = TensorView::Of(d_v.data(), {9, 1, 16});
-    EXPECT_NE(RefusalOf([&] {
+    EXPECT_NE(MessageOf([&] {
                 AttentionBackward(b);
               }).find(narrow ? "forward.cache: expected a cache of type f32" : "forward.compute"),
               std::string::npos);

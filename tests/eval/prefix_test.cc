@@ -14,21 +14,14 @@
 #include "ropewalk/eval/eval.h"
 #include "ropewalk/eval/prepare.h"
 #include "tests/eval/tiny_model.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace prefix_test {
 
+using test::MessageOf;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TokenText Text(int64_t tokens) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
@@ -84,11 +77,11 @@ TEST(Prefix, NamesAndRefusals) {
   EXPECT_TRUE(encoded.CanScore(72));
   EXPECT_FALSE(encoded.CanScore(71));
   EXPECT_FALSE(With("windows", 64).CanScore(64));
-  EXPECT_THAT(ErrorOf([] { Scored(With("aligned:41", 60), 100); }),
+  EXPECT_THAT(MessageOf([] { Scored(With("aligned:41", 60), 100); }),
               AllOf(HasSubstr("prefix of 60"), HasSubstr("aligned:40"), HasSubstr("scores 41")));
-  EXPECT_THAT(ErrorOf([] { Scored(With("sliding:26", 75), 100); }),
+  EXPECT_THAT(MessageOf([] { Scored(With("sliding:26", 75), 100); }),
               AllOf(HasSubstr("prefix of 75"), HasSubstr("sliding:25")));
-  EXPECT_THAT(ErrorOf([] { Scored(With("windows", 100), 100); }),
+  EXPECT_THAT(MessageOf([] { Scored(With("windows", 100), 100); }),
               AllOf(HasSubstr("leaves 0"), HasSubstr("length above 100")));
   SweepSpec spec;
   spec.protocol = With("aligned", 100);
@@ -200,9 +193,9 @@ TEST(PrefixOfEncoderDecoder, ScoresDoNotDependOnTheCall) {
   }
   EXPECT_NE(all.tokens[0][0].log_prob, all.tokens[1][0].log_prob);
   requests[2].positions = {19, 20};
-  EXPECT_THAT(ErrorOf([&] { engine.Score(call, requests); }),
+  EXPECT_THAT(MessageOf([&] { engine.Score(call, requests); }),
               AllOf(HasSubstr("first 20 tokens"), HasSubstr("position 19")));
-  EXPECT_THAT(ErrorOf([&] { EncoderDecoderEngine(*model, 0); }), HasSubstr("got 0"));
+  EXPECT_THAT(MessageOf([&] { EncoderDecoderEngine(*model, 0); }), HasSubstr("got 0"));
 }
 
 }  // namespace prefix_test
