@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp fuzz lint format docs charts \
+.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence fuzz lint format docs charts \
   sanitize clean
 all: build
 
@@ -66,6 +66,14 @@ RESULTS ?= *
 results: build
 	scripts/deps.sh sweep
 	scripts/results.py $(BUILD) $(foreach name,$(RESULTS),'$(name)')
+
+# What articles claim (docs/evidence), measured again and compared with its committed rows: minutes.
+evidence: build
+	scripts/deps.sh python sweep
+	scripts/venv.sh python tests/python/requirements.txt
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
+	cmake --build $(BUILD)
+	scripts/evidence.py $(BUILD)
 
 parity: build
 	scripts/deps.sh test sweep parity

@@ -113,7 +113,7 @@ def missing_pages():
 
 def stale():
     """Pictures are what is drawn from the committed numbers, and every header has a page of the API reference."""
-    for script in ("docs_charts.py", "api_docs.py"):
+    for script in ("docs_charts.py", "api_docs.py", "evidence.py"):
         result = subprocess.run([sys.executable, ROOT / "scripts" / script, "--check"], capture_output=True, text=True,
                                 check=False)
         if result.returncode != 0:
