@@ -25,7 +25,7 @@ def weights():
     data = (ROOT / "models" / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     tensors = {}
-    for name, at in json.loads(data[8:8 + size]).items():
+    for name, at in json.loads(data[8 : 8 + size]).items():
         if name != "__metadata__":
             first, last = (8 + size + x for x in at["data_offsets"])
             bits = np.frombuffer(data[first:last], "<u2").astype(np.uint32) << 16
@@ -40,6 +40,7 @@ def projections(tensors, layer):
 
 
 # ---- Zero padding -------------------------------------------------------------------------------
+
 
 def convolve(x, kernels, border):
     for kernel in kernels:
@@ -72,13 +73,21 @@ def padding():
         for border in ("zero", "circular"):
             same = convolve(np.ones((64, 8), np.float32), kernels[:layers], border)
             mirrored = convolve(np.ones((64, 8), np.float32), even[:layers], border)
-            yield {"what": "padding", "border": border, "layers": layers, "tokens": 64, "kernel": 5, "told_apart": told_apart(same),
-                   "ends_alike": float(np.abs(same - same[::-1]).max() / np.abs(same).max()) < 1e-5,
-                   "ends_alike_even_kernel": float(np.abs(mirrored - mirrored[::-1]).max() / np.abs(mirrored).max()) < 1e-5,
-                   "readout_r2": round(float(readout(kernels[:layers], border)), 4)}
+            yield {
+                "what": "padding",
+                "border": border,
+                "layers": layers,
+                "tokens": 64,
+                "kernel": 5,
+                "told_apart": told_apart(same),
+                "ends_alike": float(np.abs(same - same[::-1]).max() / np.abs(same).max()) < 1e-5,
+                "ends_alike_even_kernel": float(np.abs(mirrored - mirrored[::-1]).max() / np.abs(mirrored).max()) < 1e-5,
+                "readout_r2": round(float(readout(kernels[:layers], border)), 4),
+            }
 
 
 # ---- Order through the mask ---------------------------------------------------------------------
+
 
 def norm(x, weight):
     return x / np.sqrt((x.astype(np.float64) ** 2).mean(axis=-1, keepdims=True) + 1e-5).astype(np.float32) * weight
@@ -108,17 +117,23 @@ def order(tensors):
             for positions in (None, rope):
                 for layers in range(1, LAYERS + 1):
                     whole = run(tensors, ids, layers, causal, positions)
-                    row = {"what": "order", "mask": "causal" if causal else "none", "rotation": positions is not None, "layers": layers,
-                           "tokens": "all alike" if alike else "drawn"}
+                    row = {
+                        "what": "order",
+                        "mask": "causal" if causal else "none",
+                        "rotation": positions is not None,
+                        "layers": layers,
+                        "tokens": "all alike" if alike else "drawn",
+                    }
                     if alike:  # do equal tokens get different states?
                         change = np.linalg.norm(whole - whole[-1], axis=1).max()
-                    else:      # does the last token's state change when those before it are shuffled?
+                    else:  # does the last token's state change when those before it are shuffled?
                         shuffled = np.concatenate([RNG.permutation(ids[:-1]), ids[-1:]])
                         change = np.linalg.norm(run(tensors, shuffled, layers, causal, positions)[-1] - whole[-1])
                     yield {**row, "change": float(change / np.linalg.norm(whole[-1]))}
 
 
 # ---- Relative before and after the projections --------------------------------------------------
+
 
 def explained(scores):
     """The share of the variance of scores [m, n] that their distance m - n explains."""
@@ -140,7 +155,7 @@ def complex_linear_map(dim):
     a, b = RNG.standard_normal((2, dim // 2))
     matrix = np.zeros((dim, dim))
     for i in range(dim // 2):
-        matrix[2 * i:2 * i + 2, 2 * i:2 * i + 2] = [[a[i], -b[i]], [b[i], a[i]]]
+        matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[a[i], -b[i]], [b[i], a[i]]]
     return matrix
 
 
@@ -160,8 +175,14 @@ def relative(tensors):
                 "rotated after": turned(q @ x, at, DIM) @ turned(k @ y, at, DIM).T,
             }
             for positions, scores in made.items():
-                yield {"what": "relative", "positions": positions, "projected": "yes", "layer": layer, "head": head,
-                       "explained": explained(scores)}
+                yield {
+                    "what": "relative",
+                    "positions": positions,
+                    "projected": "yes",
+                    "layer": layer,
+                    "head": head,
+                    "explained": explained(scores),
+                }
     x, y = RNG.standard_normal((2, DIM))
     q, k = complex_linear_map(DIM), complex_linear_map(DIM)
     scores = (turned(x, at, DIM) @ q.T) @ (turned(y, at, DIM) @ k.T).T
@@ -169,6 +190,7 @@ def relative(tensors):
 
 
 # ---- Complex order ------------------------------------------------------------------------------
+
 
 def complex_order():
     words, pairs, at = 16, 16, np.arange(2048)
@@ -181,25 +203,55 @@ def complex_order():
     made = rw.complex_order(ids, at, amplitude, frequency, phase, frequency_shared="words")
     rope = rw.rotate(plain[ids][:, None], None, rw.rotation(2 * pairs, layout="interleaved"), at)[0][:, 0]
     same = np.abs(made - (rope[:, 0::2] + 1j * rope[:, 1::2])).max() / np.abs(z).max()
-    yield {"what": "complex order", "quantity": "shared frequencies, largest difference to RoPE's embedding", "value": float(same)}
+    yield {
+        "what": "complex order",
+        "quantity": "shared frequencies, largest difference to RoPE's embedding",
+        "value": float(same),
+    }
     own = RNG.uniform(0, math.pi, (words, pairs)).astype(np.float32)
-    for name, f, shared in (("10000^(-2i/d)", frequency, "words"), ("drawn, shared", drawn, "words"), ("drawn, own", own, "none")):
-        e = rw.complex_order(np.zeros(len(at), int), at, np.ones_like(amplitude), f, frequency_shared=shared).astype(np.complex128)
+    for name, f, shared in (
+        ("10000^(-2i/d)", frequency, "words"),
+        ("drawn, shared", drawn, "words"),
+        ("drawn, own", own, "none"),
+    ):
+        e = rw.complex_order(np.zeros(len(at), int), at, np.ones_like(amplitude), f, frequency_shared=shared).astype(
+            np.complex128
+        )
         score = (e * e[0].conj()).real.mean(axis=1)
         for low, high in ((1, 4), (4, 16), (16, 64), (64, 256), (256, 1024)):
-            yield {"what": "complex order", "quantity": "score of equal words", "frequencies": name, "from": low, "to": high,
-                   "value": round(float(score[low:high].mean()), 5)}
+            yield {
+                "what": "complex order",
+                "quantity": "score of equal words",
+                "frequencies": name,
+                "from": low,
+                "to": high,
+                "value": round(float(score[low:high].mean()), 5),
+            }
     for name, f, shared in (("10000^(-2i/d)", frequency, "words"), ("drawn, own", own, "none")):
         a = rw.complex_order(np.zeros(256, int), at[:256], amplitude, f, phase, frequency_shared=shared)
         b = rw.complex_order(np.ones(256, int), at[:256], amplitude, f, phase, frequency_shared=shared)
-        yield {"what": "complex order", "quantity": "share of the score of two words that distance explains", "frequencies": name,
-               "value": explained((a.astype(np.complex128) @ b.conj().T.astype(np.complex128)).real)}
+        yield {
+            "what": "complex order",
+            "quantity": "share of the score of two words that distance explains",
+            "frequencies": name,
+            "value": explained((a.astype(np.complex128) @ b.conj().T.astype(np.complex128)).real),
+        }
 
 
 def main():
     tensors, digest = weights()
-    print(json.dumps({"format": "ropewalk-evidence", "schema": 1, "version": rw.__version__, "weights_sha256": digest, "seed": 1,
-                      "command": "PYTHONPATH=build/python .venv-python/bin/python scripts/evidence_functions.py"}))
+    print(
+        json.dumps(
+            {
+                "format": "ropewalk-evidence",
+                "schema": 1,
+                "version": rw.__version__,
+                "weights_sha256": digest,
+                "seed": 1,
+                "command": "PYTHONPATH=build/python .venv-python/bin/python scripts/evidence_functions.py",
+            }
+        )
+    )
     for row in (*padding(), *order(tensors), *relative(tensors), *complex_order()):
         print(json.dumps(row))
 

@@ -10,6 +10,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import evidence  # noqa: E402
+import evidence_claims  # noqa: E402
 
 
 class Evidence(unittest.TestCase):
@@ -35,11 +36,11 @@ class Evidence(unittest.TestCase):
 
     def test_another_number_is_another_verdict(self):
         _, rows = evidence.read(evidence.ROWS)
-        text, _ = evidence.padding(rows, "x")
+        text, _ = evidence_claims.padding(rows, "x")
         self.assertIn("**Verdict: holds.**", "\n".join(text))
         other = copy.deepcopy(rows)
         next(r for r in other if r.get("border") == "circular")["told_apart"] = 4
-        self.assertIn("**Verdict: does not hold here.**", "\n".join(evidence.padding(other, "x")[0]))
+        self.assertIn("**Verdict: does not hold here.**", "\n".join(evidence_claims.padding(other, "x")[0]))
 
     def test_only_rounding_may_differ(self):
         _, rows = evidence.read(evidence.ROWS)
