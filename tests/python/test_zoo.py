@@ -34,12 +34,12 @@ BAD = [
     ({"positions": {"absolute": {"type": "complex_order"}}}, "tie_word_embeddings false"),
     ({"positions": {"absolute": {"type": "convolutional", "border": "circular"}}}, "circular reads what comes later"),
     ({"positions": {"bias": {"type": "gate"}}, "bidirectional": True}, "gate sums over the tokens"),
-    ({"positions": {"map": {"type": "rerope"}}}, "config.positions.map: expected a rotation"),
+    ({"positions": {"map": {"type": "rerope"}}}, "config.positions.map: expected a rope dictionary"),
     ({"positions": {"rotation": {"rope_type": "pope"}, "bias": {"type": "shaw"}}}, "pope makes twice as wide; beside pope there are alibi, "),
     ({"positions": {}, "hidden": 3}, "config.hidden: unknown key"),
     ({"positions": {}, "hidden_act": "gelu"}, "config.hidden_act: expected 'silu'"),
     ({"positions": {}, "mask_token_id": 1024}, "config.mask_token_id: expected a token below vocab_size 1024, got 1024"),
-    ({"positions": {}, "num_key_value_heads": 3}, "config.num_key_value_heads: expected a divisor of 4, got 3"),
+    ({"positions": {}, "num_key_value_heads": 3}, "config.num_key_value_heads: expected a divisor of 4 heads"),
 ]
 
 

@@ -16,8 +16,9 @@ from ropewalk.zoo.entries import DEFAULT, ENTRIES
 
 if TYPE_CHECKING:
     from ropewalk.zoo._model import Model, load
+    from ropewalk.zoo._train import train
 
-__all__ = ["DEFAULT", "ENTRIES", "Model", "load", "read_config"]
+__all__ = ["DEFAULT", "ENTRIES", "Model", "load", "read_config", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from ropewalk.zoo import _model
 
         return getattr(_model, name)
+    if name == "train":
+        from ropewalk.zoo import _train
+
+        return _train.train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

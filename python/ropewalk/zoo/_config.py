@@ -58,7 +58,7 @@ def read_config(given: dict[str, Any]) -> dict[str, Any]:
         if token is not None and not (type(token) is int and 0 <= token < shape["vocab_size"]):
             raise Error(f"config.{key}: expected a token below vocab_size {shape['vocab_size']}, got {token!r}")
     if shape["num_attention_heads"] % shape["num_key_value_heads"]:
-        raise Error(f"config.num_key_value_heads: expected a divisor of {shape['num_attention_heads']}, got {shape['num_key_value_heads']}")
+        raise Error(f"config.num_key_value_heads: expected a divisor of {shape['num_attention_heads']} heads")
     shape["positions"] = _read_positions(shape)
     return {**_FIXED, **shape}
 
@@ -112,13 +112,13 @@ def _check_together(positions: dict[str, Any], shape: Shape) -> None:
     absolute, rotation, bias = (positions.get(key, {}) for key in ("absolute", "rotation", "bias"))
     kind, width = absolute.get("type"), shape["hidden_size"]
     if kind == "complex_order" and (width % 2 or shape["tie_word_embeddings"]):
-        raise Error(f"{at}.absolute: complex_order needs an even hidden_size and tie_word_embeddings false: it has no table of tokens")
+        raise Error(f"{at}.absolute: complex_order needs an even hidden_size and tie_word_embeddings false")
     if kind == "convolutional" and width % absolute["groups"]:
         raise Error(f"{at}.absolute.groups: expected a divisor of hidden_size {width}, got {absolute['groups']}")
     if kind == "convolutional" and absolute["border"] == "circular" and not twin:
         raise Error(f"{at}.absolute.border: circular reads what comes later; a causal decoder has zero alone")
     if twin and bias.get("type") in ("cope", "gate"):
-        raise Error(f"{at}.bias.type: {bias['type']} sums over the tokens between key and query, so it is causal; not with bidirectional")
+        raise Error(f"{at}.bias.type: {bias['type']} sums over the tokens between, so it is causal; not with bidirectional")
     if rotation.get("rope_type") == "pope" and bias.get("type") in _READ_QUERIES:
         raise Error(
             f"{at}.bias.type: {bias['type']} has rows of head_dim elements for queries and keys, which pope makes twice as wide; "
@@ -126,6 +126,6 @@ def _check_together(positions: dict[str, Any], shape: Shape) -> None:
         )
     if "map" in positions:
         if "rope_type" not in rotation or rotation["rope_type"] in tables.ROTATION or rotation.get("xpos") or rotation["values"]:
-            raise Error(f"{at}.map: expected a rotation by a rope dictionary beside it, without xpos and values; got {rotation or None}")
+            raise Error(f"{at}.map: expected a rope dictionary as rotation, without xpos and values; got {rotation or None}")
         if twin:
             raise Error(f"{at}.map: position maps are causal; not with bidirectional")

@@ -190,3 +190,16 @@ def test_random_combinations_are_causal_and_saved(seed, tmp_path):
     assert torch.allclose(model(ids[:, :50], length=2 * TRAINED), logits[:, :50], atol=1e-4)
     model.save_pretrained(tmp_path)
     assert torch.equal(zoo.load(tmp_path)(ids), logits)
+
+
+@pytest.mark.parametrize(("name", "twin"), [("rope", False), ("alibi", False), ("learned", True)])
+def test_training_lowers_the_loss_and_goes_on_with_the_same_bits(name, twin, tmp_path):
+    settings = {"steps": 24, "rows": 4, "bidirectional": twin, "max_position_embeddings": 192, "num_hidden_layers": 2, "hidden_size": 64}
+    whole = zoo.train(zoo.ENTRIES[name], tmp_path / "whole", **settings)
+    zoo.train(zoo.ENTRIES[name], tmp_path / "parts", stop=9, **settings)
+    parts = zoo.train(zoo.ENTRIES[name], tmp_path / "parts", **settings)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters()))
+    losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "loss.csv").read_text().splitlines()[1:]]
+    assert len(losses) == 24 and np.mean(losses[-4:]) < np.mean(losses[:4]) - 0.3
+    with pytest.raises(rw.Error, match="another recipe"):
+        zoo.train(zoo.ENTRIES[name], tmp_path / "parts", **{**settings, "steps": 25})
