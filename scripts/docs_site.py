@@ -117,7 +117,7 @@ def navigation(pages):
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md", "docs/evidence/README.md", "models/README.md",
                                "docs/performance.md", "docs/encodings.md"])
     nav += section("Library", ["docs/python.md", "docs/python-torch.md", "docs/python-sweep.md",
-                                "docs/python-transformers.md", "docs/python-vllm.md", "docs/attention.md", "docs/cuda.md",
+                                "docs/python-transformers.md", "docs/python-vllm.md", "docs/zoo.md", "docs/attention.md", "docs/cuda.md",
                                 "docs/scoring-engine.md",
                                 "docs/conformance/README.md",
                                 reference("index")]

@@ -8,7 +8,7 @@ import torch
 
 import ropewalk
 
-MODULES = ["ropewalk", "ropewalk.torch", "ropewalk.nn", "ropewalk.transformers", "ropewalk.engine", "ropewalk.vllm"]
+MODULES = ["ropewalk", "ropewalk.torch", "ropewalk.nn", "ropewalk.transformers", "ropewalk.engine", "ropewalk.vllm", "ropewalk.zoo"]
 NAMES = [(module, name) for module in MODULES for name in importlib.import_module(module).__all__]
 
 

@@ -1,0 +1,162 @@
+"""Trains a model of this family on the data of the embedded model (models/README.md): King James Bible, passkeys, keys and
+values. Every batch depends on the seed and the step alone, so a run that was ended goes on with the same bits."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib
+import json
+import math
+import pathlib
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ropewalk._core import Error
+from ropewalk.zoo._model import Model
+
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+_MASK = "<|mask|>"
+_ABOVE_ZERO = (".bias.c", ".bias.threshold")  # of FIRE
+
+
+def _sources(root: pathlib.Path) -> tuple[Any, Any]:
+    """The modules common and rows of the repository's models/, which prepare its text and prompts."""
+    models = root / "models"
+    if not (models / "rows.py").is_file():
+        raise Error(f"source: {root} is no checkout of Ropewalk: models/rows.py and its text are needed for training")
+    sys.path.insert(0, str(models))
+    try:
+        return importlib.import_module("common"), importlib.import_module("rows")
+    finally:
+        sys.path.remove(str(models))
+
+
+@functools.lru_cache(maxsize=2)  # the text is long
+def _batches(root: pathlib.Path, seed: int) -> tuple[Any, Any]:
+    """The rows of a seed, and what makes a mix of them."""
+    from tokenizers import Tokenizer
+
+    common, data = _sources(root)
+    texts = [common.read_text(verses) for verses in common.TRAIN_RANGES]
+    return data.Rows(Tokenizer.from_file(str(root / "models" / "tokenizer.json")), texts, seed), data.Mix
+
+
+def _tokenizer_files(models: pathlib.Path, out: pathlib.Path, length: int, twin: bool) -> int:
+    """Writes the tokenizer's files, with a mask token for the twin; returns the size of the vocabulary."""
+    tokens = json.loads((models / "tokenizer.json").read_text(encoding="utf-8"))
+    settings = json.loads((models / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["model_max_length"] = length
+    size = len(tokens["model"]["vocab"])
+    if twin:
+        tokens["added_tokens"].append({**tokens["added_tokens"][0], "id": size, "content": _MASK})
+        settings["mask_token"] = _MASK
+    (out / "tokenizer.json").write_text(json.dumps(tokens, ensure_ascii=False), encoding="utf-8")
+    (out / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return size + twin
+
+
+def _masked(ids: Tensor, mask: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """BERT's masking: of 15 % of the tokens four fifths become the mask, a tenth any token; and which those are."""
+    draw = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    chosen, way = torch.rand(ids.shape, generator=draw) < 0.15, torch.rand(ids.shape, generator=draw)
+    others = torch.randint(1, mask, ids.shape, generator=draw)
+    return torch.where(chosen & (way < 0.8), mask, torch.where(chosen & (way >= 0.9), others, ids)), chosen
+
+
+def _loss(model: Model, batch: tuple[Tensor, ...], seed: int, step: int, device: str) -> tuple[Tensor, Tensor]:
+    """The loss that is descended, and that of text alone."""
+    ids, weights, kinds = batch
+    if model.config["bidirectional"]:
+        targets = ids[:, :-1]
+        given, chosen = _masked(targets, model.config["mask_token_id"], seed, step)
+        weights = chosen.float()
+    else:
+        given, targets = ids[:, :-1], ids[:, 1:]
+    given, targets, weights = given.to(device), targets.to(device), weights.to(device)
+    nll = functional.cross_entropy(model(given).flatten(0, 1), targets.flatten(), reduction="none").view(weights.shape)
+    text = (kinds == 0).to(device)[:, None] * (weights > 0)
+    return (nll * weights).sum() / weights.sum(), (nll * text).sum().detach() / text.sum().clamp(min=1)
+
+
+def _optimizer(model: Model, rate: float) -> torch.optim.Optimizer:
+    decayed = [p for n, p in model.named_parameters() if n.endswith("_proj.weight")]
+    others = [p for n, p in model.named_parameters() if not n.endswith("_proj.weight")]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))
+
+
+def _share(step: int, steps: int) -> float:
+    """Of the learning rate: 20 steps of warm-up, then a cosine to a twentieth."""
+    return min(1.0, (step + 1) / 20) * (0.05 + 0.475 * (1 + math.cos(math.pi * step / max(1, steps))))
+
+
+def train(
+    positions: dict[str, Any],
+    out: str | pathlib.Path,
+    *,
+    bidirectional: bool = False,
+    steps: int = 600,
+    rows: int = 16,
+    seed: int = 1,
+    rate: float = 3e-3,
+    device: str = "cpu",
+    source: str | pathlib.Path = _ROOT,
+    stop: int | None = None,
+    **sizes: Any,
+) -> Model:
+    """Trains a model with these `positions` into the folder `out`: config.json, model.safetensors, the tokenizer and loss.csv.
+
+    A run that was ended goes on from `out`/state.pt, which is written every 50 steps. The twin (`bidirectional`) learns masked
+    tokens of text. rows: of a batch, each as long as the trained length. source: a checkout of Ropewalk, whose text is read.
+    stop: end after that many steps, to go on later. sizes: keys of config.json, such as max_position_embeddings.
+    """
+    root, out = pathlib.Path(source), pathlib.Path(out)
+    batches, make_mix = _batches(root, seed)
+    out.mkdir(parents=True, exist_ok=True)
+    length = sizes.get("max_position_embeddings", 256)
+    vocab = _tokenizer_files(root / "models", out, length, bidirectional)
+    tied = positions.get("absolute", {}).get("type") != "complex_order"
+    own = {"bidirectional": bidirectional, "vocab_size": vocab, "bos_token_id": 0, "tie_word_embeddings": tied}
+    own |= {"mask_token_id": vocab - 1} if bidirectional else {}
+    torch.manual_seed(seed)
+    model = Model({**own, **sizes, "positions": positions}).to(device)
+    recipe = {"config": model.config, "steps": steps, "rows": rows, "seed": seed, "rate": rate}
+    optimizer, log, state = _optimizer(model, rate), [], out / "state.pt"
+    done = 0
+    if state.exists():
+        held = torch.load(state, map_location=device)
+        if held["recipe"] != recipe:
+            raise Error(f"{state}: is of another recipe; give another folder, or remove it")
+        model.load_state_dict(held["model"])
+        optimizer.load_state_dict(held["optimizer"])
+        done, log = held["done"], held["log"]
+    mix = make_mix((1.0, 0.0, 0.0, 0.0) if bidirectional else (0.5, 0.3, 0.2, 0.0))
+    last = min(steps, steps if stop is None else stop)
+    for step in range(done, last):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * _share(step, steps)
+        loss, text = _loss(model, batches.batch(step, rows, length, mix), seed, step, device)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith(_ABOVE_ZERO):
+                    parameter.clamp_(min=1e-3)
+        log.append([step + 1, f"{rate * _share(step, steps):.3e}", f"{loss.item():.4f}", f"{text.item():.4f}"])
+        if (step + 1) % 50 == 0 or step + 1 == last:
+            print(f"step {step + 1} of {steps}: loss {loss.item():.3f}, text {text.item():.3f}", file=sys.stderr, flush=True)
+            parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": step + 1, "log": log}
+            torch.save({"recipe": recipe, **parts}, state.with_suffix(".new"))
+            state.with_suffix(".new").replace(state)
+    with open(out / "loss.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([["step", "learning_rate", "loss", "text_loss"], *log])
+    model.save_pretrained(out)
+    return model
