@@ -77,8 +77,9 @@ class Panel:
         named = [line for line in self.lines if line[0]]
         for label, points, colour in self.lines:
             out.append(f'<path class="series" style="stroke:var(--{colour})" d="{self.path(points)}"/>')
+        columns = 2 if len(named) <= 4 else 3  # two rows fit above the axis
         for n, (label, _, colour) in enumerate(named):
-            x, y = 8 + n % 2 * 164, 34 + n // 2 * 15
+            x, y = 8 + n % columns * (328 // columns), 34 + n // columns * 15
             out.append(f'<path class="series" style="stroke:var(--{colour})" d="M{x},{y - 4}h14"/>'
                        f'<text class="small" x="{x + 18}" y="{y}">{label}</text>')
         return "".join(out) + "</g>"
