@@ -1,5 +1,6 @@
 // Analysis of rotary frequencies without running a model: rotations of each pair within a length,
-// angles that training did not reach, lower bounds of the base, decay of scores with distance.
+// angles that training did not reach, lower bounds of the base, decay of scores with distance and
+// its smoothness.
 // Pure functions from frequencies to plain structs.
 #pragma once
 
@@ -100,5 +101,25 @@ std::vector<DecayPoint> Decay(const Frequencies& frequencies,
                               const std::vector<int64_t>& distances);
 // 0, 1, 2, 3, 4, 6, 8, ... up to `longest`: two per power of 2, and `longest` itself.
 std::vector<int64_t> LogDistances(int64_t longest);
+
+// The expected score of plain RoPE with ever more pairs: integral over t in [0, 1] of
+// cos(m base^-t), which is (Ci(m) - Ci(m / base)) / ln base, and cos m where base is 1. The mean
+// over h pairs is its left Riemann sum and follows it while neighbouring pairs differ by less than
+// pi radians, up to m of about pi h / ln base. From 1 << m << base on it falls as
+// (ln(base / m) - 0.5772) / ln base. (Su 2021, "Transformer upgrade 2", kexue.fm/archives/8265.)
+// Within 1e-13 for distances of magnitude below 2^31; throws Error for a base below 1.
+double DecayIntegral(double base, int64_t distance);
+
+// How smooth the expected score C(m) of plain RoPE is over the distances m = 1 .. `longest`.
+struct Smoothness {
+  int64_t rotary_dim = 0;
+  // The root of the mean square of C(m - 1) - 2 C(m) + C(m + 1).
+  double roughness = 0;
+  // C(m) less DecayIntegral: the root of the mean square, and the largest magnitude.
+  double deviation = 0;
+  double largest_deviation = 0;
+};
+// `longest`: 1 to 65536. Throws Error for what Resolve refuses and for other lengths.
+Smoothness SmoothnessOf(double base, int64_t rotary_dim, int64_t longest);
 
 }  // namespace ropewalk
