@@ -5,6 +5,7 @@ namespace ropewalk::cli {
 
 void RunCompletion(const Options& options);
 void RunConvert(const Options& options);
+void RunCurves(const Options& options);
 void RunEmbed(const Options& options);
 void RunExtend(const Options& options);
 void RunGenerate(const Options& options);
@@ -84,6 +85,16 @@ constexpr Command kCommands[] = {
          "absolute positions, which its layers do not read.",
      .examples = "ropewalk embed ./all-MiniLM-L6-v2 --text book.txt --positions hierarchical",
      .run = RunEmbed},
+    {.name = "curves",
+     .title = "Decay curves of plain RoPE without a model: mean score, bound, integral, smoothness",
+     .group = kLook,
+     .required = "",
+     .options = "--dim --bases --lengths --html --json --output",
+     .about = "--length is the largest distance (default: 128k). docs/curves.md says what each "
+              "table has; --html writes an explorer with charts and a heat map.",
+     .examples = "ropewalk curves --dim 128 --base 1,10,100,10000,500000\n"
+                 "ropewalk curves --base 10000,500000 --length 32k --html -o curves.html",
+     .run = RunCurves},
 
     {.name = "sweep",
      .title = "Perplexity and passkey retrieval against length for every method",

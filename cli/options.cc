@@ -89,6 +89,15 @@ constexpr OptionRow kInput[] = {
      .field = &O::factors,
      .help = "Extension factors for every method; default: length / trained length for each length "
              "beyond the trained one"},
+    {.names = "--bases,--base",
+     .value = "B,...",
+     .field = &O::bases,
+     .help = "Bases of the frequencies, numbers from 1 to 1e30, separated by commas; default: "
+             "10,10000,500000"},
+    {.names = "--dim",
+     .value = "N",
+     .field = &O::dim,
+     .help = "Number of rotated dimensions, even, 2 to 1024"},
     {.names = "--trained",
      .value = "N",
      .field = &O::trained,

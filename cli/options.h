@@ -32,6 +32,7 @@ struct Options {
   std::string search_by;
   std::vector<std::string> kv;  // types of the KV cache
   std::vector<double> factors;
+  std::vector<double> bases;  // of curves
   std::string passkey_filler = "builtin";
   std::string trained, protocol = "aligned", angles = "exact", positions = "model", states;
   std::string compute = "float32", weights = "auto";
@@ -46,6 +47,7 @@ struct Options {
   std::optional<bool> generate, share;
   std::string budget = "1h";
   int64_t head_dim = 0, rotary_dim = 0;  // 0: not given
+  int64_t dim = 128;                     // of curves
   int64_t tokens = 64, timeout = 600;
   std::optional<bool> bos;
   int threads = 0;             // 0: what OpenMP says, all cores

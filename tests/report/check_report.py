@@ -74,7 +74,7 @@ def problems_of(page, seen, width, theme):
         found.append(f"tasks, the race, the ladder or effective lengths are missing: {seen['headings']}")
     if seen["theme"] != theme:
         found.append(f"theme {seen['theme']} instead of {theme}")
-    if not seen["headings"] or seen["headings"][0] not in ("Recommendations", "Side by side", "Warnings"):
+    if not seen["headings"] or seen["headings"][0] not in ("Recommendations", "Side by side", "Warnings", "Expected score C(m)"):
         found.append(f"the answer does not come first: {seen['headings']}")
     if seen["tables"] < len(seen["drawn"]):
         found.append("a chart without a table behind it")
