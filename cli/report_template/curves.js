@@ -136,7 +136,7 @@ function explorer() {
     controls.forEach((show) => show());
     answers.replaceChildren(fact(grouped(short(state.base)), "base"), fact(String(f.length), "pairs"),
       fact(longest === 65536 ? `over ${grouped(65536)}` : grouped(longest), "tokens that the base supports"),
-      fact(short(2 * Math.PI / f.at(-1)), "longest wavelength, tokens"));
+      fact(grouped(short(2 * Math.PI / f.at(-1))), "longest wavelength, tokens"));
     curveRows.replaceChildren(table(["distance", "C(m)", "bound"], data.bases[0].curve.map((p) => p.distance).filter((m) => m <= state.length)
       .map((m) => [grouped(m), Explorer.expected(f, m).toFixed(4), Explorer.bound(f, m).toFixed(2)])));
     heatRows.replaceChildren(heatTable(f));
@@ -148,9 +148,10 @@ function explorer() {
     el("div", {class: "sliders"}, el("label", {class: "slider"}, el("span", {}, "dimensions"), dim),
       slider("base", "base", 30, 0.05, precise), slider("length", "length", 20, 0.25, power),
       slider("rows", "length of the heat map", 16, 0.25, power)),
-    answers, curve.box, behind(curveRows), el("h3", {}, "Heat map of cos(m theta_i)"), scale, heat.box, behind(heatRows));
+    answers, curve.box, behind(curveRows));
   update();
-  return [el("h2", {}, "Explorer: other bases and dimensions"), card];
+  return [el("h2", {}, "Explorer: other bases and dimensions"), card,
+    el("div", {class: "card"}, el("h3", {}, "Heat map of cos(m theta_i)"), scale, heat.box, behind(heatRows))];
 }
 
 // ---- the page --------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ page.append(el("header", {}, el("div", {}, el("h1", {}, "Decay curves of plain R
   el("p", {class: "soft"}, `${data.dim} dimensions, theta_i = base^(-2i/${data.dim}), distances up to ${grouped(data.length)}. No model was run.`)),
   themeButton()));
 page.append(...byDistance("Expected score C(m)", "The mean over pairs of cos(m theta_i), and its limit for ever more pairs, the integral of " +
-    "cos(m base^-t) over t = 0 to 1 (dashed).", 4, (p) => p.mean, (p) => p.integral),
+    "cos(m base^-t) over t = 0 to 1 (dashed). Lines join the distances of the table.", 4, (p) => p.mean, (p) => p.integral),
   ...byDistance("Bound of RoFormer", "The mean over pairs of |S_j|, S_j = the sum of exp(i m theta_l) over l < j (arXiv 2104.09864, section 3.4.3).",
     2, (p) => p.bound),
   ...bounds(), ...smoothness(), ...explorer());
