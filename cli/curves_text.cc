@@ -1,6 +1,7 @@
 // The tables of `ropewalk curves` in a terminal.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "cli/curves.h"
@@ -37,11 +38,15 @@ std::string ByDistance(const CurvesPage& page, int digits, const Value& value) {
   return out;
 }
 
+// Less than 1e-12 is rounding: where the base is 1, C is its integral.
 std::string ByDimension(const CurvesPage& page, const Value& value) {
   std::string out = HeadOfBases(page, "dimensions");
   for (std::size_t i = 0; i < page.dims.size(); ++i) {
     out += fmt::format("  {:>10}", page.dims[i]);
-    for (const BaseCurves& b : page.bases) out += fmt::format("  {:>12.4g}", value(b, i));
+    for (const BaseCurves& b : page.bases) {
+      const double v = value(b, i);
+      out += fmt::format("  {:>12.4g}", v < 1e-12 ? 0 : v);
+    }
     out += '\n';
   }
   return out;
@@ -67,19 +72,27 @@ std::string BoundsText(const CurvesPage& page) {
   return out;
 }
 
-// Every second of the pairs that JSON has, so that a line fits a terminal.
+// At most 8 of the pairs that JSON has, so that a line fits a terminal: the first, the last and
+// those between, evenly.
+std::vector<std::size_t> ShownPairs(const CurvesPage& page) {
+  const std::size_t count = page.heat_pairs.size(), most = std::min<std::size_t>(count, 8);
+  std::vector<std::size_t> shown = {0};
+  for (std::size_t k = 1; k < most; ++k) shown.push_back(k * (count - 1) / (most - 1));
+  return shown;
+}
+
 std::string HeatText(const CurvesPage& page, const BaseCurves& b) {
   std::string out = fmt::format("\nHeat map, base {:.6g}: cos(m theta_i) of pair i\n", b.base);
-  const std::size_t step = page.heat_pairs.size() > 8 ? 2 : 1;
+  const std::vector<std::size_t> shown = ShownPairs(page);
   out += fmt::format("  {:>10}", "distance");
-  for (std::size_t p = 0; p < page.heat_pairs.size(); p += step) {
+  for (const std::size_t p : shown) {
     out += fmt::format("  {:>7}", fmt::format("i={}", page.heat_pairs[p]));
   }
   out += '\n';
   for (std::size_t i = 0; i < page.distances.size(); ++i) {
     if (!IsShownDistance(page, page.distances[i])) continue;
     out += fmt::format("  {:>10}", page.distances[i]);
-    for (std::size_t p = 0; p < page.heat_pairs.size(); p += step) {
+    for (const std::size_t p : shown) {
       out += fmt::format("  {:>7.2f}", b.heat[i][p]);
     }
     out += '\n';

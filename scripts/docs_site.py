@@ -108,7 +108,7 @@ def navigation(pages):
 
     nav = entry("README.md", 1, "Ropewalk")
     nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation", "search",
-                                                        "extend-and-convert", "engines", "inspect-format", "results-format")])
+                                                        "extend-and-convert", "engines", "inspect-format", "curves", "results-format")])
     tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "prefix", "statistics")
     nav += section("Tasks", [f"docs/tasks/{n}.md" for n in tasks] + ["docs/verify.md"])
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))
