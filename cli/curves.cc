@@ -71,6 +71,7 @@ BaseCurves CurvesOf(const CurvesPage& page, double base) {
   }
   for (const int64_t m : page.distances) {
     std::vector<double> row;
+    row.reserve(page.heat_pairs.size());
     for (const int64_t pair : page.heat_pairs) {
       row.push_back(std::cos(ExactAngle(f.inv_freq[static_cast<std::size_t>(pair)], m)));
     }

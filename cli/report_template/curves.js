@@ -136,7 +136,7 @@ function explorer() {
     controls.forEach((show) => show());
     answers.replaceChildren(fact(grouped(short(state.base)), "base"), fact(String(f.length), "pairs"),
       fact(longest === 65536 ? `over ${grouped(65536)}` : grouped(longest), "tokens that the base supports"),
-      fact(grouped(short(2 * Math.PI / f.at(-1))), "longest wavelength, tokens"));
+      fact(grouped(Number((2 * Math.PI / f.at(-1)).toPrecision(4))), "longest wavelength, tokens"));
     curveRows.replaceChildren(table(["distance", "C(m)", "bound"], data.bases[0].curve.map((p) => p.distance).filter((m) => m <= state.length)
       .map((m) => [grouped(m), Explorer.expected(f, m).toFixed(4), Explorer.bound(f, m).toFixed(2)])));
     heatRows.replaceChildren(heatTable(f));

@@ -160,6 +160,21 @@ class Curves(support.CliCase):
         self.assertEqual(self.works("curves", *setting, "--json"), json_file(self, setting))
         self.fails(1, "curves", "--html", "-o", self.folder / "no/page.html", says="with -o")
 
+    def test_page_of_docs(self):
+        text = (support.SOURCE / "docs/curves.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.M)
+        got = self.curves("--base", ",".join(row[0] for row in rows))
+        self.assertEqual([row[0] for row in rows], ["1", "10", "10000", "500000"])
+        for row, b in zip(rows, got["bases"], strict=True):
+            roughness = {s["dim"]: s["roughness"] for s in b["smoothness"]}
+            for written, dim in zip(row[1:], (8, 128, 1024), strict=True):
+                self.assertEqual(f"{roughness[dim]:.{len(written.split('.')[1])}f}", written)
+        command, example = re.search(r"^    \$ ropewalk (curves .*)\n((?:    .*\n|\n)*)", text, re.M).groups()
+        printed = self.works(*command.split()).decode().splitlines()
+        lines = [line[4:] for line in example.rstrip().splitlines()]
+        self.assertGreater(len(lines), 70)
+        self.assertLessEqual(set(lines), set(printed))
+
     def test_defaults(self):
         got = self.curves()
         self.assertEqual((got["dim"], got["length"]), (128, 131072))
