@@ -20,7 +20,7 @@ extern const char kCurvesJs[], kExplorerJs[];
 
 namespace {
 
-constexpr int64_t kMostDim = 1024;                   // bounds of more take minutes
+constexpr int64_t kMostDim = 1024;                   // whose bounds take seconds
 constexpr int64_t kLongestBound = int64_t{1} << 18;  // as inspect
 constexpr int64_t kDefaultLength = int64_t{1} << 17;
 constexpr int64_t kSmoothDistances = 1024;
