@@ -5,6 +5,8 @@ A case is the `positions` of a config.json, and what they put in the place of th
 these the logits are others, so that each is seen.
 """
 
+import math
+
 import pytest
 import torch
 import zoo_reference as ref
@@ -46,9 +48,12 @@ def tempered(factors, kind, case, **settings):
     return {**case[0], "temperature": {"type": kind, "period": 16, **settings}}, {**case[1], "temperature": factors}
 
 
+SINUSOIDAL = absolute(ref.adds(lambda w: ref.sinusoids(ref.AT, WIDTH, True)), type="sinusoidal")
 KERPLE = scores(ref.kerple, type="kerple")
 PLAIN_ROPE = rotation(ref.relative(ref.frequencies()))
-SHAW = contents(ref.shaw, type="shaw", left=9, values=False)
+SHAW = {"bias": {"type": "shaw", "left": 9}}, ref.shaw(9)
+VALUES = both(rotation(ref.relative(ref.frequencies()), values=True), ({}, {"back": ref.turned}))
+YARN = 0.1 * math.log(4) + 1  # amplitude of queries and of keys
 DEBERTA = with_terms(3, contents(ref.deberta(8, TRAINED), type="deberta", buckets=8))
 
 SELF_EXTEND = remapped(ref.mapped(lambda i, j: i - j if i - j < 12 else i // 4 + 9 - j // 4), type="self-extend", window=12, group=4)
@@ -57,8 +62,8 @@ CASES = {
     "none": ({}, {}),
     "learned": absolute(ref.adds(ref.table), type="learned", rows=N),
     "multiplicative": absolute(lambda w, x, ids: x * ref.table(w)[: x.shape[1]], type="multiplicative", rows=N),
-    "sinusoidal": absolute(ref.adds(lambda w: ref.sinusoids(ref.AT, WIDTH, True)), type="sinusoidal"),
-    "hierarchical": absolute(ref.adds(ref.hierarchical), type="hierarchical", rows=10),
+    "sinusoidal": SINUSOIDAL,
+    "hierarchical": absolute(ref.adds(ref.hierarchical), type="hierarchical", rows=10, alpha=0.3),
     "digits": absolute(ref.adds(ref.digits(10, 3, 1)), type="digits"),
     "digits, squeezed": absolute(ref.adds(ref.digits(4, 3, 2.5)), type="digits", base=4, factor=2.5),
     "floater": absolute(ref.adds(ref.floater(0.1, 4)), type="floater", hidden=6, substeps=4),
@@ -73,26 +78,31 @@ CASES = {
     "recurrent layer, gru": ({"recurrent_layer": {"cell": "gru"}}, {"embed": ref.recurrent_layer}),
     "rope": PLAIN_ROPE,
     "linear": rotation(ref.relative(ref.frequencies(factor=4)), rope_type="linear", factor=4.0),
+    "yarn": rotation(ref.times(YARN**2, ref.relative(ref.yarn(4))), rope_type="yarn", factor=4.0),
     "xpos": rotation(ref.relative(ref.frequencies(), decay=ref.xpos(64, 0.5)), xpos={"scale_base": 64, "gamma": 0.5}),
     "hope": rotation(ref.relative(ref.frequencies(10.0, kept=3)), rope_type="hope", rope_theta=10.0),
     "proportional": rotation(ref.relative(ref.frequencies(10.0, kept=2)), rope_type="proportional", rope_theta=10.0, partial_rotary_factor=0.5),
     "pope": rotation(ref.pope, rope_type="pope"),
     "fope": rotation(ref.fope(10.0), rope_type="fope", rope_theta=10.0),
-    "values": both(rotation(ref.relative(ref.frequencies()), values=True), ({}, {"back": ref.turned})),
+    "values": VALUES,
     "rerope": remapped(D.clamp(max=9), type="rerope", window=9),
     "leaky-rerope": remapped(ref.mapped(lambda i, j: i - j if i - j < 9 else 9 + (i - j - 9) / 4), type="leaky-rerope", window=9, factor=4),
     "self-extend": SELF_EXTEND,
     "dual-chunk": remapped(ref.mapped(ref.chunked), type="dual-chunk", chunk=16, limit=24),
     "string": remapped(ref.mapped(lambda i, j: i - j if i - j < 12 else i - j - 9), type="string", shift=12, window=3),
-    "alibi": scores(lambda w, at: -ref.heads(2.0 ** -torch.arange(2, 10, 2).double()) * D, type="alibi"),
+    "alibi": scores(ref.alibi, type="alibi"),
+    "alibi, learned": scores(ref.alibi, type="alibi", learned=True),
     "t5": scores(ref.t5(ref.t5_buckets(D.clamp(min=0), 8, 24)), type="t5", buckets=8, last_distance=24),
     "kerple": KERPLE,
+    "kerple, power": scores(ref.kerple_power, type="kerple", kernel="power"),
     "sandwich": scores(ref.sandwich, type="sandwich", dim=12),
     "fire": scores(ref.fire, type="fire"),
     "gate": ({"bias": {"type": "gate"}}, {"bias": ref.gate}),
     "cope": ({"bias": {"type": "cope", "rows": 7}}, {"bias": ref.cope}),
     "cope, rows of each head": ({"bias": {"type": "cope", "rows": 7, "per_head": True}}, {"bias": ref.cope}),
     "shaw": SHAW,
+    "shaw, keys alone": contents(ref.shaw(9)["content"], type="shaw", left=9, values=False),
+    "shaw, rows of each head": ({"bias": {"type": "shaw", "left": 9, "per_head": True}}, ref.shaw(9)),
     "transformer_xl": contents(ref.transformer_xl(0), type="transformer_xl"),
     "transformer_xl, clamped": contents(ref.transformer_xl(20), type="transformer_xl", clamp_distance=20),
     "deberta": DEBERTA,
@@ -104,18 +114,27 @@ CASES = {
     "step-log": tempered(STEP_LOG, "step-log", PLAIN_ROPE, beta=0.3, offset=5),
     "mscale": tempered(MSCALE, "mscale", PLAIN_ROPE, beta=0.3),
     "kerple and rope": both(PLAIN_ROPE, KERPLE),
+    "shaw and rope": both(PLAIN_ROPE, SHAW, ({}, {"content": ref.reads_turned(SHAW[1]["content"])})),
+    "shaw and values": both(VALUES, SHAW, ({}, {"content": ref.reads_turned(SHAW[1]["content"])})),
+    "deberta and rope": both(PLAIN_ROPE, DEBERTA, ({}, {"content": ref.reads_turned(DEBERTA[1]["content"])})),
+    "sinusoidal, recurrent layer and alibi": both(
+        SINUSOIDAL,
+        scores(ref.alibi, type="alibi"),
+        ({"recurrent_layer": {"cell": "gru"}}, {"embed": lambda w, x, ids: ref.recurrent_layer(w, SINUSOIDAL[1]["embed"](w, x, ids), ids)}),
+    ),
     "log-n and shaw": tempered(LOG_N, "log-n", SHAW),
     "step-log, self-extend and kerple": tempered(STEP_LOG, "step-log", both(SELF_EXTEND, KERPLE), beta=0.3, offset=5),
 }
 
 TWINS = {
     "rope": PLAIN_ROPE,
-    "alibi": scores(lambda w, at: -ref.heads(2.0 ** -torch.arange(2, 10, 2).double()) * D.abs(), type="alibi"),
+    "alibi": scores(ref.alibi, type="alibi"),
     "t5": scores(ref.t5(ref.t5_both(8, 24)), type="t5", buckets=8, last_distance=24),
     "kerple": KERPLE,
     "sandwich": scores(ref.sandwich, type="sandwich", dim=12),
     "fire": scores(ref.fire, type="fire"),
     "transformer_xl": CASES["transformer_xl"],
+    "shaw": ({"bias": {"type": "shaw", "left": 9, "right": 4}}, ref.shaw(9, 4)),
     "deberta": DEBERTA,
     "tupe-r": CASES["tupe-r"],
     "convolutional": absolute(ref.convolution(WIDTH, centred=True), type="convolutional"),

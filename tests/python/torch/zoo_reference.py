@@ -4,6 +4,7 @@
     product(w, at, q, k)       q . k of all pairs [batch, heads, n, n]
     content(w, at, q, k)       what is added to q . k and scaled with it
     bias(w, at, q, k, h)       what is added to the scores; h: the layer's normed input
+    values(w, at, weights)     what is added to the sums of values
     temperature                factors of q . k by the query's position
     terms                      that share the scale (terms head_dim)^-0.5
     back(sign)                 rotates values, and the output by -1
@@ -22,7 +23,7 @@ QUERY, KEY = torch.arange(N)[:, None], torch.arange(N)[None]
 D = (QUERY - KEY).double()  # of query and key
 
 
-def plain(model, ids, twin=False, embed=None, product=None, content=None, bias=None, temperature=None, terms=1, back=None):
+def plain(model, ids, twin=False, embed=None, product=None, content=None, bias=None, temperature=None, terms=1, values=None, back=None):
     """The logits of a model without encoding, where nothing is put in its place."""
     w = {name: t.double() for name, t in model.tensors().items()}
     n = ids.shape[1]
@@ -45,7 +46,8 @@ def plain(model, ids, twin=False, embed=None, product=None, content=None, bias=N
         s = s * (terms * DIM) ** -0.5 * (1.0 if temperature is None else temperature[:n, None])
         s = s if bias is None else s + bias(w, own, q, k, h)
         v = v if back is None else back(1)(v)
-        o = s.masked_fill(ahead, -torch.inf).softmax(-1) @ v
+        a = s.masked_fill(ahead, -torch.inf).softmax(-1)
+        o = a @ v if values is None else a @ v + values(w, own, a)
         o = o if back is None else back(-1)(o)
         x = x + o.transpose(1, 2).flatten(-2) @ w[own + "o_proj.weight"].t()
         h = norm(x, at + "post_attention_layernorm.weight")
@@ -71,9 +73,9 @@ def table(w):
     return w["model.positions.table"]
 
 
-def hierarchical(w):
-    u = (table(w) - 0.4 * table(w)[0]) / 0.6
-    return 0.4 * u[torch.arange(N) // len(u)] + 0.6 * u[torch.arange(N) % len(u)]
+def hierarchical(w, alpha=0.3):
+    u = (table(w) - alpha * table(w)[0]) / (1 - alpha)
+    return alpha * u[torch.arange(N) // len(u)] + (1 - alpha) * u[torch.arange(N) % len(u)]
 
 
 def digits(base, count, factor):
@@ -212,6 +214,24 @@ def turned(sign):
     return turn
 
 
+def reads_turned(part):
+    """A content or bias that reads queries and keys as they are rotated."""
+    return lambda w, at, q, k, *h: part(w, at, turned(1)(q), turned(1)(k), *h)
+
+
+def yarn(factor, base=10000.0):
+    """NTK by parts (Peng et al. 2023, section 3.2): the frequencies, from 32 rotations in the trained length on as they are,
+    up to one divided by the factor, with a ramp over the index between, whose ends are whole numbers."""
+    ends = [DIM * math.log(TRAINED / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
+    low, high = max(math.floor(ends[0]), 0), min(math.ceil(ends[1]), DIM - 1)
+    ramp = ((torch.arange(DIM // 2).double() - low) / (high - low)).clamp(0, 1)
+    return frequencies(base) * (1 - ramp + ramp / factor)
+
+
+def times(number, product):
+    return lambda w, at, q, k: number * product(w, at, q, k)
+
+
 def mapped(rule):
     """Relative positions of all causal pairs by a rule of two whole numbers."""
     return torch.tensor([[rule(i, j) if j <= i else 0 for j in range(N)] for i in range(N)]).double()
@@ -236,6 +256,14 @@ def by_distance(values):
 
 def kerple(w, at):
     return -heads(w[at + "r1"]) * (1 + heads(w[at + "r2"]) * D.abs()).log()
+
+
+def kerple_power(w, at):
+    return -heads(w[at + "r1"]) * D.abs() ** heads(w[at + "r2"])
+
+
+def alibi(w, at):
+    return -heads(w.get(at + "slopes", 2.0 ** -torch.arange(2, 10, 2).double())) * D.abs()
 
 
 def fire(w, at):
@@ -271,9 +299,21 @@ def gate(w, at, q, k, h):
     return sums[..., :, None] - sums[..., None, :]
 
 
-def shaw(w, at, q, k):
-    n = q.shape[2]
-    return torch.einsum("bhid,ijd->bhij", q, w[at + "bias.key_rows"][0][9 - D[:n, :n].clamp(0, 9).long()])
+def shaw(left, right=0):
+    """Of keys and of values: the row of a pair is the distance from query to key, clipped, plus `left`."""
+    row = (-D).clamp(-left, right).long() + left
+
+    def of(w, name, n):
+        rows = w[name].expand(HEADS, -1, -1)
+        return rows[:, row[:n, :n]]
+
+    def content(w, at, q, k):
+        return (q[:, :, :, None] * of(w, at + "bias.key_rows", q.shape[2])).sum(-1)
+
+    def values(w, at, weights):
+        return torch.einsum("bhij,hijd->bhid", weights, of(w, at + "bias.value_rows", weights.shape[2]))
+
+    return {"content": content, "values": values}
 
 
 def transformer_xl(clamp):
