@@ -106,7 +106,9 @@ def rotation_at(config: dict[str, Any], length: int) -> Any:
         return rw.rotation(dim, layout="half", method=method, **own)
     names = ("num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size", "intermediate_size", "vocab_size")
     sizes = {name: config[name] for name in (*names, "max_position_embeddings")}
-    layer = rw.plan({"model_type": "llama", **sizes, "num_hidden_layers": 1, "rope_parameters": rope}, length=length).layers[0]
+    # Of transformers' models, llama reads a share of each head in "proportional" alone; glm4_moe in the other types.
+    family = "glm4_moe" if "partial_rotary_factor" in rope and rope["rope_type"] != "proportional" else "llama"
+    layer = rw.plan({"model_type": family, **sizes, "num_hidden_layers": 1, "rope_parameters": rope}, length=length).layers[0]
     if layer.temperature is not None:
         raise rw.Error("config.positions.rotation: it has a temperature, which is said by config.positions.temperature")
     return layer.rotation

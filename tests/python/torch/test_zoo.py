@@ -31,6 +31,13 @@ def test_entries(name, positions, twin, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "ropewalk"
 
 
+@pytest.mark.parametrize(("kind", "share"), [("default", 0.5), ("yarn", 0.5), ("hope", 0.5), ("default", 1)])
+def test_a_share_of_heads_that_are_wider_than_the_model(kind, share):
+    factor = {"factor": 4.0} if kind == "yarn" else {}
+    model = made({"rotation": {"rope_type": kind, "partial_rotary_factor": share, **factor}}, head_dim=16)
+    assert (model.model.rope.rotation.rotary_dim, model.model.rope.rotation.head_dim) == (16 * share, 16)
+
+
 def test_a_file_with_other_tensors_is_refused(tmp_path):
     made({}).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

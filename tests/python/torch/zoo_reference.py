@@ -12,6 +12,7 @@
 w: the tensors by name; at: the layer's prefix in front of "bias." and "rotation.".
 """
 
+import functools
 import math
 
 import torch
@@ -32,23 +33,22 @@ def plain(model, ids, twin=False, embed=None, product=None, content=None, bias=N
         return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w[name]
 
     words = w.get("model.embed_tokens.weight")
-    x = None if words is None else words[ids]
-    x = x if embed is None else embed(w, x, ids)
+    x = words[ids] if words is not None else None
+    x = embed(w, x, ids) if embed else x
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1) & (not twin)
     for i in range(LAYERS):
-        at = f"model.layers.{i}."
+        at, own = f"model.layers.{i}.", f"model.layers.{i}.self_attn."
         h = norm(x, at + "input_layernorm.weight")
-        q, k, v = ((h @ w[f"{at}self_attn.{p}_proj.weight"].t()).unflatten(-1, (-1, DIM)).transpose(1, 2) for p in "qkv")
+        q, k, v = ((h @ w[f"{own}{p}_proj.weight"].t()).unflatten(-1, (-1, DIM)).transpose(1, 2) for p in "qkv")
         k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-        own = f"{at}self_attn."
         s = q @ k.transpose(-1, -2) if product is None else product(w, own, q, k)[..., :n, :n]
         s = s if content is None else s + content(w, own, q, k)
         s = s * (terms * DIM) ** -0.5 * (1.0 if temperature is None else temperature[:n, None])
         s = s if bias is None else s + bias(w, own, q, k, h)
-        v = v if back is None else back(1)(v)
+        v = back(1)(v) if back else v
         a = s.masked_fill(ahead, -torch.inf).softmax(-1)
         o = a @ v if values is None else a @ v + values(w, own, a)
-        o = o if back is None else back(-1)(o)
+        o = back(-1)(o) if back else o
         x = x + o.transpose(1, 2).flatten(-2) @ w[own + "o_proj.weight"].t()
         h = norm(x, at + "post_attention_layernorm.weight")
         g = h @ w[at + "mlp.gate_proj.weight"].t()
@@ -112,7 +112,7 @@ def floater(spacing, substeps):
 def cell(inputs, state, weight, bias):
     """One step of an RNN or GRU: `inputs` are those of its gates, by weight and bias already."""
     hidden = state @ weight.t() + bias
-    if len(bias) == state.shape[-1]:
+    if hidden.shape == state.shape:
         return torch.tanh(inputs + hidden)
     (r, z, n), (hr, hz, hn) = inputs.chunk(3, -1), hidden.chunk(3, -1)
     keep = torch.sigmoid(z + hz)
@@ -129,11 +129,10 @@ def recurrent_rows(w):
 
 def recurrent_layer(w, x, ids):
     wi, wh, bi, bh = (w[f"model.recurrent_layer.{name}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-    state, out = torch.zeros_like(x[:, 0]), []
+    states = [torch.zeros_like(x[:, 0])]
     for t in range(x.shape[1]):
-        state = cell(x[:, t] @ wi.t() + bi, state, wh, bh)
-        out.append(state)
-    return torch.stack(out, 1)
+        states.append(cell(x[:, t] @ wi.t() + bi, states[-1], wh, bh))
+    return torch.stack(states[1:], 1)
 
 
 def convolution(groups, gelu=False, residual=True, centred=False):
@@ -205,13 +204,21 @@ def fope(base):
     return product
 
 
-def turned(sign):
-    def turn(x):
-        angle = AT[: x.shape[2], None] * frequencies()
+def turned_by(f):
+    """Rotates by positions, half layout; sign -1: back."""
+
+    def turn(sign, x):
+        angle = AT[: x.shape[2], None] * f
         (a, b), cos, sin = x.chunk(2, -1), angle.cos(), sign * angle.sin()
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
-    return turn
+    return lambda sign: functools.partial(turn, sign)
+
+
+turned = turned_by(frequencies())
+
+
+turned = turned_by(frequencies())
 
 
 def reads_turned(part):
@@ -228,8 +235,24 @@ def yarn(factor, base=10000.0):
     return frequencies(base) * (1 - ramp + ramp / factor)
 
 
+def partial(f):
+    """A rotation of the first elements of each head, as many as f has pairs; the others keep still."""
+    n, product = 2 * len(f), relative(torch.tensor(f).double())
+    return lambda w, at, q, k: product(w, at, q[..., :n], k[..., :n]) + q[..., n:] @ k[..., n:].transpose(-1, -2)
+
+
+def dynamic(factor, base=10000.0):
+    """NTK whose base grows with the text."""
+
+    def product(w, at, q, k):
+        over = max(q.shape[2], TRAINED) / TRAINED
+        return relative(frequencies(base * (factor * over - (factor - 1)) ** (DIM / (DIM - 2))))(w, at, q, k)
+
+    return product
+
+
 def times(number, product):
-    return lambda w, at, q, k: number * product(w, at, q, k)
+    return lambda *parts: number * product(*parts)
 
 
 def mapped(rule):
@@ -238,8 +261,8 @@ def mapped(rule):
 
 
 def chunked(i, j, chunk=16, limit=24):
-    key, place, apart = j % chunk, i % chunk, i // chunk - j // chunk
-    return place - key if apart == 0 else (min(chunk + place, limit) if apart == 1 else limit) - key
+    place, apart = i % chunk, i // chunk - j // chunk
+    return (place if apart == 0 else min(chunk + place, limit) if apart == 1 else limit) - j % chunk
 
 
 # Biases.
@@ -295,7 +318,7 @@ def t5(buckets_of_pairs):
 
 
 def gate(w, at, q, k, h):
-    sums = torch.nn.functional.logsigmoid(h @ w[at + "bias.weight"].t() + w[at + "bias.bias"]).cumsum(1).transpose(1, 2)
+    sums = (h @ w[at + "bias.weight"].t() + w[at + "bias.bias"]).sigmoid().log().cumsum(1).transpose(1, 2)
     return sums[..., :, None] - sums[..., None, :]
 
 
@@ -304,8 +327,7 @@ def shaw(left, right=0):
     row = (-D).clamp(-left, right).long() + left
 
     def of(w, name, n):
-        rows = w[name].expand(HEADS, -1, -1)
-        return rows[:, row[:n, :n]]
+        return w[name].expand(HEADS, -1, -1)[:, row[:n, :n]]
 
     def content(w, at, q, k):
         return (q[:, :, :, None] * of(w, at + "bias.key_rows", q.shape[2])).sum(-1)
@@ -342,8 +364,7 @@ def deberta(buckets, most):
             torch.einsum("rm,hdm->hrd", w[b + "embedding"], w[f"{b}{p}_projection"]) + w[f"{b}{p}_projection_bias"][:, None]
             for p in ("key", "query")
         )
-        rows = r[:n, :n]
-        return (q[:, :, :, None] * p_key[:, rows]).sum(-1) + (k[:, :, None] * p_query[:, rows]).sum(-1)
+        return (q[:, :, :, None] * p_key[:, r[:n, :n]]).sum(-1) + (k[:, :, None] * p_query[:, r[:n, :n]]).sum(-1)
 
     return content
 
@@ -354,9 +375,9 @@ def tupe(reset=True, relative=None):
         q, k = (torch.einsum("pm,hdm->hpd", p, w[f"{at}{n}_projection"]) + w[f"{at}{n}_projection_bias"][:, None] for n in ("query", "key"))
         s = q @ k.transpose(-1, -2) * (2 * DIM) ** -0.5
         s = s if relative is None else s + w[at + "relative"].t()[:, relative]
-        if reset:
-            s = torch.where(QUERY == 0, heads(w[at + "from_cls"]), torch.where(KEY == 0, heads(w[at + "to_cls"]), s))
-        return s
+        if not reset:
+            return s
+        return torch.where(QUERY == 0, heads(w[at + "from_cls"]), torch.where(KEY == 0, heads(w[at + "to_cls"]), s))
 
     return values
 
