@@ -88,7 +88,7 @@ struct Block {
   void (*gguf_rest)(const GgufKeys& keys, ModelConfig& c) = nullptr;  // the same, of a GGUF file
 };
 
-extern const Block kLlamaBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,
+extern const Block kLlamaBlock, kRopewalkBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,
     kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
     kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
     kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,

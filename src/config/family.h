@@ -38,7 +38,8 @@ enum FamilyRule : uint32_t {
   kStepTemperature = 2048,  // layers that do not rotate have Llama 4's temperature
   kTemperatureKeys = 4096,  // GGUF keys say Ministral 3's temperature
   kChunks = 8192,           // layers that rotate attend within chunks (Llama 4)
-  kSeqLengthIsTrained = 16384  // seq_length is what it was trained at (Qwen 1)
+  kSeqLengthIsTrained = 16384,  // seq_length is what it was trained at (Qwen 1)
+  kPositionsObject = 32768      // `positions` says all of it (ropewalk)
 };
 
 struct Block;

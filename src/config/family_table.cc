@@ -88,6 +88,12 @@ constexpr Family kFamilies[] = {
      .other = Other::kNoPositions,
      .block = &kDropeQwen2Block},
 
+    // This library's own: any of its encodings.
+    {.name = "ropewalk",
+     .keys = "mask_token_id",
+     .rules = kElsewhere | kPositionsObject,
+     .block = &kRopewalkBlock},
+
     // Halves, nothing special.
     {.name = "gemma",
      .sizes = {28, 3072, 16, 16, 256, 8192},

@@ -71,6 +71,7 @@ enum class TensorId : uint8_t {
   kSharedUp,
   kSharedDown,
   kSharedRouter,  // one score
+  kEncoding,      // of a parameter of an encoding: EncodingTensors, by name
 };
 
 struct TensorName {

@@ -113,6 +113,10 @@ TensorLoader::TensorLoader(ModelConfig& config, const ModelFiles& files, Naming 
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const Weight* weight = FindTensor(files.tensors, t.name);
     if (weight == nullptr) continue;
+    if (t.id == Id::kEncoding) {
+      encodings_[t.name] = weight;
+      continue;
+    }
     found_[{t.layer, t.id, t.bias, t.expert}] = weight;
     for (int64_t m = 0; m < t.matrices; ++m) {
       found_[{t.layer, t.id, t.bias, m}] = &slices_.emplace_back(Slice(*weight, m));
@@ -141,6 +145,11 @@ std::vector<float> TensorLoader::ReadMatrix(TensorId id, int64_t layer) const {
   std::vector<float> matrix(rows * part.cols());
   part.Read(0, rows, matrix.data());
   return matrix;
+}
+
+std::vector<float> TensorLoader::ReadEncoding(const std::string& name) const {
+  const AlignedBuffer<float> all = ReadWeight(*encodings_.at(name));
+  return {all.data(), all.data() + all.size()};
 }
 
 NormWeights TensorLoader::MakeNorm(TensorId id, const NormSpec& spec, int64_t layer,

@@ -31,6 +31,8 @@ class TensorLoader {
   std::vector<float> ReadVector(TensorId id, int64_t layer = -1, bool bias = false) const;
   // [out, in], however the file has it.
   std::vector<float> ReadMatrix(TensorId id, int64_t layer) const;
+  // All of a tensor of EncodingTensors, by its name.
+  std::vector<float> ReadEncoding(const std::string& name) const;
 
   NormWeights MakeNorm(TensorId id, const NormSpec& spec, int64_t layer = -1,
                        const RowMap& order = {}) const;
@@ -60,6 +62,7 @@ class TensorLoader {
   WeightStorage weights_;
   // By layer, tensor, whether it is the bias, and expert (or head).
   std::map<std::tuple<int64_t, TensorId, bool, int64_t>, const Weight*> found_;
+  std::map<std::string, const Weight*, std::less<>> encodings_;  // those of kEncoding
   std::deque<Weight> slices_;  // of tensors that hold all experts, or all heads
 };
 

@@ -10,6 +10,7 @@
 #include "ropewalk/base/error.h"
 #include "src/config/block.h"
 #include "src/config/family.h"
+#include "src/model/encoding_tensors.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -458,6 +459,12 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
         add(row, layer, each ? e : -1);
       }
     }
+  }
+  for (EncodingTensor& t : EncodingTensors(config)) {
+    all.push_back({.id = TensorId::kEncoding,
+                   .layer = t.layer,
+                   .name = std::move(t.name),
+                   .shape = std::move(t.shape)});
   }
   return all;
 }

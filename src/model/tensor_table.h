@@ -33,11 +33,12 @@ const TensorNames& NamesOf(const ModelConfig& config, Naming naming);
 // By its name, or another spelling of it; null: there is none.
 const Weight* FindTensor(const std::map<std::string, Weight>& tensors, const std::string& name);
 
-// The bias that all layers have, where it is of this kind; else null.
+// The bias that all layers have, where it is of this kind and its tensors have a family's names; else
+// null.
 template <class Bias>
 const Bias* BiasOf(const ModelConfig& config) {
   const std::vector<LayerPlan>& layers = config.plan.layers;
-  if (layers.empty() || !layers[0].bias) return nullptr;
+  if (config.encoding_tensors || layers.empty() || !layers[0].bias) return nullptr;
   return std::get_if<Bias>(&layers[0].bias->method);
 }
 

@@ -12,9 +12,9 @@ Naming NamingOf(const ModelConfig& config) {
 int64_t UnpackedBytes(const ModelConfig& config, Naming naming, ComputeType compute) {
   int64_t elements = 0;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
-    if (t.shape.size() < 2 || t.id == TensorId::kPositions || t.id == TensorId::kTokenTypes) {
-      continue;
-    }
+    const bool copied = t.id == TensorId::kPositions || t.id == TensorId::kTokenTypes ||
+                        t.id == TensorId::kEncoding;
+    if (t.shape.size() < 2 || copied) continue;
     // Rows of the embedding are read from the file; its other use is a tied head.
     const bool head = config.tied_head && (config.encoder == nullptr || config.masked_head);
     if (t.id == TensorId::kEmbedding && !head) continue;

@@ -203,6 +203,9 @@ struct ModelConfig {
   // Rows of q and k are stored for the interleaved layout (GGUF "llama", llama2.c) and are permuted
   // to the half layout at load.
   bool permuted_qk = false;
+  // What the encodings of the plan learned are tensors with the names of their parameters (family
+  // ropewalk: docs/model-format.md), not those of a family.
+  bool encoding_tensors = false;
   PositionPlan plan;
   std::vector<std::string> harmless_keys;  // known keys without effect here
   // Keys of the file without effect, as sentences that name file, key and value: keys that the

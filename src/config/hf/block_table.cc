@@ -56,6 +56,12 @@ constexpr Block QkNormed(Block block) {
 }
 
 constexpr Block kLlamaBlock = LlamaLike(kAttentionBias, kAttentionBias, {"mlp_bias", false}, "");
+constexpr Block kRopewalkBlock = [] {
+  Block block = LlamaLike({}, {}, {}, "attention_bias mlp_bias");
+  block.norm_eps = 1e-5;
+  block.tied_head = {"tie_word_embeddings", true};
+  return block;
+}();
 // transformers ties its head unless a file says otherwise; its version 4 leaves true out of the file.
 constexpr Block kSmolLm3Block = [] {
   Block block = kLlamaBlock;

@@ -8,6 +8,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/block.h"
+#include "src/config/hf/positions_object.h"
 #include "src/config/hf/vendor.h"
 #include "src/plan/local_base.h"
 
@@ -75,6 +76,19 @@ void ReadQuantization(const HfSource& source, ModelConfig& c) {
                    "unquantised model, or a GGUF file";
 }
 
+void ReadPositions(const HfSource& source, ModelConfig& c) {
+  if (source.family.Has(internal::kPositionsObject)) {
+    internal::ReadPositionsObject(source, c);
+    return;
+  }
+  const internal::InsteadOfRotation instead = internal::ReadOtherEncoding(source);
+  if (instead.other == OtherEncoding::kNone) {
+    internal::ReadHfPlan(source, c);
+  } else {
+    internal::ReadHfOther(source, instead, c);
+  }
+}
+
 ModelConfig ReadFlat(const HfSource& given) {
   ModelConfig c;
   const json read = internal::WithoutUnread(given, c);
@@ -91,12 +105,7 @@ ModelConfig ReadFlat(const HfSource& given) {
     internal::ReadHfBlock(source, c);
     ReadQuantization(source, c);
   }
-  const internal::InsteadOfRotation instead = internal::ReadOtherEncoding(source);
-  if (instead.other == OtherEncoding::kNone) {
-    internal::ReadHfPlan(source, c);
-  } else {
-    internal::ReadHfOther(source, instead, c);
-  }
+  ReadPositions(source, c);
   if (family.encoder != internal::EncoderKind::kNone && !source.nested) {
     internal::ReadHfEncoder(source, c);
   }
