@@ -17,10 +17,61 @@ struct Part {
   const char* key;
   void (*read)(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 };
-// In the order in which they are read: a map needs the rotation.
+
+void ReadTemperature(const JsonObject& part, const PositionsContext& /*context*/, ModelConfig& c) {
+  using Kind = QueryTemperature::Kind;
+  constexpr std::pair<const char*, Kind> kKinds[] = {
+      {"log-n", Kind::kLogN}, {"step-log", Kind::kStepLog}, {"mscale", Kind::kMscale}};
+  const std::string type = part.Require(part.String("type"), "type", "the name of a temperature");
+  std::vector<std::string_view> names;
+  QueryTemperature temperature;
+  bool known = false;
+  for (const auto& [name, kind] : kKinds) {
+    names.emplace_back(name);
+    if (type == name) temperature.kind = kind, known = true;
+  }
+  if (!known) RefuseType(part, "type", type, names);
+  temperature.beta = part.Number("beta", 0, 1e3).value_or(temperature.beta);
+  temperature.period = part.Int("period", 1, kMaxTokens).value_or(temperature.period);
+  temperature.offset = part.Int("offset", 0, kMaxTokens).value_or(temperature.offset);
+  RefuseUnknownKeys(part);
+  for (LayerPlan& layer : c.plan.layers) layer.temperature = temperature;
+}
+
+template <std::size_t Index = 0>
+DistanceMap DefaultMap(std::size_t index) {
+  if constexpr (Index + 1 < std::variant_size_v<DistanceMap>) {
+    if (index != Index) return DefaultMap<Index + 1>(index);
+  }
+  return std::variant_alternative_t<Index, DistanceMap>();
+}
+
+// Settings that are absent have the defaults of the map's struct.
+void ReadMap(const JsonObject& part, const PositionsContext& /*context*/, ModelConfig& c) {
+  const std::string type = part.Require(part.String("type"), "type", "the name of a distance map");
+  const std::vector<MapInfo>& maps = DistanceMaps();
+  std::vector<std::string_view> names;
+  for (const MapInfo& map : maps) names.emplace_back(map.name);
+  const auto found = std::find(names.begin(), names.end(), type);
+  if (found == names.end()) RefuseType(part, "type", type, names);
+  DistanceMap map = DefaultMap(static_cast<std::size_t>(found - names.begin()));
+  std::visit(
+      [&]<class M>(M& m) {
+        VisitFields<M>([&](const auto& field) {
+          m.*field.member = part.Int(field.name, 0, kMaxTokens).value_or(m.*field.member);
+        });
+      },
+      map);
+  RefuseUnknownKeys(part);
+  for (LayerPlan& layer : c.plan.layers) layer.map = map;
+}
+
+// In the order in which they are read.
 constexpr Part kParts[] = {
     {"rotation", ReadRotationPart},
     {"bias", ReadBiasPart},
+    {"map", ReadMap},
+    {"temperature", ReadTemperature},
 };
 
 }  // namespace
@@ -60,6 +111,10 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c) {
     part.read(JsonObject(*found, fmt::format("{}.{}", object.where(), part.key)), context, c);
   }
   RefuseUnknownKeys(object);
+  if (!context.causal) {
+    c.not_runnable = source.top.where() +
+                     ": bidirectional is true: the decoder attends to earlier tokens alone";
+  }
   if (value->empty()) c.plan.other = OtherEncoding::kNoPositions;
   Resolve(c.plan, std::max<int64_t>(c.plan.trained_length, 1));  // refuses here
 }
