@@ -153,7 +153,12 @@ TEST(ConfigKeys, NoneCountsInSilence) {
       SCOPED_TRACE(std::string(f.name) + " " + key);
       ModelConfig c;
       try {
-        c = With(f.name, patch);
+        json given = patch;
+        if (f.Has(internal::kPositionsObject)) {  // refuses any base outside it
+          given["positions"] = json::object();
+          if (!patch.contains("rope_theta")) given["rope_theta"] = nullptr;
+        }
+        c = With(f.name, given);
       } catch (const Error& e) {
         EXPECT_THAT(e.what(), HasSubstr(key));
         ++refused;
