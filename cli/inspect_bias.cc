@@ -95,6 +95,50 @@ struct MethodJson {
   Json operator()(const NezhaLayerBias& nezha) const {
     return {{"method", "nezha"}, {"heads", b.bias.heads}, {"last_distance", nezha.reach}};
   }
+  Json operator()(const LearnedAlibiLayerBias& alibi) const {
+    return {{"method", "alibi"},
+            {"heads", b.bias.heads},
+            {"rule", "learned"},
+            {"bidirectional", !alibi.causal}};
+  }
+  Json operator()(const KerpleBias& kerple) const {
+    return {{"method", "kerple"},
+            {"heads", b.bias.heads},
+            {"kernel", kerple.kernel == KerpleKernel::kLog ? "log" : "power"},
+            {"bidirectional", !kerple.causal}};
+  }
+  Json operator()(const SandwichBias& sandwich) const {
+    return {{"method", "sandwich"},
+            {"heads", b.bias.heads},
+            {"dim", sandwich.dim},
+            {"base", sandwich.base},
+            {"bidirectional", !sandwich.causal}};
+  }
+  Json operator()(const FireLayerBias& fire) const {
+    return {{"method", "fire"}, {"heads", b.bias.heads}, {"width", fire.width}};
+  }
+  Json operator()(const ShawLayerBias& shaw) const {
+    return {{"method", "shaw"},    {"heads", b.bias.heads}, {"left", shaw.left},
+            {"right", shaw.right}, {"values", shaw.values}, {"per_head", shaw.per_head}};
+  }
+  Json operator()(const TupeLayerBias& tupe) const {
+    return {{"method", "tupe"},
+            {"heads", b.bias.heads},
+            {"positions", tupe.positions},
+            {"reset", tupe.reset},
+            {"relative", tupe.relative},
+            {"buckets", tupe.buckets},
+            {"last_distance", tupe.last_distance}};
+  }
+  Json operator()(const CopeLayerBias& cope) const {
+    return {{"method", "cope"},
+            {"heads", b.bias.heads},
+            {"rows", cope.rows},
+            {"per_head", cope.per_head}};
+  }
+  Json operator()(const GateLayerBias& /*gate*/) const {
+    return {{"method", "gate"}, {"heads", b.bias.heads}};
+  }
 };
 
 }  // namespace

@@ -38,6 +38,16 @@ void Warm(const QueryTemperature& temperature, int64_t first_position, const Ten
   }
 }
 
+// The same for attention, which then applies them beside a bias that reads queries itself.
+std::vector<float> Temperatures(const QueryTemperature& temperature, int64_t first_position,
+                                int64_t tokens) {
+  std::vector<float> out(static_cast<std::size_t>(tokens));
+  for (int64_t t = 0; t < tokens; ++t) {
+    out[t] = static_cast<float>(Temperature(temperature, first_position + t));
+  }
+  return out;
+}
+
 // The last rows of [tokens, heads, head_dim].
 TensorView LastRows(TensorView view, int64_t rows) {
   view.data = static_cast<float*>(view.data) + (view.shape[0] - rows) * view.strides[0];
@@ -95,8 +105,21 @@ void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, 
 // The bias of a layer; null: none.
 const PreparedForm* Decoder::Impl::FormOf(const Sequence& sequence, std::size_t layer) const {
   const int bias = sequence.resolved_.layers[layer].bias;
-  if (bias < 0) return nullptr;
+  if (bias < 0 || !sequence.gates_.empty()) return nullptr;
+  if (!layer_forms.empty()) return &sequence.forms_[layer];
   return learned_forms.empty() ? &sequence.forms_[bias] : &LearnedForm(layer);
+}
+
+// The gates of all tokens of a layer, those of this chunk appended; null: it has none. `input`: the
+// normalised rows [tokens, hidden] that the layer's attention reads.
+const ScoreForm* Decoder::Impl::AppendGates(Sequence& sequence, std::size_t layer,
+                                            std::span<const float> input) const {
+  if (sequence.gates_.empty()) return nullptr;
+  ScoreForm& gates = sequence.gates_[layer];
+  const RunningForm added = layer_forms[layer].gate->Lower(config.heads, input);
+  std::vector<float>& all = std::get<RunningForm>(gates).log_gates;
+  all.insert(all.end(), added.log_gates.begin(), added.log_gates.end());
+  return &gates;
 }
 
 // Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
@@ -128,8 +151,15 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
       softmax_multiplier = RotateQk(sequence.resolved_.rotations[plan.rotation],
                                     sequence.tables_[plan.rotation], first_position, q, k);
     }
-    if (plan.temperature) Warm(*plan.temperature, first_position, q);
+    std::vector<float> temperatures;
+    if (plan.temperature && !layer_forms.empty() && layer_forms[l].reads_query) {
+      temperatures = Temperatures(*plan.temperature, first_position + tokens - rows, rows);
+    } else if (plan.temperature) {
+      Warm(*plan.temperature, first_position, q);
+    }
     cache.Append(k, v);
+    const ScoreForm* gates = AppendGates(
+        sequence, l, {s.layer.normed.data(), static_cast<std::size_t>(tokens * c.hidden)});
     if (rows == 0) continue;
     std::vector<float> entropy(observed ? rows * c.heads : 0);
     const std::vector<int64_t> chunks =
@@ -140,10 +170,12 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .scale = internal::ScoreScale(c, softmax_multiplier),
                                 .window_tokens = plan.window_tokens,
                                 .compute = head.compute(),
+                                .form = gates,
                                 .prepared = FormOf(sequence, l),
                                 .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
                                 .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
                                 .sinks = {layers[l].sinks.data(), layers[l].sinks.size()},
+                                .temperatures = temperatures,
                                 .document_starts = chunks,
                                 .entropy = entropy};
     Attention(args);

@@ -5,6 +5,7 @@
 
 #include "ropewalk/model/model.h"
 #include "src/model/block.h"
+#include "src/model/layer_forms.h"
 
 namespace ropewalk {
 
@@ -20,6 +21,7 @@ struct Decoder::Impl {
   // Of a bias whose numbers are tensors of the model: one per layer, or one for all. Empty: forms
   // follow from the plan, and Sequence has them.
   std::vector<PreparedForm> learned_forms;
+  std::vector<internal::LayerForm> layer_forms;  // of the family ropewalk; empty, or one per layer
 
   const PreparedForm& LearnedForm(std::size_t layer) const {
     return learned_forms[learned_forms.size() == 1 ? 0 : layer];
@@ -27,6 +29,8 @@ struct Decoder::Impl {
 
   struct Scratch;
   const PreparedForm* FormOf(const Sequence& sequence, std::size_t layer) const;
+  const ScoreForm* AppendGates(Sequence& sequence, std::size_t layer,
+                               std::span<const float> input) const;
   void Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& scratch) const;
   void ForwardChunk(Sequence& sequence, std::span<const int32_t> ids, int64_t wanted_rows,
                     Scratch& scratch) const;

@@ -90,12 +90,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   CheckPlan(c, plan);
   CheckLearned(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
-  const bool learned = !decoder.impl_->learned_forms.empty();
-  if (learned) CheckLearnedBias(c, plan);
-  for (const LayerBias& bias : resolved_.biases) {
-    if (learned) break;
-    forms_.emplace_back(Lower(bias, final_length, precision), c.heads, c.head_dim);
-  }
+  LowerBiases(decoder, plan);
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) {
     caches_.emplace_back(c.kv_heads, c.head_dim, final_length, kv, c.value_dim());
@@ -111,6 +106,26 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     if (found != loads_.end()) continue;
     const ResolvedRotation& r = resolved_.rotations[layer.rotation];
     loads_.push_back({layer.rotation, LoadRotation(r.spec, r.frequencies, precision, layer.map)});
+  }
+}
+
+void Sequence::LowerBiases(const Decoder& decoder, const PositionPlan& plan) {
+  const ModelConfig& c = decoder.config();
+  const auto& layers = decoder.impl_->layer_forms;
+  const bool learned = !decoder.impl_->learned_forms.empty() || !layers.empty();
+  if (learned) CheckLearnedBias(c, plan);
+  for (const LayerBias& bias : resolved_.biases) {
+    if (learned) break;
+    forms_.emplace_back(Lower(bias, final_length(), precision_), c.heads, c.head_dim);
+  }
+  for (const internal::LayerForm& form : layers) {
+    if (form.gate) {
+      gate_heads_ = c.heads;
+      gates_.emplace_back(RunningForm{});
+    } else {
+      forms_.push_back(form.lower(final_length()));
+    }
+    bias_from_first_ = bias_from_first_ || form.from_first;
   }
 }
 
@@ -140,6 +155,7 @@ void Sequence::Truncate(int64_t tokens) {
   }
   for (KvCache& cache : caches_) cache.Truncate(tokens);
   tokens_ = tokens;
+  ResizeGates();
 }
 
 void Sequence::Skip(int64_t tokens) {
@@ -162,6 +178,15 @@ void Sequence::Skip(int64_t tokens) {
     cache.Append(rows(cache.head_dim()), rows(cache.value_dim()));
   }
   tokens_ += tokens;
+  ResizeGates();
+}
+
+// To the tokens there are. Those that no layer has computed forget nothing.
+void Sequence::ResizeGates() {
+  for (ScoreForm& gates : gates_) {
+    std::vector<float>& logs = std::get<RunningForm>(gates).log_gates;
+    logs.resize(static_cast<std::size_t>(tokens_ * gate_heads_), 0.0f);
+  }
 }
 
 void Sequence::OffsetPositions(int64_t first) {
@@ -175,6 +200,12 @@ void Sequence::OffsetPositions(int64_t first) {
                 fmt::format("Sequence::OffsetPositions: {} maps the distances of a sequence that "
                             "begins at position 0",
                             Describe(*loads_.front().fused.map())));
+  }
+  if (first > 0 && bias_from_first_) {
+    throw Error(ErrorCode::kUnsupported,
+                "Sequence::OffsetPositions: this bias depends on the positions of a sequence that "
+                "begins at position 0: " +
+                    Describe(resolved_.biases.front()));
   }
   if (first < 0 || first > kMaxPosition - final_length()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -194,6 +225,7 @@ int64_t Sequence::bytes() const {
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
   }
   for (const Load& load : loads_) bytes += load.fused.BytesFor(final_length());
+  bytes += static_cast<int64_t>(gates_.size() * sizeof(float)) * gate_heads_ * final_length();
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 #include "ropewalk/base/error.h"
 #include "src/model/decoder_impl.h"
 #include "src/model/latent.h"
+#include "src/model/layer_forms.h"
 #include "src/model/rows.h"
 #include "src/model/t5_forms.h"
 #include "src/model/weight_storage.h"
@@ -389,6 +390,7 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, const DecoderOpt
   impl->final_norm = loader.MakeNorm(Id::kFinalNorm, c.final_norm);
   impl->head = loader.MakeHead();
   impl->learned_forms = internal::T5Forms(c, loader);
+  impl->layer_forms = internal::LayerForms(c, loader);
   for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }

@@ -32,10 +32,11 @@ std::string DescribeAlibi(const AlibiBias& alibi, int64_t heads) {
 std::string DescribeT5(const T5LayerBias& t5) {
   return fmt::format(
       "T5 buckets: {} over distances up to {}, {}; one learned number for each head and bucket{}, "
-      "added to unscaled scores",
+      "added to {} scores",
       t5.bias.buckets, t5.bias.last_distance,
       t5.bias.bidirectional ? "both directions" : "only keys before the query",
-      t5.per_layer ? " in every layer" : ", the same in all layers");
+      t5.per_layer ? " in every layer" : ", the same in all layers",
+      t5.scaled ? "scaled" : "unscaled");
 }
 
 std::string DescribeDeberta(const DebertaLayerBias& deberta) {
@@ -65,6 +66,31 @@ std::string DescribeNezha(const NezhaLayerBias& nezha) {
       nezha.reach);
 }
 
+const char* Sides(bool causal) { return causal ? "keys before the query" : "both directions"; }
+
+std::string DescribeKerple(const KerpleBias& kerple) {
+  return fmt::format("KERPLE, {}, {}; r1 and r2 learned for each head",
+                     kerple.kernel == KerpleKernel::kLog ? "-r1 ln(1 + r2 d)" : "-r1 d^r2",
+                     Sides(kerple.causal));
+}
+
+std::string DescribeShaw(const ShawLayerBias& shaw) {
+  return fmt::format(
+      "Shaw's relative positions: learned rows of distances clipped to {} before and {} after the "
+      "query, added to keys{}, {}",
+      shaw.left, shaw.right, shaw.values ? " and to values" : "",
+      shaw.per_head ? "for each head" : "the same in all heads");
+}
+
+std::string DescribeTupe(const TupeLayerBias& tupe) {
+  return fmt::format(
+      "TUPE: products of {} learned positions{}{}; scores over sqrt(2 head_dim)", tupe.positions,
+      tupe.relative
+          ? fmt::format(", {} buckets of distances up to {}", tupe.buckets, tupe.last_distance)
+          : "",
+      tupe.reset ? ", learned values for the first token" : "");
+}
+
 // Learned values are hashed where the bias has them; a configuration has none.
 struct HashMethod {
   int64_t heads;
@@ -80,6 +106,7 @@ struct HashMethod {
   void operator()(const T5LayerBias& t5) const {
     t5.bias.Bucket(0);  // refuses numbers that make no buckets
     Integers({heads, t5.bias.buckets, t5.bias.last_distance, t5.bias.bidirectional, t5.per_layer});
+    if (t5.scaled) Integers({1});
     Learned({&t5.bias.embedding});
   }
   void operator()(const DebertaLayerBias& deberta) const {
@@ -99,6 +126,29 @@ struct HashMethod {
     nezha.Shaw();  // refuses numbers that make no rows
     Integers({heads, nezha.reach, nezha.head_dim});
   }
+  void operator()(const LearnedAlibiLayerBias& alibi) const { Integers({heads, alibi.causal}); }
+  void operator()(const KerpleBias& kerple) const {
+    Integers({heads, static_cast<int64_t>(kerple.kernel), kerple.causal});
+    Learned({&kerple.r1, &kerple.r2});
+  }
+  void operator()(const SandwichBias& sandwich) const {
+    Integers({heads, sandwich.dim, sandwich.causal});
+    hasher.UpdateValue(sandwich.base);
+  }
+  void operator()(const FireLayerBias& fire) const { Integers({heads, fire.width}); }
+  void operator()(const ShawLayerBias& shaw) const {
+    Integers({heads, shaw.left, shaw.right, shaw.head_dim, shaw.values, shaw.per_head});
+  }
+  void operator()(const TupeLayerBias& tupe) const {
+    Integers({heads, tupe.positions, tupe.head_dim, tupe.reset, tupe.relative});
+    if (!tupe.relative) return;
+    T5Bias{tupe.buckets, tupe.last_distance}.Bucket(0);
+    Integers({tupe.buckets, tupe.last_distance});
+  }
+  void operator()(const CopeLayerBias& cope) const {
+    Integers({heads, cope.rows, cope.head_dim, cope.per_head});
+  }
+  void operator()(const GateLayerBias& /*gate*/) const { Integers({heads}); }
   void Integers(std::initializer_list<int64_t> list) const {
     for (const int64_t number : list) hasher.UpdateValue(number);
   }
@@ -117,6 +167,30 @@ struct DescribeMethod {
   std::string operator()(const DebertaLayerBias& deberta) const { return DescribeDeberta(deberta); }
   std::string operator()(const TransformerXlBias& xl) const { return DescribeTransformerXl(xl); }
   std::string operator()(const NezhaLayerBias& nezha) const { return DescribeNezha(nezha); }
+  std::string operator()(const LearnedAlibiLayerBias& alibi) const {
+    return fmt::format("ALiBi with {} slopes learned in every layer, {}", heads,
+                       Sides(alibi.causal));
+  }
+  std::string operator()(const KerpleBias& kerple) const { return DescribeKerple(kerple); }
+  std::string operator()(const SandwichBias& sandwich) const {
+    return fmt::format("Sandwich: the products of sinusoids of {} elements with base {:g}, {}",
+                       sandwich.dim, sandwich.base, Sides(sandwich.causal));
+  }
+  std::string operator()(const FireLayerBias& fire) const {
+    return fmt::format(
+        "FIRE: a learned network of {} hidden units of the distance relative to the query's "
+        "position",
+        fire.width);
+  }
+  std::string operator()(const ShawLayerBias& shaw) const { return DescribeShaw(shaw); }
+  std::string operator()(const TupeLayerBias& tupe) const { return DescribeTupe(tupe); }
+  std::string operator()(const CopeLayerBias& cope) const {
+    return fmt::format("CoPE: {} learned rows of positions that count by content, {}", cope.rows,
+                       cope.per_head ? "for each head" : "the same in all heads");
+  }
+  std::string operator()(const GateLayerBias& /*gate*/) const {
+    return "forgetting gate: learned gates of the tokens between key and query";
+  }
 };
 
 }  // namespace

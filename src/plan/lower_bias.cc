@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "ropewalk/base/error.h"
 #include "ropewalk/plan/layer_bias.h"
 
 namespace ropewalk {
@@ -25,6 +26,16 @@ struct LowerBias {
     return nezha.Shaw().Lower(bias.heads, last);
   }
   ScoreForm operator()(const TransformerXlBias& xl) const { return xl.Lower(bias.heads, last); }
+  ScoreForm operator()(const KerpleBias& kerple) const { return kerple.Lower(bias.heads, last); }
+  ScoreForm operator()(const SandwichBias& sandwich) const {
+    return sandwich.Lower(bias.heads, last);
+  }
+  // The settings of a bias whose values are tensors of a model.
+  template <class Settings>
+  ScoreForm operator()(const Settings& /*settings*/) const {
+    throw Error(ErrorCode::kInvalidArgument,
+                "Lower: the values of this bias are tensors of its model: " + Describe(bias));
+  }
 };
 
 }  // namespace

@@ -70,8 +70,29 @@ inline double ScoreAt(const double* q, const double* k, int64_t head_dim, double
   return score;
 }
 
+// What one score is made of: a head of all queries and of all keys, and the layer's normed input.
+struct Scored {
+  int64_t layer, head, i, j;
+  const Matrix& q;
+  const Matrix& k;
+  const Matrix& input;
+  int64_t head_dim, kv_first;
+  double scale;
+
+  const double* Q() const { return &q[i][head * head_dim]; }
+  const double* K(int64_t key) const { return &k[key][kv_first]; }
+};
+// A bias of scores that are scaled by `scale`, and the row that it adds to a value (null: none).
+struct BiasFn {
+  std::function<double(const Scored&)> score = {};
+  std::function<const float*(const Scored&)> value_row = {};
+  double scale = 0;  // 0: head_dim^-0.5
+};
+
 inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Tiny& s,
-                     int64_t window, const RelativeFn& relative = {}) {
+                     int64_t window, const RelativeFn& relative = {}, const BiasFn& bias = {},
+                     int64_t layer = 0, const Matrix& input = {}) {
+  const double scale = bias.scale > 0 ? bias.scale : 1 / std::sqrt(double(s.head_dim));
   Matrix out(q.size(), std::vector<double>(s.heads * s.head_dim));
   for (int64_t t = 0; t < int64_t(q.size()); ++t) {
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -87,11 +108,18 @@ inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Ti
         }
         for (int64_t d = 0; !relative && d < s.head_dim; ++d)
           dot += q[t][h * s.head_dim + d] * k[j][kv + d];
-        total += p[j] = std::exp(dot / std::sqrt(double(s.head_dim)));
+        const Scored scored = {layer, h, t, j, q, k, input, s.head_dim, kv, scale};
+        const double added = bias.score ? bias.score(scored) : 0;
+        total += p[j] = std::exp(dot * scale + added);
       }
       for (int64_t j = 0; j <= t; ++j) {
         for (int64_t d = 0; d < s.head_dim; ++d) {
           out[t][h * s.head_dim + d] += p[j] / total * v[j][kv + d];
+        }
+        if (!bias.value_row) continue;
+        const float* row = bias.value_row({layer, h, t, j, q, k, input, s.head_dim, kv, scale});
+        for (int64_t d = 0; d < s.head_dim; ++d) {
+          out[t][h * s.head_dim + d] += p[j] / total * row[d];
         }
       }
     }
@@ -103,7 +131,7 @@ inline std::vector<float> Reference(
     const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids, int64_t first, int64_t window,
     const std::vector<bool>& rotates, int64_t heads = 1000,
     const std::function<double(int64_t)>& temperature = [](int64_t) { return 1.0; },
-    const RelativeFn& relative = {}) {
+    const RelativeFn& relative = {}, const BiasFn& bias = {}) {
   Matrix x;
   const Tensor& embedding = w.at("model.embed_tokens.weight");
   for (const int32_t id : ids) {
@@ -130,7 +158,7 @@ inline std::vector<float> Reference(
     for (std::size_t t = 0; t < q.size(); ++t) {
       for (double& v : q[t]) v *= temperature(first + int64_t(t));
     }
-    add(Product(Attend(q, k, v, s, window, rotates[l] ? relative : RelativeFn()),
+    add(Product(Attend(q, k, v, s, window, rotates[l] ? relative : RelativeFn(), bias, l, h),
                 tensor("self_attn.o_proj.weight")));
     const Matrix g = Norm(x, tensor("post_attention_layernorm.weight"));
     Matrix gate = Product(g, tensor("mlp.gate_proj.weight"));

@@ -30,7 +30,9 @@ std::vector<float> Logits(const Tiny& tiny, const json& config, const test::RunO
 
 TEST(RopewalkFamily, RotationIsThatOfLlama) {
   const Tiny tiny;
-  const json rope = {{"rope_type", "yarn"}, {"rope_theta", 500.0}, {"factor", 4.0},
+  const json rope = {{"rope_type", "yarn"},
+                     {"rope_theta", 500.0},
+                     {"factor", 4.0},
                      {"original_max_position_embeddings", 16}};
   json llama = tiny.Config();
   llama["rope_scaling"] = rope;
@@ -48,8 +50,7 @@ TEST(RopewalkFamily, ReadsBiasMapAndTemperature) {
   const LayerPlan layer = ParseHfConfig(config.dump(), "config.json").plan.layers.at(2);
   EXPECT_EQ(layer.bias, (LayerBias{tiny.heads, AlibiBias{}}));
   EXPECT_EQ(layer.map, DistanceMap(LeakyRerope{20, 16}));
-  EXPECT_EQ(layer.temperature,
-            (QueryTemperature{QueryTemperature::Kind::kLogN, 0.1, 16, 0}));
+  EXPECT_EQ(layer.temperature, (QueryTemperature{QueryTemperature::Kind::kLogN, 0.1, 16, 0}));
   EXPECT_LT(test::Difference(Logits(tiny, config, {.chunk = 1}), Logits(tiny, config)), 1e-5);
 }
 
@@ -65,9 +66,11 @@ TEST(RopewalkFamily, RefusesByName) {
   const auto message = [&](const json& config) {
     return test::MessageOf([&] { ParseHfConfig(config.dump(), "config.json"); });
   };
-  EXPECT_EQ(message(Native(tiny, {{"bias", {{"type", "alibbi"}}}})),
-            "config.json: positions.bias: type: unknown type \"alibbi\" (did you mean \"alibi\"?); "
-            "there are alibi");
+  EXPECT_EQ(
+      message(Native(tiny, {{"bias", {{"type", "alibbi"}}}})),
+      "config.json: positions.bias: type: unknown type \"alibbi\" (did you mean \"alibi\"?); "
+      "there are alibi, t5, kerple, sandwich, fire, shaw, transformer_xl, deberta, tupe, cope, "
+      "gate");
   EXPECT_NE(message(Native(tiny, {{"rotations", 1}})).find("unknown key \"rotations\""),
             std::string::npos);
   EXPECT_NE(message(Native(tiny, {{"map", {{"type", "rerope"}}}})).find("layer that rotates"),

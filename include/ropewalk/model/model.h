@@ -91,12 +91,17 @@ class Sequence {
   Observer observer_;
   AttentionObserver attention_observer_;
   int64_t observed_from_ = 0;
+  void LowerBiases(const Decoder& decoder, const PositionPlan& plan);
   void GrowTables(int64_t tokens);
+  void ResizeGates();
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one per distinct rotation
-  std::vector<PreparedForm> forms_;  // one per distinct bias
-  std::vector<KvCache> caches_;      // one per layer; with a distance map its keys are unrotated
-  std::vector<KvCache> sources_;     // of cross-attention, one per layer; empty: nothing is read
+  std::vector<PreparedForm> forms_;  // one per distinct bias, or per layer where they are learned
+  std::vector<ScoreForm> gates_;     // [layers] where the bias is a gate: those of its tokens
+  int64_t gate_heads_ = 0;
+  bool bias_from_first_ = false;  // it depends on the positions themselves, not on distances
+  std::vector<KvCache> caches_;   // one per layer; with a distance map its keys are unrotated
+  std::vector<KvCache> sources_;  // of cross-attention, one per layer; empty: nothing is read
   // Fused RoPE, for layers with a distance map.
   struct Load {
     int rotation;  // index into resolved_.rotations

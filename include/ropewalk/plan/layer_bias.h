@@ -9,6 +9,8 @@
 #include "ropewalk/relative/alibi.h"
 #include "ropewalk/relative/deberta.h"
 #include "ropewalk/relative/forms.h"
+#include "ropewalk/relative/kerple.h"
+#include "ropewalk/relative/sandwich.h"
 #include "ropewalk/relative/shaw.h"
 #include "ropewalk/relative/t5.h"
 #include "ropewalk/relative/transformer_xl.h"
@@ -21,6 +23,7 @@ namespace ropewalk {
 struct T5LayerBias {
   T5Bias bias = {};
   bool per_layer = false;  // a table per layer (UMT5); false: all layers use the first one's
+  bool scaled = false;     // q . k is scaled by head_dim^-0.5 all the same; T5 does not
 
   bool operator==(const T5LayerBias&) const = default;
 };
@@ -43,12 +46,54 @@ struct NezhaLayerBias {
   bool operator==(const NezhaLayerBias&) const = default;
 };
 
+// ALiBi whose slopes are learned.
+struct LearnedAlibiLayerBias {
+  bool causal = true;  // false: -slope |distance| on both sides
+
+  bool operator==(const LearnedAlibiLayerBias&) const = default;
+};
+struct FireLayerBias {
+  int64_t width = 32;  // of the hidden layer
+
+  bool operator==(const FireLayerBias&) const = default;
+};
+struct ShawLayerBias {
+  int64_t left = 32, right = 0;  // clipping distances before and after the query
+  int64_t head_dim = 0;
+  bool values = true;     // rows are added to values too
+  bool per_head = false;  // false: all heads share the rows
+
+  bool operator==(const ShawLayerBias&) const = default;
+};
+struct TupeLayerBias {
+  int64_t positions = 0;  // rows of the table of positions
+  int64_t head_dim = 0;
+  bool reset = true;      // learned values for the terms of the first token
+  bool relative = false;  // TUPE-R: T5's buckets of both directions too
+  int64_t buckets = 32, last_distance = 128;
+
+  bool operator==(const TupeLayerBias&) const = default;
+};
+struct CopeLayerBias {
+  int64_t rows = 64;
+  int64_t head_dim = 0;
+  bool per_head = false;
+
+  bool operator==(const CopeLayerBias&) const = default;
+};
+// The forgetting gate, of the layer's normalised input.
+struct GateLayerBias {
+  bool operator==(const GateLayerBias&) const = default;
+};
+
 // One alternative per method. A new one needs an overload in each visitor of
 // src/plan/layer_bias.cc.
 struct LayerBias {
   int64_t heads = 0;  // of the queries
-  std::variant<AlibiBias, T5LayerBias, DebertaLayerBias, TransformerXlBias, NezhaLayerBias> method =
-      {};
+  std::variant<AlibiBias, T5LayerBias, DebertaLayerBias, TransformerXlBias, NezhaLayerBias,
+               LearnedAlibiLayerBias, KerpleBias, SandwichBias, FireLayerBias, ShawLayerBias,
+               TupeLayerBias, CopeLayerBias, GateLayerBias>
+      method = {};
 
   bool operator==(const LayerBias&) const = default;
 };

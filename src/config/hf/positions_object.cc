@@ -111,9 +111,10 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c) {
     part.read(JsonObject(*found, fmt::format("{}.{}", object.where(), part.key)), context, c);
   }
   RefuseUnknownKeys(object);
+  RefuseMapWithBias(object.where(), c);
   if (!context.causal) {
-    c.not_runnable = source.top.where() +
-                     ": bidirectional is true: the decoder attends to earlier tokens alone";
+    c.not_runnable =
+        source.top.where() + ": bidirectional is true: the decoder attends to earlier tokens alone";
   }
   if (value->empty()) c.plan.other = OtherEncoding::kNoPositions;
   Resolve(c.plan, std::max<int64_t>(c.plan.trained_length, 1));  // refuses here

@@ -21,6 +21,9 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c);
 void ReadRotationPart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 void ReadBiasPart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 
+// Throws Error for a distance map beside a bias that reads rotated keys.
+void RefuseMapWithBias(const std::string& where, const ModelConfig& c);
+
 // Throws Error for a key that no reader has asked for; it lists those that exist.
 void RefuseUnknownKeys(const JsonObject& object);
 // Throws Error for a `type` that is none of `names`, which it lists.
