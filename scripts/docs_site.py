@@ -107,7 +107,7 @@ def navigation(pages):
         return f"docs/api/{name}.md"
 
     nav = entry("README.md", 1, "Ropewalk")
-    nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "support", "recommendation", "search",
+    nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "model-format", "support", "recommendation", "search",
                                                         "extend-and-convert", "engines", "inspect-format", "curves", "results-format")])
     tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "prefix", "statistics")
     nav += section("Tasks", [f"docs/tasks/{n}.md" for n in tasks] + ["docs/verify.md"])

@@ -63,7 +63,6 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
     const char* missing = nullptr;
     if (plan.layers[l].chunk_tokens > 0 && plan.layers[l].map)
       missing = "a position map within chunks";
-    if (rotation && rotation->xpos) missing = "xPos decay";
     if (rotation && !rotation->axes.sections.empty() && rotation->dialect == Dialect::kLlamaCpp) {
       missing = "the zero axis that llama.cpp adds";  // text has one position for all axes
     }
@@ -90,6 +89,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   CheckPlan(c, plan);
   CheckLearned(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
+  CentreXpos();
   LowerBiases(decoder, plan);
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) {
@@ -106,6 +106,15 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     if (found != loads_.end()) continue;
     const ResolvedRotation& r = resolved_.rotations[layer.rotation];
     loads_.push_back({layer.rotation, LoadRotation(r.spec, r.frequencies, precision, layer.map)});
+  }
+}
+
+// The decay of xPos is about the middle of the sequence, where both factors are near 1.
+void Sequence::CentreXpos() {
+  for (ResolvedRotation& r : resolved_.rotations) {
+    if (!r.spec.xpos) continue;
+    r.spec.xpos->centre = static_cast<double>(first_position_ + final_length() / 2);
+    r.frequencies = Resolve(r.spec, final_length());
   }
 }
 
@@ -213,6 +222,7 @@ void Sequence::OffsetPositions(int64_t first) {
                             kMaxPosition - final_length(), first));
   }
   first_position_ = first;
+  CentreXpos();
   tables_.clear();
 }
 

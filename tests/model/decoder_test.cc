@@ -270,7 +270,7 @@ TEST(Decoder, SequenceRefusesWhatCannotBe) {
   EXPECT_THAT(make(chunked, 10), testing::AllOf(HasSubstr("layer 1"), HasSubstr("chunks")));
   PositionPlan decaying = model.plan();
   decaying.layers[0].rotation->xpos = XposDecay{};
-  EXPECT_THAT(make(decaying, 10), HasSubstr("xPos"));
+  EXPECT_EQ(make(decaying, 10), "(no error)");
   Sequence far(*model.decoder, model.plan(), 10, AnglePrecision::kExact);
   EXPECT_THROW(far.OffsetPositions((int64_t{1} << 31) - 10), Error);
   EXPECT_THROW(far.OffsetPositions(-1), Error);

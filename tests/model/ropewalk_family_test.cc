@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ropewalk/model/model.h"
+#include "tests/model/reference.h"
 #include "tests/model/support.h"
 #include "tests/support/message_of.h"
 
@@ -39,6 +40,77 @@ TEST(RopewalkFamily, RotationIsThatOfLlama) {
   const std::vector<float> expected = Logits(tiny, llama);
   EXPECT_EQ(Logits(tiny, Native(tiny, {{"rotation", rope}})), expected);
   EXPECT_GT(test::Difference(Logits(tiny, Native(tiny, json::object())), expected), 1e-2);
+}
+
+// Queries and keys of pair i decay with zeta^(distance / scale_base); the reference weighs each pair.
+TEST(RopewalkFamily, XposDecaysWithTheDistance) {
+  const Tiny tiny;
+  const json config = Native(
+      tiny,
+      {{"rotation", {{"rope_theta", 500.0}, {"xpos", {{"scale_base", 20.0}, {"gamma", 0.3}}}}}});
+  const auto decay = [&](const test::Scored& s) {
+    const int64_t half = tiny.head_dim / 2;
+    double sum = 0;
+    for (int64_t e = 0; e < tiny.head_dim; ++e) {
+      const double zeta = (2.0 * double(e % half) / double(tiny.head_dim) + 0.3) / 1.3;
+      sum += s.Q()[e] * s.K(s.j)[e] * (std::pow(zeta, double(s.i - s.j) / 20) - 1);
+    }
+    return s.scale * sum;
+  };
+  const std::vector<float> expected =
+      test::Reference(tiny, tiny.Weights(), tiny.Ids(90), 0, 0, {true, true, true}, 1000,
+                      [](int64_t) { return 1.0; }, {}, {decay, {}, 0});
+  const std::vector<float> logits = Logits(tiny, config);
+  EXPECT_LT(test::Difference(logits, expected), 3e-5);
+  EXPECT_LT(test::Difference(Logits(tiny, config, {.chunk = 1, .final_length = 300}), expected),
+            3e-5);
+  EXPECT_LT(test::Difference(Logits(tiny, config, {.offset = 100000}), expected), 3e-5);
+  EXPECT_GT(
+      test::Difference(logits, Logits(tiny, Native(tiny, {{"rotation", {{"rope_theta", 500.0}}}}))),
+      1e-2);
+}
+
+// Pairs that do not turn once within the trained length do not rotate: of base 500 and heads of 8
+// the wavelengths are 6.3, 29.7, 140 and 665 tokens, of which 64 tokens hold two.
+TEST(RopewalkFamily, HopeRotatesTheFastPairsAlone) {
+  const Tiny tiny;
+  const json config = Native(tiny, {{"rotation", {{"rope_type", "hope"}, {"rope_theta", 500.0}}}});
+  const auto bias = [&](const test::Scored& s) {
+    const int64_t half = tiny.head_dim / 2;
+    double sum = 0;
+    for (int64_t p = 0; p < half; ++p) {
+      const double* q = s.Q() + p;
+      const double* k = s.K(s.j) + p;
+      const double angle =
+          p < 2 ? double(s.i - s.j) * std::pow(500.0, -2.0 * double(p) / double(tiny.head_dim)) : 0;
+      sum += (q[0] * k[0] + q[half] * k[half]) * (std::cos(angle) - 1) +
+             (q[0] * k[half] - q[half] * k[0]) * std::sin(angle);
+    }
+    return s.scale * sum;
+  };
+  const std::vector<float> expected =
+      test::Reference(tiny, tiny.Weights(), tiny.Ids(90), 0, 0, {false, false, false}, 1000,
+                      [](int64_t) { return 1.0; }, {}, {bias, {}, 0});
+  EXPECT_LT(test::Difference(Logits(tiny, config), expected), 3e-5);
+  json settings = config;
+  settings["positions"]["rotation"]["factor"] = 2;
+  EXPECT_NE(test::MessageOf([&] {
+              ParseHfConfig(settings.dump(), "config.json");
+            }).find("unknown key \"factor\""),
+            std::string::npos);
+}
+
+TEST(RopewalkFamily, XposIsReadOrRefused) {
+  const auto message = [](const json& rotation, const json& map) {
+    json config = Native(Tiny(), {{"rotation", rotation}});
+    if (!map.is_null()) config["positions"]["map"] = map;
+    return test::MessageOf([&] { ParseHfConfig(config.dump(), "config.json"); });
+  };
+  const json xpos = {{"xpos", json::object()}};
+  EXPECT_NE(message({{"xpos", {{"scale", 3}}}}, {}).find("there are gamma, scale_base"),
+            std::string::npos);
+  EXPECT_NE(message(xpos, {{"type", "rerope"}, {"window", 20}}).find("xPos"), std::string::npos)
+      << message(xpos, {{"type", "rerope"}, {"window", 20}});
 }
 
 TEST(RopewalkFamily, ReadsBiasMapAndTemperature) {

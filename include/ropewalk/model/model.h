@@ -91,6 +91,7 @@ class Sequence {
   Observer observer_;
   AttentionObserver attention_observer_;
   int64_t observed_from_ = 0;
+  void CentreXpos();
   void LowerBiases(const Decoder& decoder, const PositionPlan& plan);
   void GrowTables(int64_t tokens);
   void ResizeGates();
