@@ -88,13 +88,13 @@ struct Block {
   void (*gguf_rest)(const GgufKeys& keys, ModelConfig& c) = nullptr;  // the same, of a GGUF file
 };
 
-extern const Block kLlamaBlock, kRopewalkBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block, kMistralBlock,
-    kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block, kGptNeoxBlock,
-    kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock, kMptBlock,
-    kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock, kGlm4Block,
-    kPhi3Block, kStarCoder2Block, kMixtralBlock, kOlmoeBlock, kQwen2MoeBlock, kQwen3MoeBlock,
-    kDeepseekV2Block, kDeepseekV3Block, kMistral4Block, kGptOssBlock, kLlama4Block, kQwen1Block,
-    kBaichuanBlock, kMiniCpm3Block, kMinistral3Block, kInternLm2Block, kMiniCpmBlock, kOrionBlock,
-    kChatGlmBlock;
+extern const Block kLlamaBlock, kRopewalkBlock, kDropeLlamaBlock, kDropeQwen2Block, kSmolLm3Block,
+    kMistralBlock, kQwen2Block, kQwen3Block, kGemmaBlock, kGemma2Block, kGemma3Block, kGpt2Block,
+    kGptNeoxBlock, kGptjBlock, kFalconBlock, kPhiBlock, kStableLmBlock, kOptBlock, kBloomBlock,
+    kMptBlock, kGraniteBlock, kOlmoBlock, kOlmo2Block, kCohereBlock, kCohere2Block, kGlmBlock,
+    kGlm4Block, kPhi3Block, kStarCoder2Block, kMixtralBlock, kOlmoeBlock, kQwen2MoeBlock,
+    kQwen3MoeBlock, kDeepseekV2Block, kDeepseekV3Block, kMistral4Block, kGptOssBlock, kLlama4Block,
+    kQwen1Block, kBaichuanBlock, kMiniCpm3Block, kMinistral3Block, kInternLm2Block, kMiniCpmBlock,
+    kOrionBlock, kChatGlmBlock;
 
 }  // namespace ropewalk::internal

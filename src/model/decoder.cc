@@ -83,6 +83,25 @@ double RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int6
   return rotation.frequencies.softmax_multiplier;
 }
 
+// Values by their positions, in place; kInverse: what attention found, back by the query's.
+void RotateValues(const ResolvedRotation& rotation, const CosSinTable& table,
+                  int64_t first_position, Direction direction, const TensorView& v) {
+  TensorView no_queries = v;
+  no_queries.shape[1] = 0;
+  Rotate({.table = &table,
+          .layout = rotation.spec.layout,
+          .positions = Positions::From(first_position),
+          .q = no_queries,
+          .k = {},
+          .q_out = {},
+          .k_out = {},
+          .first_dim = rotation.spec.first_dim,
+          .direction = direction,
+          .v = v,
+          .values = ValueRotation::kRotate,
+          .rotated_heads = rotation.spec.rotated_heads});
+}
+
 }  // namespace
 
 void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& s) const {
@@ -151,6 +170,10 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
       softmax_multiplier = RotateQk(sequence.resolved_.rotations[plan.rotation],
                                     sequence.tables_[plan.rotation], first_position, q, k);
     }
+    if (plan.rotates_values) {
+      RotateValues(sequence.resolved_.rotations[plan.rotation], sequence.tables_[plan.rotation],
+                   first_position, Direction::kForward, v);
+    }
     std::vector<float> temperatures;
     if (plan.temperature && !layer_forms.empty() && layer_forms[l].reads_query) {
       temperatures = Temperatures(*plan.temperature, first_position + tokens - rows, rows);
@@ -179,6 +202,10 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                 .document_starts = chunks,
                                 .entropy = entropy};
     Attention(args);
+    if (plan.rotates_values) {
+      RotateValues(sequence.resolved_.rotations[plan.rotation], sequence.tables_[plan.rotation],
+                   first_position + tokens - rows, Direction::kInverse, args.out);
+    }
     if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);
     FinishLayer(c, layers[l], tokens, rows, x, s.layer,
                 sequence.sources_.empty() ? nullptr : &sequence.sources_[l]);

@@ -42,6 +42,7 @@ std::string TemperatureWords(const LayerFacts& l) {
                      t.period);
 }
 std::string MapWords(const LayerFacts& l) { return "distances mapped by " + Describe(*l.map); }
+std::string ValuesWords(const LayerFacts& /*l*/) { return "values rotated and rotated back"; }
 std::string NoWords(const LayerFacts& /*l*/) { return ""; }
 
 // In the order of the hash. A recurrent layer has neither rotation nor bias, which is what is
@@ -52,7 +53,8 @@ constexpr std::tuple kLayerFacts = {
     LayerFact<std::optional<QueryTemperature>>{&LayerFacts::temperature, Hashed::kWhereSet, 't', 3,
                                                TemperatureWords},
     LayerFact<std::optional<DistanceMap>>{&LayerFacts::map, Hashed::kWhereSet, 'd', 2, MapWords},
-    LayerFact<bool>{&LayerFacts::recurrent, Hashed::kNot, ' ', 4, NoWords}};
+    LayerFact<bool>{&LayerFacts::recurrent, Hashed::kNot, ' ', 4, NoWords},
+    LayerFact<bool>{&LayerFacts::rotates_values, Hashed::kWhereSet, 'v', 5, ValuesWords}};
 static_assert(internal::ListsAll<LayerFacts>(kLayerFacts), "a fact of LayerFacts has no row");
 
 template <class Visit>

@@ -110,6 +110,9 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   if (layer.chunk_tokens < 0) {
     fail(fmt::format("chunk_tokens must be 0 (all) or more, got {}", layer.chunk_tokens));
   }
+  if (layer.rotates_values && (!layer.rotation || layer.map)) {
+    fail("values are rotated with keys, by a rotation without a distance map");
+  }
   if (layer.recurrent && layer.rotation) fail("recurrent layers have no rotation");
   if (layer.recurrent && layer.bias) fail("recurrent layers have no scores that a bias could join");
   if (layer.map) {

@@ -100,6 +100,52 @@ TEST(RopewalkFamily, HopeRotatesTheFastPairsAlone) {
             std::string::npos);
 }
 
+// An attention factor, 1.2 here, cancels in the values.
+TEST(RopewalkFamily, ValuesAreRotatedAndBack) {
+  Tiny tiny;
+  tiny.layers = 1;
+  const json rope = {{"rope_type", "yarn"},
+                     {"rope_theta", 500.0},
+                     {"factor", 1.0},
+                     {"original_max_position_embeddings", 64},
+                     {"attention_factor", 1.2}};
+  json rotated = rope;
+  rotated["values"] = true;
+  // o_i = R_i^T sum a_ij R_j v_j, of a pair: v_j turned by the angle of j - i. In the place of a
+  // value the reference adds the difference to it.
+  const test::Tensors weights = tiny.Weights();
+  std::vector<float> row(tiny.head_dim);
+  test::BiasFn values;
+  values.scale = 1.44 / std::sqrt(double(tiny.head_dim));
+  values.value_row = [&](const test::Scored& s) {
+    const test::Tensor& w = weights.at("model.layers.0.self_attn.v_proj.weight");
+    std::vector<double> v(tiny.head_dim);
+    for (int64_t e = 0; e < tiny.head_dim; ++e) {
+      for (int64_t i = 0; i < tiny.hidden; ++i) {
+        v[e] += s.input[s.j][i] * double(w.values[(s.kv_first + e) * tiny.hidden + i]);
+      }
+    }
+    const int64_t half = tiny.head_dim / 2;
+    for (int64_t p = 0; p < half; ++p) {
+      const double angle =
+          double(s.j - s.i) * std::pow(500.0, -2.0 * double(p) / double(tiny.head_dim));
+      const double a = v[p], b = v[p + half];
+      row[p] = float(a * std::cos(angle) - b * std::sin(angle) - a);
+      row[p + half] = float(b * std::cos(angle) + a * std::sin(angle) - b);
+    }
+    return row.data();
+  };
+  const auto one = [](int64_t) { return 1.0; };
+  const std::vector<float> expected =
+      test::Reference(tiny, weights, tiny.Ids(90), 0, 0, {true}, 1000, one, {}, values);
+  const std::vector<float> logits = Logits(tiny, Native(tiny, {{"rotation", rotated}}));
+  EXPECT_LT(test::Difference(logits, expected), 3e-5);
+  EXPECT_LT(
+      test::Difference(Logits(tiny, Native(tiny, {{"rotation", rotated}}), {.chunk = 7}), expected),
+      3e-5);
+  EXPECT_GT(test::Difference(logits, Logits(tiny, Native(tiny, {{"rotation", rope}}))), 1e-2);
+}
+
 TEST(RopewalkFamily, XposIsReadOrRefused) {
   const auto message = [](const json& rotation, const json& map) {
     json config = Native(Tiny(), {{"rotation", rotation}});
@@ -111,6 +157,8 @@ TEST(RopewalkFamily, XposIsReadOrRefused) {
             std::string::npos);
   EXPECT_NE(message(xpos, {{"type", "rerope"}, {"window", 20}}).find("xPos"), std::string::npos)
       << message(xpos, {{"type", "rerope"}, {"window", 20}});
+  EXPECT_NE(message({{"values", true}}, {{"type", "rerope"}, {"window", 20}}).find("values"),
+            std::string::npos);
 }
 
 TEST(RopewalkFamily, ReadsBiasMapAndTemperature) {

@@ -46,6 +46,9 @@ struct LayerFacts {
   std::optional<DistanceMap> map = {};  // of the distances that are rotated by; absent: none
   // Linear attention or a state-space layer: it rotates nothing and caches no keys.
   bool recurrent = false;
+  // Values are rotated as keys are, without xPos, and what attention finds is rotated back by the
+  // query's position: o_i = R_i^T sum of a_ij R_j v_j (Su 2024, "VO-RoPE").
+  bool rotates_values = false;
 
   bool operator==(const LayerFacts&) const = default;
 };

@@ -39,7 +39,9 @@ void ReadRotationPart(const JsonObject& part, const PositionsContext& context, M
   around.max_position = c.plan.configured_length;
   nlohmann::json scaling = part.value();
   const std::optional<XposDecay> xpos = ReadXpos(part);
+  const bool values = part.Bool("values").value_or(false);
   scaling.erase("xpos");
+  scaling.erase("values");
   const JsonObject dictionary(scaling, part.where());
   const bool hope = scaling.is_object() && scaling.value("rope_type", nlohmann::json()) == "hope";
   const RopeDictionary rope = hope ? ReadHope(dictionary) : ParseRope(dictionary, around);
@@ -53,7 +55,7 @@ void ReadRotationPart(const JsonObject& part, const PositionsContext& context, M
   if (rope.original) c.plan.trained_length = *rope.original;
   spec.trained_length = c.plan.trained_length;
   spec.xpos = xpos;
-  for (LayerPlan& layer : c.plan.layers) layer.rotation = spec;
+  for (LayerPlan& layer : c.plan.layers) layer.rotation = spec, layer.rotates_values = values;
 }
 
 }  // namespace ropewalk::internal
