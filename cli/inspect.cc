@@ -63,6 +63,20 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
         config.plan.learned->positions));
     no_position = 0;
   }
+  if (config.plan.absolute) {
+    const int64_t positions = PositionsOf(*config.plan.absolute);
+    list.push_back(fmt::format(
+        "positions are in the embeddings: {}{}", Describe(*config.plan.absolute),
+        positions == INT64_MAX
+            ? std::string()
+            : fmt::format(", which has {} positions, so no text can be longer", positions)));
+    no_position = 0;
+  }
+  if (config.plan.recurrent_layer) {
+    list.push_back(fmt::format("{} in front of the layers tells them the order of the tokens",
+                               Describe(*config.plan.recurrent_layer)));
+    no_position = 0;
+  }
   if (biased > 0 && !config.plan.learned) {
     list.push_back(fmt::format(
         "{} layers have a score bias instead of a rotation: text of any length can be read, and no "

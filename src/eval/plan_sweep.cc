@@ -136,15 +136,15 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
   const RotarySpec* rotation = FirstRotation(task.plan);
   const bool biased = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
                                   [](const LayerPlan& l) { return l.bias.has_value(); });
-  if (rotation == nullptr && !task.plan.learned && !biased) {
+  const bool embedded = task.plan.learned || task.plan.absolute || task.plan.recurrent_layer;
+  if (rotation == nullptr && !embedded && !biased) {
     throw Error(ErrorCode::kUnsupported,
                 "the model has no rotary layer, so there is no method to compare");
   }
-  if (task.plan.learned && length > task.plan.learned->positions) {
-    throw Error(ErrorCode::kInvalidArgument, "length " + std::to_string(length) +
-                                                 ": the model has learned vectors for " +
-                                                 std::to_string(task.plan.learned->positions) +
-                                                 " positions; give a shorter one");
+  if (length > PositionsOf(task.plan)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "length " + std::to_string(length) + ": position " + std::to_string(length - 1) +
+                    " has " + DescribeEnd(task.plan) + "; give a shorter one");
   }
   const Scaling scaling = rotation != nullptr ? rotation->scaling : Scaling{NoScaling{}};
   if (fixed != nullptr) {

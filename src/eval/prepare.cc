@@ -61,9 +61,8 @@ void AddDefaultLengths(bool settle, const PositionPlan& model_plan, const TokenT
   const int64_t room = static_cast<int64_t>(text.ids.size()) + (protocol.bos ? 1 : 0) -
                        (aligned ? (protocol.anchors - 1) * protocol.scored_per_anchor : 0);
   std::string left_out;
-  const auto& learned = model_plan.learned;  // end where the table ends
   for (const int64_t length : {trained / 2, trained, 2 * trained, 4 * trained, 8 * trained}) {
-    if (learned && length > learned->positions) break;
+    if (length > PositionsOf(model_plan)) break;
     if (length <= room || length <= trained) {
       sweep.spec.lengths.push_back(length);
     } else {

@@ -274,11 +274,10 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
                             tokens, sequence.tokens(), sequence.final_length()));
   }
   const int64_t last = sequence.first_position_ + sequence.tokens() + tokens - 1;
-  if (const auto& learned = config().plan.learned; learned && last >= learned->positions) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("Forward: position {} has no learned vector: the model has them for "
-                            "positions 0 to {}",
-                            last, learned->positions - 1));
+  if (last >= PositionsOf(config().plan)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Forward: position {} has {}", last, DescribeEnd(config().plan)));
   }
   if (tokens == 0) return;
   sequence.GrowTables(sequence.tokens() + tokens);

@@ -11,8 +11,8 @@ namespace {
 // Positions are int32 in every engine this compares with, and tables are exact below 2^31.
 constexpr int64_t kMaxPosition = (int64_t{1} << 31) - 1;
 
-// Learned vectors end where the table ends; a plan has those of the model that it is run on.
-void CheckLearned(const ModelConfig& config, const PositionPlan& plan, int64_t last_position) {
+// Vectors and rows end where their table ends; a plan has those of the model that it is run on.
+void CheckEmbedded(const ModelConfig& config, const PositionPlan& plan, int64_t last_position) {
   const auto& own = config.plan.learned;
   const auto& wanted = plan.learned;
   if (own.has_value() != wanted.has_value() ||
@@ -20,12 +20,15 @@ void CheckLearned(const ModelConfig& config, const PositionPlan& plan, int64_t l
     throw Error(ErrorCode::kMismatch,
                 "Sequence: the plan's learned positions are not those of the model");
   }
-  if (wanted && last_position >= wanted->positions) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("Sequence: position {} has no learned vector: the model has {}, for positions "
-                    "0 to {}; give fewer tokens",
-                    last_position, wanted->positions, wanted->positions - 1));
+  if (plan.absolute != config.plan.absolute ||
+      plan.recurrent_layer != config.plan.recurrent_layer) {
+    throw Error(ErrorCode::kMismatch,
+                "Sequence: the plan's encoding of the embeddings is not that of the model");
+  }
+  if (last_position >= PositionsOf(plan)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Sequence: position {} has {}; give fewer tokens", last_position,
+                            DescribeEnd(plan)));
   }
 }
 
@@ -87,7 +90,7 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
                             final_length));
   }
   CheckPlan(c, plan);
-  CheckLearned(c, plan, final_length - 1);
+  CheckEmbedded(c, plan, final_length - 1);
   resolved_ = Resolve(plan, final_length);
   CentreXpos();
   LowerBiases(decoder, plan);

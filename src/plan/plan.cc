@@ -145,7 +145,8 @@ bool HasOther(OtherEncoding other) {
 }
 
 std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, bool other) {
-  const bool some = plan.learned || layer.bias >= 0 || other;
+  const bool some =
+      plan.learned || plan.absolute || plan.recurrent_layer || layer.bias >= 0 || other;
   std::string text =
       layer.recurrent ? "recurrent (linear attention or state space), no positions"
       : layer.rotation < 0
@@ -187,6 +188,14 @@ std::string HashPlan(const ResolvedPlan& plan) {
     hasher.UpdateValue(plan.learned->positions);
     hasher.UpdateValue(plan.learned->first_row);
   }
+  if (plan.absolute) {
+    hasher.UpdateValue('e');
+    Hash(*plan.absolute, hasher);
+  }
+  if (plan.recurrent_layer) {
+    hasher.UpdateValue('n');
+    hasher.UpdateValue(plan.recurrent_layer->cell);
+  }
   return hasher.Hex();
 }
 
@@ -219,6 +228,21 @@ double Temperature(const QueryTemperature& t, int64_t position) {
   return 1 + t.beta * std::log1p(static_cast<double>(steps));
 }
 
+int64_t PositionsOf(const PositionPlan& plan) {
+  const int64_t learned = plan.learned ? plan.learned->positions : INT64_MAX;
+  return std::min(learned, plan.absolute ? PositionsOf(*plan.absolute) : INT64_MAX);
+}
+
+std::string DescribeEnd(const PositionPlan& plan) {
+  const int64_t last = PositionsOf(plan) - 1;
+  if (plan.learned && plan.learned->positions == last + 1) {
+    return fmt::format("no learned vector: there are learned vectors for {} positions, 0 to {}",
+                       last + 1, last);
+  }
+  return fmt::format("no row: {} has {} positions, 0 to {}", Describe(*plan.absolute), last + 1,
+                     last);
+}
+
 PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64_t trained_length) {
   const auto rotates = [](const LayerPlan& layer) { return layer.rotation.has_value(); };
   if (!std::holds_alternative<NoScaling>(scaling) &&
@@ -226,6 +250,7 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
     const auto biased = [](const LayerPlan& layer) { return layer.bias.has_value(); };
     const char* instead = "";
     if (plan.learned) instead = " (its positions are learned vectors)";
+    if (plan.absolute) instead = " (its positions are in the embeddings)";
     if (std::any_of(plan.layers.begin(), plan.layers.end(), biased)) {
       instead = " (its positions are a bias on the scores)";
     }
@@ -248,6 +273,8 @@ ResolvedPlan Resolve(const PositionPlan& plan, int64_t length) {
   ResolvedPlan out;
   out.length = length;
   out.learned = plan.learned;
+  out.absolute = plan.absolute;
+  out.recurrent_layer = plan.recurrent_layer;
   if (plan.learned && (plan.learned->positions < 1 || plan.learned->first_row < 0)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("plan: learned: expected 1 position or more and a first row not "
@@ -293,6 +320,10 @@ std::string Describe(const PositionPlan& plan, int64_t length) {
                         resolved.learned->first_row > 0
                             ? fmt::format(", from row {} of the table", resolved.learned->first_row)
                             : "");
+  }
+  if (resolved.absolute) text += "  embeddings: " + Describe(*resolved.absolute) + "\n";
+  if (resolved.recurrent_layer) {
+    text += fmt::format("  in front of the layers: {}\n", Describe(*resolved.recurrent_layer));
   }
   // Layers that alternate make two lines, not one each.
   std::vector<bool> told(resolved.layers.size());

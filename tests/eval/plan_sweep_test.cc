@@ -226,6 +226,14 @@ TEST(PlanSweep, LearnedPositionsHaveNothingToScale) {
   EXPECT_EQ(tasks[0].scaling, "none");
   EXPECT_THAT(message(Spec({"none"}, {257})), HasSubstr("learned vectors for 256 positions"));
   EXPECT_THAT(message(Spec({"yarn"}, {256})), HasSubstr("no layer of this model rotates"));
+  plan.learned.reset();
+  plan.absolute = DigitsEmbedding{};
+  EXPECT_THAT(Names(PlanSweep(Spec({"none"}, {64, 1000}), plan)),
+              ElementsAre("none x1 64", "none x1 1000"));
+  EXPECT_THAT(message(Spec({"none"}, {1001})),
+              HasSubstr("length 1001: position 1000 has no row: digits(base 10, digits 3) has 1000 "
+                        "positions, 0 to 999"));
+  EXPECT_THAT(message(Spec({"yarn"}, {256})), HasSubstr("positions are in the embeddings"));
 }
 
 TEST(PlanSweep, MapsAndTemperaturesAreMethodsToo) {

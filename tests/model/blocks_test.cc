@@ -123,6 +123,13 @@ TEST(Blocks, LearnedPositionsEndWhereTheTableEnds) {
   EXPECT_THAT(MessageOf(mismatch), HasSubstr("not those of the model"));
   other.learned.reset();
   EXPECT_THAT(MessageOf(mismatch), HasSubstr("not those of the model"));
+  // What the model does not have is not left out in silence.
+  other = plan;
+  other.absolute = SinusoidalEmbedding{};
+  EXPECT_THAT(MessageOf(mismatch), HasSubstr("encoding of the embeddings is not that of the model"));
+  other = plan;
+  other.recurrent_layer = RecurrentLayer{};
+  EXPECT_THAT(MessageOf(mismatch), HasSubstr("encoding of the embeddings is not that of the model"));
 }
 
 TEST(Blocks, NothingToScaleWithoutRotation) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ropewalk/base/error.h"
+#include "tests/support/message_of.h"
 
 namespace ropewalk {
 namespace {
@@ -140,6 +141,74 @@ TEST(Plan, LearnedPositions) {
   EXPECT_EQ((std::set<std::string>{nope, hash, Resolve(plan, 64).hash}).size(), 3u);
   plan.learned->positions = 0;
   EXPECT_THROW(Resolve(plan, 64), Error);
+}
+
+// Every encoding in front of the layers is a fact of the plan: in its hash, its text and its end.
+TEST(Plan, EncodingsOfTheEmbeddings) {
+  PositionPlan plan;
+  plan.layers.resize(3);
+  std::set<std::string> hashes = {Resolve(plan, 64).hash};
+  struct Case {
+    AbsoluteEncoding encoding;
+    std::string words;
+    int64_t positions = INT64_MAX;
+  };
+  const std::vector<Case> cases = {
+      {SinusoidalEmbedding{}, "sinusoidal(interleaved, base 10000)"},
+      {SinusoidalEmbedding{.ladder = SinusoidalLadder::kToBase, .scale = 0.5},
+       "sinusoidal(interleaved, base 10000, ladder to-base, scale 0.5)"},
+      {HierarchicalEmbedding{.rows = 7}, "hierarchical(rows 7, alpha 0.4)", 49},
+      {MultiplicativeEmbedding{.rows = 64}, "multiplicative(rows 64)", 64},
+      {DigitsEmbedding{}, "digits(base 10, digits 3)", 1000},
+      {DigitsEmbedding{.base = 3, .digits = 4, .factor = 1.7},
+       "digits(base 3, digits 4, factor 1.7)", 138},
+      {RecurrentEmbedding{RecurrentCell::kGru}, "recurrent(gru)", 1 << 22},
+      {FloaterEmbedding{.hidden = 16}, "floater(hidden 16, spacing 0.1, substeps 10)", 1 << 22},
+      {ConvolutionalEmbedding{.kernel = 5, .groups = 2},
+       "convolutional(kernel 5, groups 2, border zero)"},
+      {ComplexOrderEmbedding{.phase_shared = ComplexSharing::kDims},
+       "complex_order(frequency_shared none, phase_shared dims)"}};
+  for (const Case& c : cases) {
+    plan.absolute = c.encoding;
+    EXPECT_THAT(Describe(plan, 64), HasSubstr("  embeddings: " + c.words + "\n"));
+    EXPECT_THAT(Describe(plan, 64), HasSubstr("layers 0-2: no rotation"));
+    EXPECT_EQ(PositionsOf(plan), c.positions) << c.words;
+    if (c.positions < INT64_MAX) {
+      EXPECT_EQ(DescribeEnd(plan), "no row: " + c.words + " has " + std::to_string(c.positions) +
+                                       " positions, 0 to " + std::to_string(c.positions - 1));
+    }
+    EXPECT_TRUE(hashes.insert(Resolve(plan, 64).hash).second) << c.words;
+    plan.recurrent_layer = RecurrentLayer{};
+    EXPECT_TRUE(hashes.insert(Resolve(plan, 64).hash).second) << c.words;
+    plan.recurrent_layer->cell = RecurrentCell::kGru;
+    EXPECT_TRUE(hashes.insert(Resolve(plan, 64).hash).second) << c.words;
+    EXPECT_THAT(Describe(plan, 64), HasSubstr("in front of the layers: recurrent layer(gru)"));
+    plan.recurrent_layer.reset();
+  }
+  plan.learned = LearnedPositions{32, 0};  // the nearer end counts
+  EXPECT_EQ(PositionsOf(plan), 32);
+  EXPECT_EQ(DescribeEnd(plan),
+            "no learned vector: there are learned vectors for 32 positions, 0 to 31");
+}
+
+TEST(Plan, EncodingsOfTheEmbeddingsRefuseWhatTheyCannotCompute) {
+  const auto message = [](const AbsoluteEncoding& encoding, int64_t hidden = 24) {
+    return test::MessageOf(ErrorCode::kInvalidArgument, [&] { Check(encoding, hidden); });
+  };
+  EXPECT_THAT(message(SinusoidalEmbedding{.base = 0}), HasSubstr("absolute: base: expected a pos"));
+  EXPECT_THAT(message(HierarchicalEmbedding{.rows = 0}), HasSubstr("rows: expected 1 to"));
+  EXPECT_THAT(message(HierarchicalEmbedding{.rows = 8, .alpha = 0.5}),
+              HasSubstr("alpha: expected a number between 0 and 1 other than 0.5"));
+  EXPECT_THAT(message(MultiplicativeEmbedding{}), HasSubstr("rows: expected 1 to"));
+  EXPECT_THAT(message(DigitsEmbedding{.base = 1}), HasSubstr("base: expected 2 to"));
+  EXPECT_THAT(message(DigitsEmbedding{.factor = 0.5}), HasSubstr("factor: expected 1 or more"));
+  EXPECT_THAT(message(FloaterEmbedding{.substeps = 3}), HasSubstr("substeps: expected an even"));
+  EXPECT_THAT(message(ConvolutionalEmbedding{.groups = 5}),
+              HasSubstr("groups: expected a divisor of hidden_size, 24, got 5"));
+  EXPECT_THAT(message(ConvolutionalEmbedding{.kernel = 2000, .groups = 1}),
+              HasSubstr("kernel: expected 1 to 1024, got 2000"));
+  EXPECT_THAT(message(ComplexOrderEmbedding{}, 7), HasSubstr("an even hidden_size"));
+  Check(DigitsEmbedding{}, 7);
 }
 
 TEST(Plan, ScalingNeedsARotation) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ropewalk/plan/absolute.h"
 #include "ropewalk/plan/layer_bias.h"
 #include "ropewalk/relative/distance_map.h"
 #include "ropewalk/rotary/frequencies.h"
@@ -87,6 +88,8 @@ enum class OtherEncoding : uint8_t {
 struct PositionPlan {
   std::vector<LayerPlan> layers;
   std::optional<LearnedPositions> learned = {};
+  std::optional<AbsoluteEncoding> absolute = {};
+  std::optional<RecurrentLayer> recurrent_layer = {};  // behind `learned` or `absolute`
   OtherEncoding other = OtherEncoding::kNone;
   int64_t trained_length = 0;       // tokens, before any extension
   int64_t configured_length = 0;    // tokens that the file declares, after its own extension
@@ -98,6 +101,13 @@ struct PositionPlan {
 
   bool operator==(const PositionPlan&) const = default;
 };
+
+// The number of positions that have a vector or row where a table, digits or a path has them;
+// INT64_MAX: positions have no end.
+int64_t PositionsOf(const PositionPlan& plan);
+// What a position from PositionsOf on lacks: "no learned vector: there are learned vectors for
+// 64 positions, 0 to 63".
+std::string DescribeEnd(const PositionPlan& plan);
 
 // The plan with every rotation's scaling replaced. trained_length > 0 replaces the plan's. Throws
 // Error where there is a scaling but no rotation that could take it.
@@ -122,6 +132,8 @@ struct ResolvedPlan {
   std::vector<LayerBias> biases;            // distinct ones
   std::vector<ResolvedLayer> layers;
   std::optional<LearnedPositions> learned = {};
+  std::optional<AbsoluteEncoding> absolute = {};
+  std::optional<RecurrentLayer> recurrent_layer = {};
   std::string hash;  // of float32 frequencies, amplitudes, multipliers, windows, maps and biases,
                      // layer by layer; not of names or layouts
 };
