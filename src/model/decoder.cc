@@ -104,14 +104,18 @@ void RotateValues(const ResolvedRotation& rotation, const CosSinTable& table,
 
 }  // namespace
 
-void Decoder::Impl::Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& s) const {
+void Decoder::Impl::Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& s) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
-  for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+  const int64_t first_position = sequence.first_position_ + sequence.tokens_;
+  for (int64_t t = 0; embedding.data != nullptr && t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
   if (config.embedding_scale != 1) {
     const float scale = static_cast<float>(config.embedding_scale);
     for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] *= scale;
   }
-  if (config.plan.learned) {
+  if (embedder != nullptr) {
+    const std::span<float> x(s.x.data(), static_cast<std::size_t>(tokens * hidden));
+    embedder->Run(ids, first_position, sequence.embedding_.get(), x);
+  } else if (config.plan.learned) {
     const int64_t first_row = config.plan.learned->first_row + first_position;
     positions.ReadRows(first_row, tokens, s.normed.data());
     for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] += s.normed[i];
@@ -151,7 +155,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
       sequence.attention_observer_ && sequence.tokens_ + tokens > sequence.observed_from_;
   float* x = s.x.data();  // [tokens, hidden]
 
-  Embed(ids, first_position, s);
+  Embed(ids, sequence, s);
 
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const ResolvedLayer& plan = sequence.resolved_.layers[l];
@@ -227,6 +231,7 @@ WeightStorage Decoder::weights() const { return impl_->weights; }
 
 int64_t Decoder::weight_bytes() const {
   int64_t bytes = impl_->head.bytes() + Bytes(impl_->final_norm) + Bytes(impl_->embedding_norm);
+  if (impl_->embedder != nullptr) bytes += impl_->embedder->bytes();
   for (const internal::LayerWeights& layer : impl_->layers) bytes += Bytes(layer);
   return bytes;
 }

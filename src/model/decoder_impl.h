@@ -6,6 +6,7 @@
 #include "ropewalk/model/model.h"
 #include "src/model/block.h"
 #include "src/model/layer_forms.h"
+#include "src/model/embedder.h"
 
 namespace ropewalk {
 
@@ -14,6 +15,7 @@ struct Decoder::Impl {
   WeightStorage weights = WeightStorage::kUnpacked;
   Weight embedding;  // [vocab, hidden]; rows are read from the file, so a tied head exists once
   Weight positions;  // [positions, hidden], where they are learned
+  std::unique_ptr<const internal::Embedder> embedder;  // of the family ropewalk; it has positions too
   internal::NormWeights embedding_norm;
   std::vector<internal::LayerWeights> layers;
   internal::NormWeights final_norm;
@@ -31,7 +33,7 @@ struct Decoder::Impl {
   const PreparedForm* FormOf(const Sequence& sequence, std::size_t layer) const;
   const ScoreForm* AppendGates(Sequence& sequence, std::size_t layer,
                                std::span<const float> input) const;
-  void Embed(std::span<const int32_t> ids, int64_t first_position, Scratch& scratch) const;
+  void Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& scratch) const;
   void ForwardChunk(Sequence& sequence, std::span<const int32_t> ids, int64_t wanted_rows,
                     Scratch& scratch) const;
 };

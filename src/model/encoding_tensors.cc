@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "src/model/embedder.h"
+
 namespace ropewalk::internal {
 namespace {
 
@@ -88,6 +90,7 @@ std::vector<EncodingTensor> EncodingTensors(const ModelConfig& c) {
       all.push_back({LayerParameter(l, "bias", p.name), l, std::move(p.shape)});
     }
   }
+  AddEmbeddingTensors(c, all);
   return all;
 }
 

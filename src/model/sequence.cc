@@ -82,7 +82,9 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
 
 Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
                    AnglePrecision precision, KvType kv)
-    : precision_(precision) {
+    : embedding_(std::make_unique<internal::EmbeddingState>()),
+      hidden_(decoder.config().hidden),
+      precision_(precision) {
   const ModelConfig& c = decoder.config();
   if (final_length < 1 || final_length > kMaxPosition) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -141,6 +143,10 @@ void Sequence::LowerBiases(const Decoder& decoder, const PositionPlan& plan) {
   }
 }
 
+Sequence::~Sequence() = default;
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+
 // Tables grow with the tokens, to the double at once, so that a long declared length costs nothing
 // until it is used; rows that exist keep their bits.
 void Sequence::GrowTables(int64_t tokens) {
@@ -159,6 +165,12 @@ void Sequence::GrowTables(int64_t tokens) {
   }
 }
 
+void Sequence::ResizeEmbedding(int64_t tokens) {
+  const auto floats = static_cast<std::size_t>(tokens * hidden_);
+  if (internal::KeepsConvolved(resolved_.absolute)) embedding_->convolved.resize(floats, 0.1f);
+  if (resolved_.recurrent_layer) embedding_->recurrent.resize(floats, 0.1f);
+}
+
 void Sequence::Truncate(int64_t tokens) {
   if (tokens < 0 || tokens > tokens_) {
     throw Error(
@@ -166,6 +178,7 @@ void Sequence::Truncate(int64_t tokens) {
         fmt::format("Sequence::Truncate: expected 0 to {} tokens, got {}", tokens_, tokens));
   }
   for (KvCache& cache : caches_) cache.Truncate(tokens);
+  ResizeEmbedding(tokens);
   tokens_ = tokens;
   ResizeGates();
 }
@@ -190,6 +203,7 @@ void Sequence::Skip(int64_t tokens) {
     cache.Append(rows(cache.head_dim()), rows(cache.value_dim()));
   }
   tokens_ += tokens;
+  ResizeEmbedding(tokens_);
   ResizeGates();
 }
 
@@ -219,6 +233,14 @@ void Sequence::OffsetPositions(int64_t first) {
                 "begins at position 0: " +
                     Describe(resolved_.biases.front()));
   }
+  const bool convolves = internal::KeepsConvolved(resolved_.absolute);
+  if (convolves || resolved_.recurrent_layer) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("Sequence::OffsetPositions: {} reads the tokens from the first one on "
+                            "and knows no position",
+                            convolves ? Describe(*resolved_.absolute)
+                                      : Describe(*resolved_.recurrent_layer)));
+  }
   if (first < 0 || first > kMaxPosition - final_length()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("Sequence::OffsetPositions: expected 0 to {}, got {}",
@@ -237,6 +259,9 @@ int64_t Sequence::bytes() const {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
   }
+  const int64_t kept = (internal::KeepsConvolved(resolved_.absolute) ? 1 : 0) +
+                       (resolved_.recurrent_layer ? 1 : 0);
+  bytes += kept * hidden_ * final_length() * static_cast<int64_t>(sizeof(float));
   for (const Load& load : loads_) bytes += load.fused.BytesFor(final_length());
   bytes += static_cast<int64_t>(gates_.size() * sizeof(float)) * gate_heads_ * final_length();
   return bytes;

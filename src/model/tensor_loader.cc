@@ -384,8 +384,11 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, const DecoderOpt
   impl->weights = ChooseStorage(files, options.compute, options.weights);
   const internal::TensorLoader loader(impl->config, files, internal::NamingOf(c), options.compute,
                                       impl->weights);
-  impl->embedding = *loader.Find(Id::kEmbedding);
-  if (c.plan.learned) impl->positions = *loader.Find(Id::kPositions);
+  if (c.encoding_tensors) impl->embedder = std::make_unique<internal::Embedder>(c, loader);
+  if (impl->embedder == nullptr || !impl->embedder->replaces_tokens()) {
+    impl->embedding = *loader.Find(Id::kEmbedding);
+  }
+  if (c.plan.learned && impl->embedder == nullptr) impl->positions = *loader.Find(Id::kPositions);
   impl->embedding_norm = loader.MakeNorm(Id::kEmbeddingNorm, c.embedding_norm);
   impl->final_norm = loader.MakeNorm(Id::kFinalNorm, c.final_norm);
   impl->head = loader.MakeHead();

@@ -83,6 +83,10 @@ bool HasPlace(TensorId id, const TensorNames& names) {
 }
 
 bool Always(Config) { return true; }
+// Complex-order embeddings stand in the place of the table.
+bool TokenTable(Config c) {
+  return !c.plan.absolute || !std::holds_alternative<ComplexOrderEmbedding>(*c.plan.absolute);
+}
 bool Latent(Config c) { return c.layer.attention.latent.exists(); }
 bool LatentQ(Config c) { return Latent(c) && c.layer.attention.latent.q_rank > 0; }
 bool WholeQ(Config c) { return !LatentQ(c); }
@@ -112,7 +116,7 @@ bool TokenTypes(Config c) { return c.encoder != nullptr && c.encoder->token_type
 bool MaskDecoder(Config c) {
   return c.encoder != nullptr && !c.plan.learned && c.encoder->mask_decoder_positions > 0;
 }
-bool Positions(Config c) { return c.plan.learned.has_value() || MaskDecoder(c); }
+bool Positions(Config c) { return !c.encoding_tensors && (c.plan.learned.has_value() || MaskDecoder(c)); }
 bool SharedBuckets(Config c) {
   const auto* t5 = BiasOf<T5LayerBias>(c);
   return t5 != nullptr && !t5->per_layer;
@@ -171,7 +175,7 @@ struct Row {
 
 using Id = TensorId;
 constexpr Row kTable[] = {
-    {Id::kEmbedding, Of::kModel, Dim::kVocab, Dim::kEmbedding, Always},
+    {Id::kEmbedding, Of::kModel, Dim::kVocab, Dim::kEmbedding, TokenTable},
     {Id::kPositions, Of::kModel, Dim::kPositions, Dim::kHidden, Positions},
     {Id::kTokenTypes, Of::kModel, Dim::kTokenTypes, Dim::kEmbedding, TokenTypes},
     {Id::kEmbeddingNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, Has<&ModelConfig::embedding_norm>,

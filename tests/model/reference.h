@@ -127,17 +127,22 @@ inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Ti
   return out;
 }
 
-inline std::vector<float> Reference(
-    const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids, int64_t first, int64_t window,
+// Rows of a table, [ids, its width].
+inline Matrix RowsOf(const Tensor& table, const std::vector<int32_t>& ids) {
+  Matrix x;
+  for (const int32_t id : ids) {
+    const float* row = table.values.data() + id * table.shape[1];
+    x.emplace_back(row, row + table.shape[1]);
+  }
+  return x;
+}
+
+// Logits of the layers that read x [tokens, hidden], and of the matrix `head`.
+inline std::vector<float> ReferenceFrom(
+    const Tiny& s, const Tensors& w, Matrix x, const Tensor& head, int64_t first, int64_t window,
     const std::vector<bool>& rotates, int64_t heads = 1000,
     const std::function<double(int64_t)>& temperature = [](int64_t) { return 1.0; },
     const RelativeFn& relative = {}, const BiasFn& bias = {}) {
-  Matrix x;
-  const Tensor& embedding = w.at("model.embed_tokens.weight");
-  for (const int32_t id : ids) {
-    const float* row = embedding.values.data() + id * s.hidden;
-    x.emplace_back(row, row + s.hidden);
-  }
   const auto add = [&](const Matrix& y) {
     for (std::size_t t = 0; t < x.size(); ++t) {
       for (std::size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
@@ -171,10 +176,20 @@ inline std::vector<float> Reference(
     add(Product(gate, tensor("mlp.down_proj.weight")));
   }
   std::vector<float> logits;
-  for (const auto& row : Product(Norm(x, w.at("model.norm.weight")), embedding)) {
+  for (const auto& row : Product(Norm(x, w.at("model.norm.weight")), head)) {
     logits.insert(logits.end(), row.begin(), row.end());
   }
   return logits;
+}
+
+inline std::vector<float> Reference(
+    const Tiny& s, const Tensors& w, const std::vector<int32_t>& ids, int64_t first, int64_t window,
+    const std::vector<bool>& rotates, int64_t heads = 1000,
+    const std::function<double(int64_t)>& temperature = [](int64_t) { return 1.0; },
+    const RelativeFn& relative = {}, const BiasFn& bias = {}) {
+  const Tensor& embedding = w.at("model.embed_tokens.weight");
+  return ReferenceFrom(s, w, RowsOf(embedding, ids), embedding, first, window, rotates, heads,
+                       temperature, relative, bias);
 }
 
 }  // namespace ropewalk::test

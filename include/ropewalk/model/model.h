@@ -22,6 +22,10 @@
 
 namespace ropewalk {
 
+namespace internal {
+struct EmbeddingState;
+}
+
 // A model on disk: a Hugging Face folder, a .gguf file or a llama2.c .bin. Opening it maps the
 // files and reads metadata only.
 struct ModelFiles {
@@ -62,6 +66,9 @@ class Sequence {
   // with a distance map, and values. Throws Error, of `kv` as CheckKvType does.
   Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
            AnglePrecision precision, KvType kv = KvType::kF32);
+  ~Sequence();
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
   int64_t tokens() const { return tokens_; }
   int64_t final_length() const { return resolved_.length; }
   const ResolvedPlan& resolved() const { return resolved_; }
@@ -95,6 +102,7 @@ class Sequence {
   void LowerBiases(const Decoder& decoder, const PositionPlan& plan);
   void GrowTables(int64_t tokens);
   void ResizeGates();
+  void ResizeEmbedding(int64_t tokens);
   ResolvedPlan resolved_;
   std::vector<CosSinTable> tables_;  // one per distinct rotation
   std::vector<PreparedForm> forms_;  // one per distinct bias, or per layer where they are learned
@@ -110,6 +118,9 @@ class Sequence {
   };
   std::vector<Load> loads_;   // one per distinct rotation and map
   std::vector<int> load_of_;  // [layers] index into loads_; -1: keys are cached rotated
+  // What encodings in front of the layers read of earlier tokens.
+  std::unique_ptr<internal::EmbeddingState> embedding_;
+  int64_t hidden_ = 0;
   AnglePrecision precision_;
   int64_t first_position_ = 0;
   int64_t tokens_ = 0;

@@ -68,6 +68,8 @@ void ReadMap(const JsonObject& part, const PositionsContext& /*context*/, ModelC
 
 // In the order in which they are read.
 constexpr Part kParts[] = {
+    {"absolute", ReadAbsolutePart},
+    {"recurrent_layer", ReadRecurrentLayerPart},
     {"rotation", ReadRotationPart},
     {"bias", ReadBiasPart},
     {"map", ReadMap},

@@ -19,6 +19,9 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c);
 
 // One part each, under its key.
 void ReadRotationPart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
+void ReadAbsolutePart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
+void ReadRecurrentLayerPart(const JsonObject& part, const PositionsContext& context,
+                            ModelConfig& c);
 void ReadBiasPart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 
 // Throws Error for a distance map beside a bias that reads rotated keys.
