@@ -144,7 +144,7 @@ void RunPseudoPerplexity(const Options& options, const ModelFiles& files) {
                     "the special tokens are: put tokenizer.json there",
                     files.path, files.tokenizer_error));
   }
-  const MaskedFrame frame = MaskedFrameOf(*files.tokenizer);
+  const MaskedFrame frame = MaskedFrameOf(*files.tokenizer, files.config.mask_id);
   ProgressLine progress;
   InterruptScope scope;
   const PseudoPerplexityResult result = ComputePseudoPerplexity(

@@ -142,9 +142,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
                 "the model has no rotary layer, so there is no method to compare");
   }
   if (length > PositionsOf(task.plan)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "length " + std::to_string(length) + ": position " + std::to_string(length - 1) +
-                    " has " + DescribeEnd(task.plan) + "; give a shorter one");
+    throw Error(ErrorCode::kInvalidArgument, "length " + std::to_string(length) + ": position " +
+                                                 std::to_string(length - 1) + " has " +
+                                                 DescribeEnd(task.plan) + "; give a shorter one");
   }
   const Scaling scaling = rotation != nullptr ? rotation->scaling : Scaling{NoScaling{}};
   if (fixed != nullptr) {

@@ -159,8 +159,9 @@ void Summarize(int64_t spans, const PseudoPerplexity* first, PseudoPerplexity& p
 
 }  // namespace
 
-MaskedFrame MaskedFrameOf(const Tokenizer& tokenizer) {
-  MaskedFrame frame = {tokenizer.front(), tokenizer.back(), -1};
+MaskedFrame MaskedFrameOf(const Tokenizer& tokenizer, std::optional<int32_t> mask) {
+  MaskedFrame frame = {tokenizer.front(), tokenizer.back(), mask.value_or(-1)};
+  if (mask) return frame;
   for (int32_t id = 0; id < tokenizer.vocab_size() && frame.mask < 0; ++id) {
     const std::string piece = tokenizer.Piece(id);
     if (piece == "[MASK]" || piece == "<mask>") frame.mask = id;

@@ -107,7 +107,8 @@ void RotateValues(const ResolvedRotation& rotation, const CosSinTable& table,
 void Decoder::Impl::Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& s) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
   const int64_t first_position = sequence.first_position_ + sequence.tokens_;
-  for (int64_t t = 0; embedding.data != nullptr && t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+  for (int64_t t = 0; embedding.data != nullptr && t < tokens; ++t)
+    embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
   if (config.embedding_scale != 1) {
     const float scale = static_cast<float>(config.embedding_scale);
     for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] *= scale;
@@ -280,9 +281,8 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
   }
   const int64_t last = sequence.first_position_ + sequence.tokens() + tokens - 1;
   if (last >= PositionsOf(config().plan)) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("Forward: position {} has {}", last, DescribeEnd(config().plan)));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Forward: position {} has {}", last, DescribeEnd(config().plan)));
   }
   if (tokens == 0) return;
   sequence.GrowTables(sequence.tokens() + tokens);

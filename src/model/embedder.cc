@@ -116,7 +116,11 @@ struct Embedder::Apply {
 
   void Learned() const {
     Rows rows(x.size());
-    LookUpRows(e.At("table"), hidden(), positions(), rows);
+    if (e.longer_) {
+      HierarchicalRows(*e.longer_, e.At("table"), positions(), rows);
+    } else {
+      LookUpRows(e.At("table"), hidden(), positions(), rows);
+    }
     Add(rows);
   }
   void operator()(const SinusoidalEmbedding& s) const {
@@ -184,19 +188,26 @@ struct Embedder::Apply {
     ComplexOrder(spec, {e.At("amplitude"), e.At("frequency"), e.At("phase")}, words, positions(),
                  {re, im});
     for (std::size_t t = 0; t < tokens; ++t) {
-      const auto from = static_cast<std::ptrdiff_t>(t * half), n = static_cast<std::ptrdiff_t>(half);
+      const auto from = static_cast<std::ptrdiff_t>(t * half),
+                 n = static_cast<std::ptrdiff_t>(half);
       const auto to = std::copy_n(re.begin() + from, n, x.begin() + 2 * from);
       std::copy_n(im.begin() + from, n, to);
     }
   }
 };
 
-Embedder::Embedder(const ModelConfig& config, const TensorLoader& loader) : c_(config) {
+Embedder::Embedder(const ModelConfig& config, const TensorLoader& loader,
+                   const std::optional<HierarchicalSpec>& longer)
+    : c_(config), longer_(longer) {
   std::vector<EncodingTensor> tensors;
   AddEmbeddingTensors(config, tensors);
   for (const EncodingTensor& t : tensors) parameters_[t.name] = loader.ReadEncoding(t.name);
+  if (longer_)
+    HierarchicalRows(*longer_, At("table"), {}, {});  // refuses an alpha that loses positions
   if (!config.plan.recurrent_layer) return;
-  const auto take = [&](const char* name) { return parameters_.extract(kRecurrent + name).mapped(); };
+  const auto take = [&](const char* name) {
+    return parameters_.extract(kRecurrent + name).mapped();
+  };
   recurrent_ = std::make_unique<RecurrentLayerWeights>(
       config.plan.recurrent_layer->cell, config.hidden, take("weight_ih"), take("weight_hh"),
       take("bias_ih"), take("bias_hh"));
@@ -213,7 +224,8 @@ std::span<const float> Embedder::At(const char* parameter) const {
 Embedder::Rows Embedder::MakePath(int64_t rows) const {
   Rows out(static_cast<std::size_t>(rows * c_.hidden));
   if (const auto* cell = std::get_if<RecurrentEmbedding>(&*c_.plan.absolute)) {
-    RecurrentRows(cell->cell, {At("start"), At("weight"), At("input_bias"), At("hidden_bias")}, out);
+    RecurrentRows(cell->cell, {At("start"), At("weight"), At("input_bias"), At("hidden_bias")},
+                  out);
     return out;
   }
   const auto& floater = std::get<FloaterEmbedding>(*c_.plan.absolute);

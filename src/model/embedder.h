@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ropewalk/absolute/hierarchical.h"
 #include "ropewalk/config/config.h"
 #include "src/model/encoding_tensors.h"
 #include "src/model/recurrent_layer.h"
@@ -29,7 +31,9 @@ bool KeepsConvolved(const std::optional<AbsoluteEncoding>& absolute);
 // Immutable but for the rows of paths, which grow under a lock: several threads may call Run.
 class Embedder {
  public:
-  Embedder(const ModelConfig& config, const TensorLoader& loader);
+  // `longer`: the decomposition by which learned positions reach the square of their number.
+  Embedder(const ModelConfig& config, const TensorLoader& loader,
+           const std::optional<HierarchicalSpec>& longer = {});
 
   // Whether there is no table of token embeddings: Run makes what is there in its place.
   bool replaces_tokens() const;
@@ -49,6 +53,7 @@ class Embedder {
   struct Apply;
 
   const ModelConfig& c_;
+  std::optional<HierarchicalSpec> longer_;
   std::map<std::string, Rows, std::less<>> parameters_;
   std::unique_ptr<RecurrentLayerWeights> recurrent_;
   mutable std::mutex growing_;

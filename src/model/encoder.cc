@@ -30,7 +30,7 @@ void Store(const internal::QkvViews& qkv, KvCache& cache) {
 
 int64_t Encoder::Impl::max_tokens(EncoderStates which) const {
   if (hierarchical) return hierarchical->rows * hierarchical->rows;
-  if (config.plan.learned) return config.plan.learned->positions;
+  if (const int64_t end = PositionsOf(config.plan); end < INT64_MAX) return end;
   return which == EncoderStates::kMaskDecoder ? spec().mask_decoder_positions : INT64_MAX;
 }
 
@@ -61,6 +61,10 @@ void Encoder::Impl::Check(std::span<const int32_t> ids, std::span<const int32_t>
                           EncoderStates which) const {
   const auto tokens = static_cast<int64_t>(ids.size());
   if (which == EncoderStates::kMaskDecoder) CheckMaskDecoder(tokens);
+  if (tokens > max_tokens(which) && !config.plan.learned) {
+    Refuse(fmt::format("{} tokens: position {} has {}; give fewer tokens", tokens, tokens - 1,
+                       DescribeEnd(config.plan)));
+  }
   if (tokens > max_tokens(which)) {
     const int64_t n = config.plan.learned->positions;
     Refuse(fmt::format("{} tokens, but the model has learned positions for {}{}", tokens, n,
@@ -112,14 +116,19 @@ void Encoder::Impl::Embed(std::span<const int32_t> ids, std::span<const int32_t>
   const bool projects = width != config.hidden;
   AlignedBuffer<float> narrow(projects ? tokens * width : 0);
   float* out = projects ? narrow.data() : x;
-  for (int64_t t = 0; t < tokens; ++t) words.ReadRows(ids[t], 1, out + t * width);
+  for (int64_t t = 0; words.data != nullptr && t < tokens; ++t)
+    words.ReadRows(ids[t], 1, out + t * width);
   if (token_types.size() > 0) {
     for (int64_t t = 0; t < tokens; ++t) {
       const float* row = token_types.data() + (types.empty() ? 0 : types[t]) * width;
       for (int64_t i = 0; i < width; ++i) out[t * width + i] += row[i];
     }
   }
-  if (config.plan.learned) AddPositions(tokens, out);
+  if (embedder != nullptr) {
+    embedder->Run(ids, 0, nullptr, {out, static_cast<std::size_t>(tokens * width)});
+  } else if (config.plan.learned) {
+    AddPositions(tokens, out);
+  }
   if (config.embedding_norm.exists()) {
     ApplyNorm(config.embedding_norm, embedding_norm, config.norm_eps, width, out, tokens, out);
   }
@@ -136,30 +145,45 @@ std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t toke
     forms = std::move(longer);
     lowered_tokens = tokens;
   }
+  if (!lower.empty() && tokens > lowered_tokens) {
+    auto longer = std::make_shared<Forms>();
+    for (const auto& make : lower) longer->push_back(make(tokens));
+    forms = std::move(longer);
+    lowered_tokens = tokens;
+  }
   return forms;
 }
 
-std::shared_ptr<const CosSinTable> Encoder::Impl::TableFor(int64_t tokens) const {
-  const auto& rotation = config.plan.layers[0].rotation;  // that of all layers
-  if (!rotation) return nullptr;
+std::shared_ptr<const Encoder::Impl::Rotation> Encoder::Impl::RotationFor(int64_t tokens) const {
+  const auto& spec = config.plan.layers[0].rotation;  // that of all layers
+  if (!spec) return nullptr;
+  const Frequencies frequencies = Resolve(*spec, tokens);
   const std::lock_guard<std::mutex> lock(lowering);
-  if (table == nullptr || table->count() < tokens) {
-    table = std::make_shared<const CosSinTable>(Resolve(*rotation, tokens), 0, tokens,
-                                                AnglePrecision::kExact);
+  if (rotation == nullptr || rotation->table.count() < tokens ||
+      rotation->frequencies != frequencies) {
+    rotation = std::make_shared<const Rotation>(
+        Rotation{frequencies, CosSinTable(frequencies, 0, tokens, AnglePrecision::kExact)});
   }
-  return table;
+  return rotation;
 }
 
 void Encoder::Impl::AttendAndFinish(std::size_t layer, const TensorView& q,
                                     const PreparedForm* form, const KvCache& cache, float* x,
-                                    internal::LayerScratch& s) const {
+                                    internal::LayerScratch& s, double multiplier) const {
   const int64_t tokens = q.shape[0];
+  std::vector<float> temperatures;
+  if (const auto& temperature = config.plan.layers[layer].temperature) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      temperatures.push_back(static_cast<float>(Temperature(*temperature, t)));
+    }
+  }
   Attention({.q = q,
              .out = AttendedView(config, tokens, s),
              .cache = &cache,
-             .scale = internal::ScoreScale(config),
+             .scale = internal::ScoreScale(config, multiplier),
              .mask = AttentionMask::kBidirectional,
-             .prepared = form});
+             .prepared = form,
+             .temperatures = temperatures});
   FinishLayer(config, layers[layer], tokens, tokens, x, s);
 }
 
@@ -190,9 +214,9 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
   if (tokens == 0) return;
   if (hidden == nullptr) Refuse("hidden: expected room for the states, got null");
   const auto forms = m.FormsFor(tokens);
-  const auto table = m.TableFor(tokens);
+  const auto rotation = m.RotationFor(tokens);
   internal::LayerScratch scratch(m.config, tokens);
-  KvCache cache(m.config.heads, m.config.head_dim, tokens);
+  KvCache cache(m.config.kv_heads, m.config.head_dim, tokens);
   float* x = hidden;  // [tokens, hidden], the residual stream
   m.Embed(ids, token_types, x);
   for (std::size_t l = 0; l < m.layers.size(); ++l) {
@@ -202,15 +226,16 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
       continue;
     }
     const internal::QkvViews qkv = ProjectQkv(m.config, m.layers[l], tokens, x, scratch);
-    if (table != nullptr) {
-      Rotate({.table = table.get(),
+    if (rotation != nullptr) {
+      Rotate({.table = &rotation->table,
               .layout = m.config.plan.layers[l].rotation->layout,
               .positions = Positions::From(0),
               .q = qkv.q,
               .k = qkv.k});
     }
     Store(qkv, cache);
-    m.AttendAndFinish(l, qkv.q, form, cache, x, scratch);
+    m.AttendAndFinish(l, qkv.q, form, cache, x, scratch,
+                      rotation == nullptr ? 1 : rotation->frequencies.softmax_multiplier);
   }
   if (m.config.final_norm.exists()) {
     ApplyNorm(m.config.final_norm, m.final_norm, m.config, x, tokens, x);
@@ -227,6 +252,10 @@ void Encoder::Logits(const float* states, int64_t rows, float* logits) const {
   const Impl::MaskedHead& head = *impl_->head;
   const ModelConfig& c = config();
   const int64_t width = impl_->embedding_dim();
+  if (spec().plain_head) {
+    head.vocab.Apply(states, rows, c.hidden, logits, c.vocab);
+    return;
+  }
   AlignedBuffer<float> x(rows * width);
   head.dense.Apply(states, rows, c.hidden, x.data(), width);
   internal::Activate(spec().head_activation, x.data(), rows, width, x.data());

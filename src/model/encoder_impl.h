@@ -1,6 +1,7 @@
 // The weights of an encoder as its layers use them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "ropewalk/model/encoder.h"
 #include "ropewalk/rotary/table.h"
 #include "src/model/block.h"
+#include "src/model/embedder.h"
 
 namespace ropewalk {
 
@@ -30,6 +32,7 @@ struct Encoder::Impl {
   std::vector<float> positions;
   AlignedBuffer<float> token_types;  // [token_types, embedding]
   std::optional<HierarchicalSpec> hierarchical;
+  std::unique_ptr<const internal::Embedder> embedder;  // of the family ropewalk, in their place
   internal::NormWeights embedding_norm, final_norm;
   Linear projection;  // [hidden, embedding], where they differ
   std::vector<internal::LayerWeights> layers;
@@ -41,14 +44,22 @@ struct Encoder::Impl {
   mutable std::mutex lowering;
   mutable std::shared_ptr<const Forms> forms = std::make_shared<Forms>();
   mutable int64_t lowered_tokens = 0;
-  mutable std::shared_ptr<const CosSinTable> table;  // of the one rotation; grows the same way
+  // What makes the form of each layer, or of all, for texts of up to n tokens; again for longer ones.
+  std::vector<std::function<PreparedForm(int64_t tokens)>> lower;
+  // Of the one rotation; grows the same way, and is another where its frequencies depend on the
+  // length of a text.
+  struct Rotation {
+    Frequencies frequencies;
+    CosSinTable table;
+  };
+  mutable std::shared_ptr<const Rotation> rotation;
 
   const EncoderSpec& spec() const { return *config.encoder; }
   int64_t embedding_dim() const {
     return spec().embedding_dim > 0 ? spec().embedding_dim : config.hidden;
   }
   std::shared_ptr<const Forms> FormsFor(int64_t tokens) const;
-  std::shared_ptr<const CosSinTable> TableFor(int64_t tokens) const;  // null: nothing rotates
+  std::shared_ptr<const Rotation> RotationFor(int64_t tokens) const;  // null: nothing rotates
 
   class Loader;
   bool DecodesMasks(EncoderStates which) const {
@@ -62,7 +73,8 @@ struct Encoder::Impl {
   void Embed(std::span<const int32_t> ids, std::span<const int32_t> token_types, float* x) const;
   // x [tokens, hidden] plus what the queries find in the cache, and the MLP.
   void AttendAndFinish(std::size_t layer, const TensorView& q, const PreparedForm* form,
-                       const KvCache& cache, float* x, internal::LayerScratch& scratch) const;
+                       const KvCache& cache, float* x, internal::LayerScratch& scratch,
+                       double multiplier = 1) const;
   // x: the states below the last layer, which keys and values stay with.
   void DecodeMasks(const PreparedForm* form, KvCache& cache, int64_t tokens, float* x,
                    internal::LayerScratch& scratch) const;

@@ -4,6 +4,7 @@
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
 #include "src/model/encoder_impl.h"
+#include "src/model/layer_forms.h"
 #include "src/model/t5_forms.h"
 #include "src/model/tensor_loader.h"
 
@@ -27,10 +28,15 @@ class Encoder::Impl::Loader {
 
   void Run(bool with_head) {
     if (with_head) CheckHasHead();
-    m_.words = *tensors_.Find(Id::kEmbedding);
+    if (c_.encoding_tensors) {
+      m_.embedder = std::make_unique<internal::Embedder>(c_, tensors_, m_.hierarchical);
+    }
+    if (m_.embedder == nullptr || !m_.embedder->replaces_tokens()) {
+      m_.words = *tensors_.Find(Id::kEmbedding);
+    }
     m_.token_types = tensors_.ReadAll(Id::kTokenTypes);
     m_.positions = tensors_.ReadVector(Id::kPositions);
-    if (c_.plan.learned) {
+    if (c_.plan.learned && m_.embedder == nullptr) {
       m_.positions.erase(m_.positions.begin(),
                          m_.positions.begin() + c_.plan.learned->first_row * c_.hidden);
     }
@@ -38,7 +44,9 @@ class Encoder::Impl::Loader {
     if (c_.encoder->embedding_dim > 0) {
       m_.projection = tensors_.MakeProduct(Id::kEmbeddingProjection, c_.hidden);
     }
-    if (with_head) {
+    if (with_head && c_.encoder->plain_head) {
+      m_.head = {Linear(), {}, tensors_.MakeHead()};
+    } else if (with_head) {
       m_.head = {tensors_.MakeProduct(Id::kMaskedDense, m_.embedding_dim()),
                  tensors_.MakeNorm(Id::kMaskedNorm, {NormSpec::Kind::kLayer}), tensors_.MakeHead()};
     }
@@ -54,6 +62,15 @@ class Encoder::Impl::Loader {
     }
     if (const auto* xl = internal::BiasOf<TransformerXlBias>(c_)) ReadSinusoidal(*xl);
     m_.forms = std::move(forms);
+    for (internal::LayerForm& form : internal::LayerForms(c_, tensors_)) {
+      m_.lower.push_back(std::move(form.lower));
+    }
+    if (m_.lower.empty() && c_.encoding_tensors && c_.plan.layers[0].bias) {
+      m_.lower.push_back([&c = c_](int64_t tokens) {
+        const ScoreForm form = Lower(*c.plan.layers[0].bias, tokens, AnglePrecision::kExact);
+        return PreparedForm(form, c.heads, c.head_dim);
+      });
+    }
   }
 
  private:
@@ -129,7 +146,7 @@ std::unique_ptr<Encoder> Encoder::Load(const ModelFiles& files, const EncoderOpt
         HierarchicalSpec{c.plan.learned->positions, c.hidden, *options.hierarchical_alpha};
   }
   Impl::Loader(*impl, files, options).Run(options.masked_head);
-  if (impl->hierarchical) {  // refuses an alpha that loses positions
+  if (impl->hierarchical && impl->embedder == nullptr) {  // refuses an alpha that loses positions
     HierarchicalRows(*impl->hierarchical, impl->positions, {}, {});
   }
   return std::unique_ptr<Encoder>(new Encoder(std::move(impl)));

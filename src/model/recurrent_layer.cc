@@ -72,8 +72,7 @@ void RecurrentLayerWeights::Run(const float* state, std::span<float> x) const {
 }
 
 int64_t RecurrentLayerWeights::bytes() const {
-  return static_cast<int64_t>((weight_ih_.size() + weight_hh_.size() + 2 * width_) *
-                              sizeof(float));
+  return static_cast<int64_t>((weight_ih_.size() + weight_hh_.size() + 2 * width_) * sizeof(float));
 }
 
 }  // namespace ropewalk::internal

@@ -27,8 +27,8 @@ class RecurrentLayerWeights {
   void Step(const float* x, const float* state, float* out, std::vector<float>& gates) const;
 
   RecurrentCell cell_;
-  std::size_t dim_, width_;                      // width: gates * dim
-  std::vector<float> weight_ih_, weight_hh_;     // [dim, width], transposed: loops run over outputs
+  std::size_t dim_, width_;                   // width: gates * dim
+  std::vector<float> weight_ih_, weight_hh_;  // [dim, width], transposed: loops run over outputs
   std::vector<float> bias_ih_, bias_hh_;
 };
 

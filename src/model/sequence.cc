@@ -259,8 +259,8 @@ int64_t Sequence::bytes() const {
     bytes +=
         static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
   }
-  const int64_t kept = (internal::KeepsConvolved(resolved_.absolute) ? 1 : 0) +
-                       (resolved_.recurrent_layer ? 1 : 0);
+  const int64_t kept =
+      (internal::KeepsConvolved(resolved_.absolute) ? 1 : 0) + (resolved_.recurrent_layer ? 1 : 0);
   bytes += kept * hidden_ * final_length() * static_cast<int64_t>(sizeof(float));
   for (const Load& load : loads_) bytes += load.fused.BytesFor(final_length());
   bytes += static_cast<int64_t>(gates_.size() * sizeof(float)) * gate_heads_ * final_length();

@@ -104,6 +104,8 @@ bool SharedRouter(Config c) { return SharedExpert(c) && c.experts.shared_gate; }
 bool Cross(Config c) { return c.layer.cross_attention; }
 bool QkNorm(Config c) { return c.layer.attention.qk_norm.has_weight(); }
 bool MaskedHead(Config c) { return c.masked_head; }
+// Of BERT's kind: a dense layer and a norm in front of the matrix.
+bool DenseHead(Config c) { return MaskedHead(c) && !c.encoder->plain_head; }
 bool Untied(Config c) { return !c.tied_head && (c.encoder == nullptr || MaskedHead(c)); }
 bool Projects(Config c) { return c.encoder != nullptr && c.encoder->embedding_dim > 0; }
 // DeBERTa v1: its one product has no bias, q and v have.
@@ -111,12 +113,14 @@ bool QvBias(Config c) {
   return c.encoder != nullptr && c.encoder->tensors == EncoderSpec::Tensors::kDebertaV1;
 }
 // transformers 5 gives an untied masked language model's last product a bias of its own.
-bool HeadBias(Config c) { return c.head_bias || MaskedHead(c); }
+bool HeadBias(Config c) { return c.head_bias || DenseHead(c); }
 bool TokenTypes(Config c) { return c.encoder != nullptr && c.encoder->token_types > 0; }
 bool MaskDecoder(Config c) {
   return c.encoder != nullptr && !c.plan.learned && c.encoder->mask_decoder_positions > 0;
 }
-bool Positions(Config c) { return !c.encoding_tensors && (c.plan.learned.has_value() || MaskDecoder(c)); }
+bool Positions(Config c) {
+  return !c.encoding_tensors && (c.plan.learned.has_value() || MaskDecoder(c));
+}
 bool SharedBuckets(Config c) {
   const auto* t5 = BiasOf<T5LayerBias>(c);
   return t5 != nullptr && !t5->per_layer;
@@ -183,9 +187,9 @@ constexpr Row kTable[] = {
     {Id::kEmbeddingProjection, Of::kModel, Dim::kHidden, Dim::kEmbedding, Projects, Always},
     {Id::kFinalNorm, Of::kModel, Dim::kHidden, Dim::kNone, Has<&ModelConfig::final_norm>,
      HasBias<&ModelConfig::final_norm>},
-    {Id::kMaskedDense, Of::kModel, Dim::kEmbedding, Dim::kHidden, MaskedHead, Always},
-    {Id::kMaskedNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, MaskedHead, Always},
-    {Id::kMaskedBias, Of::kModel, Dim::kVocab, Dim::kNone, MaskedHead},
+    {Id::kMaskedDense, Of::kModel, Dim::kEmbedding, Dim::kHidden, DenseHead, Always},
+    {Id::kMaskedNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, DenseHead, Always},
+    {Id::kMaskedBias, Of::kModel, Dim::kVocab, Dim::kNone, DenseHead},
     {Id::kHead, Of::kModel, Dim::kVocab, Dim::kEmbedding, Untied, HeadBias},
     {Id::kSharedBuckets, Of::kModel, Dim::kBuckets, Dim::kHeads, SharedBuckets},
     {Id::kDistances, Of::kModel, Dim::kDistances, Dim::kHidden, Distances},
@@ -398,7 +402,7 @@ bool Harmless(Config config, Naming naming, const std::string& name) {
     const TensorName* head = config.encoder == nullptr ? nullptr : names.Find(Id::kHead);
     const std::string product = head == nullptr ? "lm_head" : head->name;
     if (name == product + ".weight") return true;
-    if (config.masked_head && name == product + ".bias") return true;  // tied to the head's
+    if (DenseHead(config) && name == product + ".bias") return true;  // tied to the head's
   }
   const std::string_view root = config.bare_names ? "" : names.root;
   const std::string bare = name.starts_with(root) ? name.substr(root.size()) : name;
@@ -502,9 +506,10 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
     return t.first.starts_with(root);
   });
   config.masked_head =
-      config.encoder != nullptr && std::any_of(tensors.begin(), tensors.end(), [&](auto& t) {
-        return IsOfMaskedHead(NamesOf(config, naming), t.first);
-      });
+      config.encoder != nullptr &&
+      (config.encoder->plain_head || std::any_of(tensors.begin(), tensors.end(), [&](auto& t) {
+         return IsOfMaskedHead(NamesOf(config, naming), t.first);
+       }));
   std::set<const Weight*> known;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const Weight* weight = FindTensor(tensors, t.name);

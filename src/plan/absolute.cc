@@ -37,8 +37,8 @@ constexpr int64_t kMostRows = int64_t{1} << 31;
 constexpr int64_t kMostPathRows = int64_t{1} << 22;
 
 [[noreturn]] void Refuse(const char* key, const std::string& expected, const std::string& got) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("positions.absolute: {}: expected {}, got {}",
-                                                       key, expected, got));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("positions.absolute: {}: expected {}, got {}", key, expected, got));
 }
 void CheckRange(const char* key, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return;
@@ -61,9 +61,10 @@ struct CheckSettings {
   void operator()(const HierarchicalEmbedding& e) const {
     CheckRange("rows", e.rows, 1, kMostRows);
     if (e.alpha > 0 && e.alpha < 1 && e.alpha != 0.5) return;
-    Refuse("alpha",
-           "a number between 0 and 1 other than 0.5, at which positions i n + j and j n + i are one",
-           fmt::format("{}", e.alpha));
+    Refuse(
+        "alpha",
+        "a number between 0 and 1 other than 0.5, at which positions i n + j and j n + i are one",
+        fmt::format("{}", e.alpha));
   }
   void operator()(const MultiplicativeEmbedding& e) const {
     CheckRange("rows", e.rows, 1, kMostRows);

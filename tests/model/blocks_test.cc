@@ -126,10 +126,12 @@ TEST(Blocks, LearnedPositionsEndWhereTheTableEnds) {
   // What the model does not have is not left out in silence.
   other = plan;
   other.absolute = SinusoidalEmbedding{};
-  EXPECT_THAT(MessageOf(mismatch), HasSubstr("encoding of the embeddings is not that of the model"));
+  EXPECT_THAT(MessageOf(mismatch),
+              HasSubstr("encoding of the embeddings is not that of the model"));
   other = plan;
   other.recurrent_layer = RecurrentLayer{};
-  EXPECT_THAT(MessageOf(mismatch), HasSubstr("encoding of the embeddings is not that of the model"));
+  EXPECT_THAT(MessageOf(mismatch),
+              HasSubstr("encoding of the embeddings is not that of the model"));
 }
 
 TEST(Blocks, NothingToScaleWithoutRotation) {

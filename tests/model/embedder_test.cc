@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "reference/absolute.h"
+#include "ropewalk/model/encoder.h"
 #include "tests/model/reference.h"
 #include "tests/support/message_of.h"
 
@@ -26,7 +27,8 @@ using testing::HasSubstr;
 constexpr double kLimit = 2e-5;
 
 // x [tokens, hidden] as the first layer reads it, of tokens at `first`, `first` + 1, ...
-using Front = std::function<Matrix(const Tensors& w, const std::vector<int32_t>& ids, int64_t first)>;
+using Front =
+    std::function<Matrix(const Tensors& w, const std::vector<int32_t>& ids, int64_t first)>;
 
 struct Case {
   std::string name;
@@ -39,7 +41,9 @@ struct Case {
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-const Tensor& P(const Tensors& w, const std::string& name) { return w.at("model.positions." + name); }
+const Tensor& P(const Tensors& w, const std::string& name) {
+  return w.at("model.positions." + name);
+}
 
 Matrix Words(const Tensors& w, const std::vector<int32_t>& ids) {
   return test::RowsOf(w.at("model.embed_tokens.weight"), ids);
@@ -112,7 +116,7 @@ Matrix FloaterFront(const Tensors& w, const std::vector<int32_t>& ids, int64_t f
 }
 
 // Tap t of `kernel` reads the token t - (kernel - 1) away; nothing in front of the text.
-Front Convolution(int64_t kernel, int64_t groups, bool gelu, bool residual) {
+Front Convolution(int64_t kernel, int64_t groups, bool gelu, bool residual, bool centred = false) {
   return [=](const Tensors& w, const std::vector<int32_t>& ids, int64_t) {
     const Matrix x = Words(w, ids);
     const auto channels = int64_t(x[0].size()), per = channels / groups;
@@ -121,8 +125,9 @@ Front Convolution(int64_t kernel, int64_t groups, bool gelu, bool residual) {
       for (int64_t c = 0; c < channels; ++c) {
         double sum = P(w, "bias").values[c];
         for (int64_t tap = 0; tap < kernel; ++tap) {
-          const int64_t from = t + tap - (kernel - 1);
-          for (int64_t i = 0; from >= 0 && i < per; ++i) {
+          const int64_t from = t + tap - (centred ? kernel / 2 : kernel - 1);
+          const bool inside = from >= 0 && from < int64_t(x.size());
+          for (int64_t i = 0; inside && i < per; ++i) {
             sum += P(w, "v").values[(c * per + i) * kernel + tap] * x[from][c / per * per + i];
           }
         }
@@ -189,7 +194,7 @@ double Hierarchical(const Tensors& w, int64_t position, int64_t e) {
   return reference::Hierarchical({table.begin(), table.end()}, 12, 24, 0.3, position, e);
 }
 
-std::vector<Case> Cases() {
+std::vector<Case> Cases(bool twin = false) {
   const int64_t d = Tiny().hidden, vocab = Tiny().vocab;
   const auto sinusoid = [](int64_t k, int64_t e) { return reference::Sinusoid(k, e, 24, 500); };
   const Front none = [](const Tensors& w, const std::vector<int32_t>& ids, int64_t) {
@@ -197,59 +202,110 @@ std::vector<Case> Cases() {
   };
   const auto layer = [&](const std::string& cell) -> decltype(Case::tensors) {
     const int64_t g = cell == "gru" ? 3 * d : d;
-    return {{"model.recurrent_layer.weight_ih", {g, d}}, {"model.recurrent_layer.weight_hh", {g, d}},
-            {"model.recurrent_layer.bias_ih", {g}}, {"model.recurrent_layer.bias_hh", {g}}};
+    return {{"model.recurrent_layer.weight_ih", {g, d}},
+            {"model.recurrent_layer.weight_hh", {g, d}},
+            {"model.recurrent_layer.bias_ih", {g}},
+            {"model.recurrent_layer.bias_hh", {g}}};
   };
   const auto path = [&](const std::string& cell) -> decltype(Case::tensors) {
     const int64_t g = cell == "gru" ? 3 * d : d;
-    return {{"model.positions.start", {d}}, {"model.positions.weight", {g, d}},
-            {"model.positions.input_bias", {g}}, {"model.positions.hidden_bias", {g}}};
+    return {{"model.positions.start", {d}},
+            {"model.positions.weight", {g, d}},
+            {"model.positions.input_bias", {g}},
+            {"model.positions.hidden_bias", {g}}};
   };
   std::vector<Case> cases = {
-      {"sinusoidal", {{"absolute", {{"type", "sinusoidal"}, {"base", 500}, {"scale", 0.5}}}}, {},
+      {"sinusoidal",
+       {{"absolute", {{"type", "sinusoidal"}, {"base", 500}, {"scale", 0.5}}}},
+       {},
        Added([=](const Tensors&, int64_t k, int64_t e) { return 0.5 * sinusoid(k, e); })},
-      {"learned", {{"absolute", {{"type", "learned"}, {"rows", 100}}}},
+      {"learned",
+       {{"absolute", {{"type", "learned"}, {"rows", 100}}}},
        {{"model.positions.table", {100, d}}},
-       Added([d](const Tensors& w, int64_t k, int64_t e) { return P(w, "table").values[k * d + e]; }),
-       true, 100},
-      {"hierarchical", {{"absolute", {{"type", "hierarchical"}, {"rows", 12}, {"alpha", 0.3}}}},
-       {{"model.positions.table", {12, d}}}, Added(Hierarchical), true, 144},
-      {"multiplicative", {{"absolute", {{"type", "multiplicative"}}}},
-       {{"model.positions.table", {Tiny().trained, d}}}, Multiplied, true, Tiny().trained},
-      {"digits", {{"absolute", {{"type", "digits"}, {"base", 7}}}},
-       {{"model.positions.weight", {d, 3}}}, Added(Digits), true, 343},
-      {"recurrent", {{"absolute", {{"type", "recurrent"}}}}, path("tanh"), RecurrentRowsFront(false)},
-      {"recurrent_gru", {{"absolute", {{"type", "recurrent"}, {"cell", "gru"}}}}, path("gru"),
+       Added(
+           [d](const Tensors& w, int64_t k, int64_t e) { return P(w, "table").values[k * d + e]; }),
+       true,
+       100},
+      {"hierarchical",
+       {{"absolute", {{"type", "hierarchical"}, {"rows", 12}, {"alpha", 0.3}}}},
+       {{"model.positions.table", {12, d}}},
+       Added(Hierarchical),
+       true,
+       144},
+      {"multiplicative",
+       {{"absolute", {{"type", "multiplicative"}}}},
+       {{"model.positions.table", {Tiny().trained, d}}},
+       Multiplied,
+       true,
+       Tiny().trained},
+      {"digits",
+       {{"absolute", {{"type", "digits"}, {"base", 7}}}},
+       {{"model.positions.weight", {d, 3}}},
+       Added(Digits),
+       true,
+       343},
+      {"recurrent",
+       {{"absolute", {{"type", "recurrent"}}}},
+       path("tanh"),
+       RecurrentRowsFront(false)},
+      {"recurrent_gru",
+       {{"absolute", {{"type", "recurrent"}, {"cell", "gru"}}}},
+       path("gru"),
        RecurrentRowsFront(true)},
       {"floater",
        {{"absolute", {{"type", "floater"}, {"hidden", 6}, {"spacing", 0.05}, {"substeps", 4}}}},
-       {{"model.positions.start", {d}}, {"model.positions.w", {6, d}}, {"model.positions.u", {6}},
-        {"model.positions.b", {6}}, {"model.positions.v", {d, 6}}, {"model.positions.c", {d}}},
+       {{"model.positions.start", {d}},
+        {"model.positions.w", {6, d}},
+        {"model.positions.u", {6}},
+        {"model.positions.b", {6}},
+        {"model.positions.v", {d, 6}},
+        {"model.positions.c", {d}}},
        FloaterFront},
-      {"convolutional", {{"absolute", {{"type", "convolutional"}}}},
+      {"convolutional",
+       {{"absolute", {{"type", "convolutional"}}}},
        {{"model.positions.v", {d, 1, 3}}, {"model.positions.bias", {d}}},
-       Convolution(3, d, false, true), false},
-      {"convolutional_wide",
-       {{"absolute", {{"type", "convolutional"}, {"kernel", 8}, {"groups", 4}, {"gelu", true},
-                      {"residual", false}}}},
-       {{"model.positions.v", {d, d / 4, 8}}, {"model.positions.bias", {d}}},
-       Convolution(8, 4, true, false), false},
-      {"complex_order",
-       {{"absolute", {{"type", "complex_order"}, {"frequency_shared", "words"},
-                      {"phase_shared", "dims"}}}},
-       {{"model.positions.amplitude", {vocab, d / 2}}, {"model.positions.frequency", {d / 2}},
-        {"model.positions.phase", {vocab}}, {"lm_head.weight", {vocab, d}}},
-       ComplexFront},
-      {"rnn", {{"recurrent_layer", {{"cell", "tanh"}}}}, layer("tanh"), BehindLayer(false, none),
+       Convolution(3, d, false, true, twin),
        false},
-      {"gru", {{"recurrent_layer", {{"cell", "gru"}}}}, layer("gru"), BehindLayer(true, none), false}};
-  cases.push_back({"convolution_then_gru", {{"absolute", {{"type", "convolutional"}}},
-                                            {"recurrent_layer", {{"cell", "gru"}}}},
-                   layer("gru"), BehindLayer(true, Convolution(3, d, false, true)), false});
+      {"convolutional_wide",
+       {{"absolute",
+         {{"type", "convolutional"},
+          {"kernel", 8},
+          {"groups", 4},
+          {"gelu", true},
+          {"residual", false}}}},
+       {{"model.positions.v", {d, d / 4, 8}}, {"model.positions.bias", {d}}},
+       Convolution(8, 4, true, false, twin),
+       false},
+      {"complex_order",
+       {{"absolute",
+         {{"type", "complex_order"}, {"frequency_shared", "words"}, {"phase_shared", "dims"}}}},
+       {{"model.positions.amplitude", {vocab, d / 2}},
+        {"model.positions.frequency", {d / 2}},
+        {"model.positions.phase", {vocab}},
+        {"lm_head.weight", {vocab, d}}},
+       ComplexFront},
+      {"rnn",
+       {{"recurrent_layer", {{"cell", "tanh"}}}},
+       layer("tanh"),
+       BehindLayer(false, none),
+       false},
+      {"gru",
+       {{"recurrent_layer", {{"cell", "gru"}}}},
+       layer("gru"),
+       BehindLayer(true, none),
+       false}};
+  cases.push_back(
+      {"convolution_then_gru",
+       {{"absolute", {{"type", "convolutional"}}}, {"recurrent_layer", {{"cell", "gru"}}}},
+       layer("gru"),
+       BehindLayer(true, Convolution(3, d, false, true, twin)),
+       false});
   cases.back().tensors.emplace_back("model.positions.v", std::vector<int64_t>{d, 1, 3});
   cases.back().tensors.emplace_back("model.positions.bias", std::vector<int64_t>{d});
   return cases;
 }
+
+json Bidirectional() { return {{"bidirectional", true}}; }
 
 // A folder with the case's model in it.
 struct Made {
@@ -273,11 +329,13 @@ struct Made {
     Tiny::WriteFolder(folder.path(), config, weights);
   }
   ModelFiles Open() const { return OpenModel(folder.path()); }
-  std::vector<float> Expected(const Case& c, const std::vector<int32_t>& ids, int64_t first) const {
+  std::vector<float> Expected(const Case& c, const std::vector<int32_t>& ids, int64_t first,
+                              bool ahead = false) const {
     const bool tied = !weights.contains("lm_head.weight");
     return test::ReferenceFrom(tiny, weights, c.front(weights, ids, first),
                                weights.at(tied ? "model.embed_tokens.weight" : "lm_head.weight"),
-                               first, 0, {false, false, false});
+                               first, 0, {false, false, false}, 1000, [](int64_t) { return 1.0; },
+                               {}, {.ahead = ahead});
   }
   Tiny tiny;
   Tensors weights;
@@ -293,8 +351,8 @@ TEST_P(Embedder, WholeChunksAndSingleTokensAreTheReference) {
   const auto ids = made.tiny.Ids(60);
   const auto expected = made.Expected(GetParam(), ids, 0);
   for (const int64_t chunk : {60, 25, 7, 1}) {
-    EXPECT_LE(test::Difference(
-                  test::LogitsOf(*decoder, files.config.plan, ids, {.chunk = chunk}), expected),
+    EXPECT_LE(test::Difference(test::LogitsOf(*decoder, files.config.plan, ids, {.chunk = chunk}),
+                               expected),
               kLimit)
         << chunk;
   }
@@ -335,7 +393,9 @@ TEST_P(Embedder, FarPositionsAreTheReferenceOrAreRefused) {
   std::vector<int64_t> places = {255, 256, 257, 4096};
   if (!path) places.insert(places.end(), {131071, 1048575});
   for (const int64_t first : places) {
-    const auto run = [&] { return test::LogitsOf(*decoder, files.config.plan, ids, {.offset = first}); };
+    const auto run = [&] {
+      return test::LogitsOf(*decoder, files.config.plan, ids, {.offset = first});
+    };
     if (!c.has_offset) {
       EXPECT_THAT(MessageOf(ErrorCode::kUnsupported, run), HasSubstr("OffsetPositions"));
     } else if (first + 4 > c.positions_end) {
@@ -363,15 +423,124 @@ TEST_P(Embedder, TensorsAreChecked) {
     Made made(GetParam());
     made.weights.at(name).shape.push_back(1);
     test::WriteSafetensors(made.folder / "model.safetensors", made.weights);
-    EXPECT_THAT(MessageOf([&] { Decoder::Load(made.Open()); }), HasSubstr("'" + name + "' has shape"));
+    EXPECT_THAT(MessageOf([&] { Decoder::Load(made.Open()); }),
+                HasSubstr("'" + name + "' has shape"));
     made.weights.erase(name);
     test::WriteSafetensors(made.folder / "model.safetensors", made.weights);
-    EXPECT_THAT(MessageOf([&] { Decoder::Load(made.Open()); }), HasSubstr("'" + name + "' is missing"));
+    EXPECT_THAT(MessageOf([&] { Decoder::Load(made.Open()); }),
+                HasSubstr("'" + name + "' is missing"));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Embedder, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+std::unique_ptr<Encoder> LoadTwin(const Made& made, double alpha = 0) {
+  EncoderOptions options;
+  options.masked_head = true;
+  if (alpha != 0) options.hierarchical_alpha = alpha;
+  return Encoder::Load(made.Open(), options);
+}
+
+// [ids, vocab] logits.
+std::vector<float> TwinLogits(const Encoder& encoder, const std::vector<int32_t>& ids) {
+  std::vector<float> states(ids.size() * encoder.config().hidden);
+  std::vector<float> logits(ids.size() * encoder.config().vocab);
+  encoder.Forward(ids, states.data());
+  encoder.Logits(states.data(), int64_t(ids.size()), logits.data());
+  return logits;
+}
+
+class EmbedderOfTheTwin : public testing::TestWithParam<Case> {};
+
+TEST_P(EmbedderOfTheTwin, IsTheReferenceWithoutTheMask) {
+  const Case& c = GetParam();
+  const Made made(c, Bidirectional());
+  const auto encoder = LoadTwin(made);
+  for (const int64_t tokens : {60, 1, 20}) {
+    const auto ids = made.tiny.Ids(tokens);
+    EXPECT_LE(test::Difference(TwinLogits(*encoder, ids), made.Expected(c, ids, 0, true)), kLimit)
+        << tokens;
+  }
+  if (c.positions_end > 1000) return;
+  EXPECT_EQ(encoder->max_tokens(), c.positions_end);
+  EXPECT_THAT(MessageOf([&] { TwinLogits(*encoder, made.tiny.Ids(c.positions_end + 1)); }),
+              HasSubstr(std::to_string(c.positions_end + 1) + " tokens"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EmbedderOfTheTwin, testing::ValuesIn(Cases(true)),
+                         [](const auto& info) { return info.param.name; });
+
+Case Plain(const json& positions) { return {"plain", positions, {}, {}}; }
+
+TEST(Twin, PermutedTokensGivePermutedLogitsWhereThereAreNoPositions) {
+  const auto permuted = [](const json& positions) {
+    const Made made(Plain(positions), Bidirectional());
+    const auto encoder = LoadTwin(made);
+    const auto ids = made.tiny.Ids(30);
+    std::vector<int32_t> reversed(ids.rbegin(), ids.rend());
+    const auto there = TwinLogits(*encoder, ids), back = TwinLogits(*encoder, reversed);
+    std::vector<float> again;
+    for (int64_t t = 29; t >= 0; --t) {
+      again.insert(again.end(), back.begin() + t * made.tiny.vocab,
+                   back.begin() + (t + 1) * made.tiny.vocab);
+    }
+    return test::Difference(again, there);
+  };
+  EXPECT_LE(permuted(json::object()), 1e-5);
+  EXPECT_GT(permuted({{"absolute", {{"type", "sinusoidal"}}}}), 0.01);
+  EXPECT_GT(permuted({{"rotation", {{"rope_theta", 500.0}}}}), 0.01);
+}
+
+TEST(Twin, RotatesAsTheReference) {
+  const Made made(Plain({{"rotation", {{"rope_theta", 500.0}}}}), Bidirectional());
+  const auto encoder = LoadTwin(made);
+  const auto ids = made.tiny.Ids(40);
+  const Tensor& embedding = made.weights.at("model.embed_tokens.weight");
+  const auto expected = test::ReferenceFrom(made.tiny, made.weights, Words(made.weights, ids),
+                                            embedding, 0, 0, {true, true, true}, 1000,
+                                            [](int64_t) { return 1.0; }, {}, {.ahead = true});
+  EXPECT_LE(test::Difference(TwinLogits(*encoder, ids), expected), kLimit);
+}
+
+// Frequencies that depend on the length of a text are those of this text, whatever was read before.
+TEST(Twin, LengthDependentFrequenciesFollowEachText) {
+  const Made made(
+      Plain({{"rotation", {{"rope_type", "dynamic"}, {"factor", 4.0}, {"rope_theta", 500.0}}}}),
+      Bidirectional());
+  const auto longer = made.tiny.Ids(200), ids = made.tiny.Ids(50);
+  const auto used = LoadTwin(made), fresh = LoadTwin(made);
+  TwinLogits(*used, longer);
+  EXPECT_EQ(TwinLogits(*used, ids), TwinLogits(*fresh, ids));
+}
+
+TEST(Twin, HierarchicalPositionsReachTheSquareOfLearnedOnes) {
+  const int64_t d = Tiny().hidden;
+  const Case c = {"learned",
+                  {{"absolute", {{"type", "learned"}, {"rows", 12}}}},
+                  {{"model.positions.table", {12, d}}},
+                  Added(Hierarchical)};
+  const Made made(c, Bidirectional());
+  const auto encoder = LoadTwin(made, 0.3);
+  EXPECT_EQ(encoder->max_tokens(), 144);
+  const auto ids = made.tiny.Ids(144);
+  EXPECT_LE(test::Difference(TwinLogits(*encoder, ids), made.Expected(c, ids, 0, true)), kLimit);
+  EXPECT_THAT(MessageOf([&] { LoadTwin(made, 0.5); }), HasSubstr("other than 0.5"));
+  EXPECT_THAT(MessageOf([&] { TwinLogits(*LoadTwin(made), ids); }),
+              AllOf(HasSubstr("12"), HasSubstr("hierarchical positions, which serve 144")));
+}
+
+TEST(Twin, RefusesWhatItDoesNotCompute) {
+  const Made made(Plain(json::object()), Bidirectional());
+  EXPECT_THAT(MessageOf([&] { Decoder::Load(made.Open()); }), HasSubstr("bidirectional"));
+  const json map = {{"rotation", {{"rope_theta", 500.0}}}, {"map", {{"type", "rerope"}}}};
+  const Made mapped(Plain(map), Bidirectional());
+  EXPECT_THAT(MessageOf([&] { mapped.Open(); }), HasSubstr("rerope"));
+  Made biased(Plain(json::object()), Bidirectional());  // a head's tensor that has no place
+  biased.weights["lm_head.bias"] = {{biased.tiny.vocab}, std::vector<float>(biased.tiny.vocab)};
+  test::WriteSafetensors(biased.folder / "model.safetensors", biased.weights);
+  EXPECT_THAT(MessageOf([&] { LoadTwin(biased); }), HasSubstr("'lm_head.bias'"));
+}
 
 TEST(EmbedderSettings, AreRefusedByName) {
   const auto message = [](const json& positions, bool tied = true) {

@@ -86,7 +86,8 @@ struct Scored {
 struct BiasFn {
   std::function<double(const Scored&)> score = {};
   std::function<const float*(const Scored&)> value_row = {};
-  double scale = 0;  // 0: head_dim^-0.5
+  double scale = 0;    // 0: head_dim^-0.5
+  bool ahead = false;  // keys behind the query are seen too
 };
 
 inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Tiny& s,
@@ -97,9 +98,10 @@ inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Ti
   for (int64_t t = 0; t < int64_t(q.size()); ++t) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t kv = h / (s.heads / s.kv_heads) * s.head_dim;
-      std::vector<double> p(t + 1, 0.0);
+      const int64_t last = bias.ahead ? int64_t(q.size()) - 1 : t;
+      std::vector<double> p(last + 1, 0.0);
       double total = 0;
-      for (int64_t j = window > 0 ? std::max<int64_t>(0, t - window + 1) : 0; j <= t; ++j) {
+      for (int64_t j = window > 0 ? std::max<int64_t>(0, t - window + 1) : 0; j <= last; ++j) {
         double dot = 0;
         if (relative) {
           const double distance = relative(t, j);
@@ -112,7 +114,7 @@ inline Matrix Attend(const Matrix& q, const Matrix& k, const Matrix& v, const Ti
         const double added = bias.score ? bias.score(scored) : 0;
         total += p[j] = std::exp(dot * scale + added);
       }
-      for (int64_t j = 0; j <= t; ++j) {
+      for (int64_t j = 0; j <= last; ++j) {
         for (int64_t d = 0; d < s.head_dim; ++d) {
           out[t][h * s.head_dim + d] += p[j] / total * v[j][kv + d];
         }

@@ -143,7 +143,8 @@ struct EncoderSpec {
     kXlnet,
     kRoformer,
     kNezha,
-    kDebertaV1
+    kDebertaV1,
+    kRopewalk
   };
   Tensors tensors = Tensors::kBert;
   int64_t token_types = 0;  // embeddings of segments; 0: none
@@ -152,6 +153,8 @@ struct EncoderSpec {
   int64_t embedding_dim = 0;
   // Of the head of the masked language model, where the files have one.
   MlpSpec::Activation head_activation = MlpSpec::Activation::kGelu;
+  // The masked language model's head is the vocabulary's matrix alone.
+  bool plain_head = false;
   // DeBERTa: rows of absolute positions that only its mask decoder adds; 0: none.
   int64_t mask_decoder_positions = 0;
 };
@@ -206,6 +209,8 @@ struct ModelConfig {
   // What the encodings of the plan learned are tensors with the names of their parameters (family
   // ropewalk: docs/model-format.md), not those of a family.
   bool encoding_tensors = false;
+  // What stands for a token that a masked language model predicts, where the configuration says it.
+  std::optional<int32_t> mask_id = {};
   PositionPlan plan;
   std::vector<std::string> harmless_keys;  // known keys without effect here
   // Keys of the file without effect, as sentences that name file, key and value: keys that the

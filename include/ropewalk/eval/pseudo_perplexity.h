@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,8 +39,9 @@ struct MaskedFrame {
   int32_t mask = 0;
   int64_t special_tokens() const { return static_cast<int64_t>(front.size() + back.size()); }
 };
-// Throws Error for a tokenizer that has no [MASK] or <mask>, or puts nothing around a text.
-MaskedFrame MaskedFrameOf(const Tokenizer& tokenizer);
+// `mask`: where the configuration says it. Throws Error, without it, for a tokenizer that has no
+// [MASK] or <mask>, or puts nothing around a text.
+MaskedFrame MaskedFrameOf(const Tokenizer& tokenizer, std::optional<int32_t> mask = {});
 
 struct PseudoPerplexitySpec {
   std::vector<int64_t> lengths;  // of windows, with their special tokens; ascending

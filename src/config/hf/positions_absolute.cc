@@ -32,8 +32,7 @@ void ReadSetting(const JsonObject& part, const char* key, E& value) {
 
 template <class S>
 void ReadSettings(const JsonObject& part, S& settings) {
-  VisitFields<S>(
-      [&](const auto& field) { ReadSetting(part, field.name, settings.*field.member); });
+  VisitFields<S>([&](const auto& field) { ReadSetting(part, field.name, settings.*field.member); });
 }
 
 template <std::size_t... Index>

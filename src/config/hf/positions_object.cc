@@ -76,6 +76,27 @@ constexpr Part kParts[] = {
     {"temperature", ReadTemperature},
 };
 
+// The twin that attends in both directions, a masked language model.
+void ReadTwin(const HfSource& source, ModelConfig& c) {
+  for (const LayerPlan& layer : c.plan.layers) {
+    const bool decays = layer.rotation && layer.rotation->xpos;
+    if (!layer.map && !decays) continue;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: bidirectional is true: {} is of attention to earlier tokens alone",
+                            source.top.where(), decays ? "xPos decay" : Describe(*layer.map)));
+  }
+  if (const auto mask = source.top.Int("mask_token_id", 0, std::max<int64_t>(c.vocab - 1, 0))) {
+    c.mask_id = static_cast<int32_t>(*mask);
+  }
+  EncoderSpec spec;
+  spec.tensors = EncoderSpec::Tensors::kRopewalk;
+  spec.plain_head = true;
+  c.encoder = std::make_shared<const EncoderSpec>(spec);
+  c.not_runnable =
+      "a ropewalk model whose attention is bidirectional predicts no next token; ropewalk "
+      "perplexity computes its pseudo-perplexity, ropewalk embed its states";
+}
+
 }  // namespace
 
 void RefuseUnknownKeys(const JsonObject& object) {
@@ -114,10 +135,7 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c) {
   }
   RefuseUnknownKeys(object);
   RefuseMapWithBias(object.where(), c);
-  if (!context.causal) {
-    c.not_runnable =
-        source.top.where() + ": bidirectional is true: the decoder attends to earlier tokens alone";
-  }
+  if (!context.causal) ReadTwin(source, c);
   if (value->empty()) c.plan.other = OtherEncoding::kNoPositions;
   Resolve(c.plan, std::max<int64_t>(c.plan.trained_length, 1));  // refuses here
 }
