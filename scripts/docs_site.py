@@ -107,8 +107,9 @@ def navigation(pages):
         return f"docs/api/{name}.md"
 
     nav = entry("README.md", 1, "Ropewalk")
-    nav += section("Program", [f"docs/{n}.md" for n in ("README", "program", "models", "model-format", "support", "recommendation", "search",
-                                                        "extend-and-convert", "engines", "inspect-format", "curves", "results-format")])
+    program = ("README", "program", "models", "model-format", "support", "recommendation", "search", "extend-and-convert", "engines",
+               "inspect-format", "curves", "results-format")
+    nav += section("Program", [f"docs/{n}.md" for n in program])
     tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "prefix", "statistics")
     nav += section("Tasks", [f"docs/tasks/{n}.md" for n in tasks] + ["docs/verify.md"])
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ropewalk import _core
 from ropewalk._arrays import float32, int64, whole
-from ropewalk._bias import Alibi, Bias, Form, T5Bias, _gradient
+from ropewalk._bias import Alibi, Bias, Form, Kerple, Sandwich, T5Bias, _gradient
 from ropewalk._core import Error
 
 __all__ = ["CoPE", "DebertaBias", "ForgettingGate", "Shaw", "TransformerXL"]
@@ -226,7 +226,21 @@ class CoPE(Bias):
         super().__init__(heads, settings, {"position_rows": rows})
 
 
-_OF_PLANS = {b._kind: b for b in (Alibi, T5Bias, DebertaBias, TransformerXL, Shaw)}
+class ModelBias(Bias):
+    """A bias of a plan whose values are tensors of the model (the family `ropewalk`).
+
+    Attributes:
+        type, settings: as `positions.bias` of the configuration says them.
+    """
+
+    def __init__(self, heads: int, *, type: str, settings: dict[str, Any]):
+        super().__init__(heads, {"type": type, "settings": settings}, {})
+
+    def _bias(self) -> Any:
+        raise Error(f"a bias of type {self.type}: its values are tensors of the model, and a plan has none of them")
+
+
+_OF_PLANS = {b._kind: b for b in (Alibi, T5Bias, DebertaBias, TransformerXL, Shaw, Kerple, Sandwich)} | {"model": ModelBias}
 
 
 def _bias_of(kind: str, fields: dict[str, Any]) -> Bias:

@@ -145,6 +145,65 @@ struct BiasFields {
     d["value_rows"] = Owned(std::move(shaw.value_rows), {rows, dim});
     return nb::make_tuple("shaw", d);
   }
+  nb::tuple operator()(const KerpleBias& b) const {
+    nb::dict d;
+    d["heads"] = heads;
+    d["kernel"] = b.kernel == KerpleKernel::kLog ? "log" : "power";
+    d["causal"] = b.causal;
+    return nb::make_tuple("kerple", d);
+  }
+  nb::tuple operator()(const SandwichBias& b) const {
+    nb::dict d;
+    d["heads"] = heads;
+    d["dim"] = b.dim;
+    d["base"] = b.base;
+    d["causal"] = b.causal;
+    return nb::make_tuple("sandwich", d);
+  }
+  // Values of the others are tensors of the model.
+  nb::tuple operator()(const LearnedAlibiLayerBias& b) const {
+    nb::dict d;
+    d["causal"] = b.causal;
+    return OfModel("alibi", d);
+  }
+  nb::tuple operator()(const FireLayerBias& b) const {
+    nb::dict d;
+    d["width"] = b.width;
+    return OfModel("fire", d);
+  }
+  nb::tuple operator()(const ShawLayerBias& b) const {
+    nb::dict d;
+    d["left"] = b.left;
+    d["right"] = b.right;
+    d["values"] = b.values;
+    d["per_head"] = b.per_head;
+    return OfModel("shaw", d);
+  }
+  nb::tuple operator()(const TupeLayerBias& b) const {
+    nb::dict d;
+    d["positions"] = b.positions;
+    d["reset"] = b.reset;
+    d["relative"] = b.relative;
+    d["buckets"] = b.buckets;
+    d["last_distance"] = b.last_distance;
+    return OfModel("tupe", d);
+  }
+  nb::tuple operator()(const CopeLayerBias& b) const {
+    nb::dict d;
+    d["rows"] = b.rows;
+    d["per_head"] = b.per_head;
+    return OfModel("cope", d);
+  }
+  nb::tuple operator()(const GateLayerBias& /*gate*/) const { return OfModel("gate", nb::dict()); }
+
+ private:
+  nb::tuple OfModel(const char* type, const nb::dict& settings) const {
+    nb::dict d;
+    d["heads"] = heads;
+    d["type"] = type;
+    d["settings"] = settings;
+    return nb::make_tuple("model", d);
+  }
 };
 
 nb::object TemperatureOf(const std::optional<QueryTemperature>& t) {

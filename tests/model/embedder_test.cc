@@ -536,6 +536,9 @@ TEST(Twin, RefusesWhatItDoesNotCompute) {
   const json map = {{"rotation", {{"rope_theta", 500.0}}}, {"map", {{"type", "rerope"}}}};
   const Made mapped(Plain(map), Bidirectional());
   EXPECT_THAT(MessageOf([&] { mapped.Open(); }), HasSubstr("rerope"));
+  const json values = {{"rotation", {{"rope_theta", 500.0}, {"values", true}}}};
+  const Made rotated(Plain(values), Bidirectional());
+  EXPECT_THAT(MessageOf([&] { rotated.Open(); }), HasSubstr("does not rotate values"));
   Made biased(Plain(json::object()), Bidirectional());  // a head's tensor that has no place
   biased.weights["lm_head.bias"] = {{biased.tiny.vocab}, std::vector<float>(biased.tiny.vocab)};
   test::WriteSafetensors(biased.folder / "model.safetensors", biased.weights);

@@ -80,6 +80,12 @@ constexpr Part kParts[] = {
 void ReadTwin(const HfSource& source, ModelConfig& c) {
   for (const LayerPlan& layer : c.plan.layers) {
     const bool decays = layer.rotation && layer.rotation->xpos;
+    if (layer.rotates_values) {
+      throw Error(ErrorCode::kUnsupported,
+                  source.top.where() +
+                      ": bidirectional is true: the encoder does not rotate values; take \"values\" "
+                      "out of rotation");
+    }
     if (!layer.map && !decays) continue;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{}: bidirectional is true: {} is of attention to earlier tokens alone",
