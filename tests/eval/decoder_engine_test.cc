@@ -134,14 +134,15 @@ TEST(DecoderEngine, FarPositions) {
   ExpectClose(Tiny().engine->Score(call, requests).tokens[1], alone);
 }
 
-// Chunked attention (Llama 4) is not computed: an error, never other numbers.
+// An error, never other numbers.
 TEST(DecoderEngine, WhatTheDecoderCannotComputeIsAnError) {
   PositionPlan plan = Method("none");
-  plan.layers[1].rotation->xpos = XposDecay{};
+  plan.layers[1].map = Rerope{.window = 8};
+  plan.layers[1].chunk_tokens = 64;
   const Case shared(20, {3});
   EXPECT_THAT(
       [&] { Tiny().engine->Score({.plan = &plan, .final_length = 100}, shared.Requests()); },
-      testing::ThrowsMessage<Error>(HasSubstr("xPos decay")));
+      testing::ThrowsMessage<Error>(HasSubstr("a position map within chunks")));
 }
 
 // What stands before or beside a request changes nothing, also where one prefix begins another.
