@@ -5,8 +5,8 @@
 
 #include "ropewalk/model/model.h"
 #include "src/model/block.h"
-#include "src/model/layer_forms.h"
 #include "src/model/embedder.h"
+#include "src/model/layer_forms.h"
 
 namespace ropewalk {
 

@@ -81,10 +81,11 @@ void ReadTwin(const HfSource& source, ModelConfig& c) {
   for (const LayerPlan& layer : c.plan.layers) {
     const bool decays = layer.rotation && layer.rotation->xpos;
     if (layer.rotates_values) {
-      throw Error(ErrorCode::kUnsupported,
-                  source.top.where() +
-                      ": bidirectional is true: the encoder does not rotate values; take \"values\" "
-                      "out of rotation");
+      throw Error(
+          ErrorCode::kUnsupported,
+          source.top.where() +
+              ": bidirectional is true: the encoder does not rotate values; take \"values\" "
+              "out of rotation");
     }
     if (!layer.map && !decays) continue;
     throw Error(ErrorCode::kUnsupported,
