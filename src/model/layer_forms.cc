@@ -133,8 +133,8 @@ struct MakeForm {
     bias.key_projection_bias = Read("key_projection_bias");
   }
   LayerForm Fixed(ScoreForm form) const {
-    const PreparedForm prepared(std::move(form), c.heads, c.head_dim);
-    return {.lower = [prepared](int64_t /*length*/) { return prepared; }};
+    PreparedForm prepared(std::move(form), c.heads, c.head_dim);
+    return {.lower = [prepared = std::move(prepared)](int64_t /*length*/) { return prepared; }};
   }
   template <class Bias>
   LayerForm OfLength(Bias bias) const {

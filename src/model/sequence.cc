@@ -116,9 +116,10 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
 
 // The decay of xPos is about the middle of the sequence, where both factors are near 1.
 void Sequence::CentreXpos() {
+  const int64_t middle = first_position_ + final_length() / 2;
   for (ResolvedRotation& r : resolved_.rotations) {
     if (!r.spec.xpos) continue;
-    r.spec.xpos->centre = static_cast<double>(first_position_ + final_length() / 2);
+    r.spec.xpos->centre = static_cast<double>(middle);
     r.frequencies = Resolve(r.spec, final_length());
   }
 }

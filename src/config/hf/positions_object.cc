@@ -51,6 +51,7 @@ void ReadMap(const JsonObject& part, const PositionsContext& /*context*/, ModelC
   const std::string type = part.Require(part.String("type"), "type", "the name of a distance map");
   const std::vector<MapInfo>& maps = DistanceMaps();
   std::vector<std::string_view> names;
+  names.reserve(maps.size());
   for (const MapInfo& map : maps) names.emplace_back(map.name);
   const auto found = std::find(names.begin(), names.end(), type);
   if (found == names.end()) RefuseType(part, "type", type, names);
