@@ -77,6 +77,9 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
                                Describe(*config.plan.recurrent_layer)));
     no_position = 0;
   }
+  if (config.encoding_tensors) {
+    list.push_back("this program and ropewalk.zoo read the family ropewalk, other engines do not");
+  }
   if (biased > 0 && !config.plan.learned) {
     list.push_back(fmt::format(
         "{} layers have a score bias instead of a rotation: text of any length can be read, and no "
@@ -209,11 +212,19 @@ std::string ModelText(const ModelFiles& files, const std::string& hash) {
   return text;
 }
 
+// Other engines do not read the family ropewalk: what they would compute of its rotation is nothing.
+void WithoutOtherEngines(const ModelConfig& config, InspectPage& page) {
+  if (!config.encoding_tensors) return;
+  for (InspectRotation& rotation : page.rotations) rotation.engines.clear();
+  std::erase_if(page.findings, [](const Finding& f) { return f.engine != "the model"; });
+}
+
 void RunOne(const Options& options) {
   const bool measure = !options.text.empty() || !options.ids.empty();
   const ModelFiles files = OpenModelFor(options, measure);
   InspectPage page = MakePage(options, ModelName(files.path), files.config.plan);
   page.whole_file = files.config.not_honoured.empty();
+  WithoutOtherEngines(files.config, page);
   if (measure) page.use = UseOfText(options, files, page);
   const std::string hash = files.tensors.empty() ? "" : files.Hash();
   Json json = ModelJson(files, hash, page);

@@ -107,8 +107,9 @@ void RotateValues(const ResolvedRotation& rotation, const CosSinTable& table,
 void Decoder::Impl::Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& s) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
   const int64_t first_position = sequence.first_position_ + sequence.tokens_;
-  for (int64_t t = 0; embedding.data != nullptr && t < tokens; ++t)
-    embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+  if (embedding.data != nullptr) {
+    for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+  }
   if (config.embedding_scale != 1) {
     const float scale = static_cast<float>(config.embedding_scale);
     for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] *= scale;

@@ -15,8 +15,8 @@ struct Decoder::Impl {
   WeightStorage weights = WeightStorage::kUnpacked;
   Weight embedding;  // [vocab, hidden]; rows are read from the file, so a tied head exists once
   Weight positions;  // [positions, hidden], where they are learned
-  std::unique_ptr<const internal::Embedder>
-      embedder;  // of the family ropewalk; it has positions too
+  // Of the family ropewalk; it has the positions too.
+  std::unique_ptr<const internal::Embedder> embedder;
   internal::NormWeights embedding_norm;
   std::vector<internal::LayerWeights> layers;
   internal::NormWeights final_norm;

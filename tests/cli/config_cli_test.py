@@ -71,6 +71,19 @@ class Config(support.CliCase):
                          self.json("inspect", MODEL, "--json")["positions"]["hash"])
         self.assertEqual(len(self.warnings(run("inspect", "--diff", model, MODEL))), 1)
 
+    def test_inspect_says_nothing_of_engines_that_do_not_read_the_family(self):
+        sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "intermediate_size": 96, "max_position_embeddings": 256}
+        rotation = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "xpos": {}}
+        file = self.folder / "config.json"
+        file.write_text(json.dumps({"model_type": "ropewalk", "positions": {"rotation": rotation}, **sizes}))
+        shown = self.works("inspect", file, "--length", 1024).decode()
+        self.assertIn("other engines do not", shown)
+        for words in ("What engines compute", "vLLM", "every engine", "xpos-centre"):
+            self.assertNotIn(words, shown)
+        page = self.json("inspect", file, "--length", 1024, "--json")["positions"]
+        self.assertEqual([r["engines"] for r in page["rotations"]], [[]])
+
     def test_keys_at_which_transformers_stops_are_errors(self):
         model = self.model(partial_rotary_factor=0.5)
         for name in COMMANDS:
