@@ -52,16 +52,19 @@ BIASES = [None, "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "transforme
 ROTATIONS = [None, {"rope_type": "default"}, {"rope_type": "yarn", "factor": 4.0}, {"rope_type": "default", "xpos": {}}, {"rope_type": "fope"}]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_combinations_are_causal_and_saved(seed, tmp_path):
+def combination(seed):
     draw = np.random.default_rng(seed)
     absolute, bias, rotation = (kinds[draw.integers(len(kinds))] for kinds in (ABSOLUTE, BIASES, ROTATIONS))
     positions = {"temperature": {"type": "log-n", "period": 16}} if draw.random() < 0.5 else {}
     positions |= {"recurrent_layer": {"cell": "tanh"}} if draw.random() < 0.3 else {}
     positions |= {"absolute": {"type": absolute}} if absolute else {}
     positions |= {"bias": {"type": bias}} if bias else {}
-    positions |= {"rotation": rotation} if rotation else {}
-    model, ids = made(positions, seed), tokens(2 * TRAINED)
+    return positions | ({"rotation": rotation} if rotation else {})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_combinations_are_causal_and_saved(seed, tmp_path):
+    model, ids = made(combination(seed), seed), tokens(2 * TRAINED)
     logits = model(ids)
     assert torch.allclose(model(ids[:, :50], length=2 * TRAINED), logits[:, :50], atol=1e-4)
     model.save_pretrained(tmp_path)

@@ -18,5 +18,20 @@ def made(positions, seed=0, **more):
     return model
 
 
+def stirred(positions, seed=0, **more):
+    """`made`, and what the encoding has learned is far from where it starts, so that it is seen."""
+    model = made(positions, seed, **more)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if any(part in name for part in (".positions.", ".bias.", ".rotation.")):
+                parameter += 0.2 * torch.rand_like(parameter)
+    return model
+
+
+def doubles(model):
+    """The tensors of a model in float64, through which autograd may go: w of zoo_reference."""
+    return {name: t.detach().double().requires_grad_() for name, t in model.tensors().items()}
+
+
 def tokens(count, batch=2):
     return torch.randint(0, VOCAB, (batch, count), generator=torch.Generator().manual_seed(3))

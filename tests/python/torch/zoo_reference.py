@@ -20,13 +20,11 @@ from zoo_models import DIM, HEADS, LAYERS, TRAINED, WIDTH
 
 N = 3 * TRAINED
 AT = torch.arange(N).double()
-QUERY, KEY = torch.arange(N)[:, None], torch.arange(N)[None]
-D = (QUERY - KEY).double()  # of query and key
+D = AT[:, None] - AT  # of query and key
 
 
-def plain(model, ids, twin=False, embed=None, product=None, content=None, bias=None, temperature=None, terms=1, values=None, back=None):
+def plain(w, ids, twin=False, embed=None, product=None, content=None, bias=None, temperature=None, terms=1, values=None, back=None):
     """The logits of a model without encoding, where nothing is put in its place."""
-    w = {name: t.double() for name, t in model.tensors().items()}
     n = ids.shape[1]
 
     def norm(x, name):
@@ -191,17 +189,22 @@ def pope(w, at, q, k):
     return ((1 + q.exp()).log()[:, :, :, None] * (1 + k.exp()).log()[:, :, None] * angle.cos()).sum(-1)
 
 
-def fope(base):
-    def product(w, at, q, k):
-        f = frequencies(base)
-        f = f[f * TRAINED > 2 * math.pi]
-        angle = AT[: q.shape[2], None] * f
-        cos, sin = torch.ones(q.shape[2], DIM // 2).double(), torch.zeros(q.shape[2], DIM // 2).double()
-        cos[:, : len(f)], sin[:, : len(f)] = angle.cos() @ w[at + "rotation.cosines"], angle.sin() @ w[at + "rotation.sines"]
-        q, k = (torch.cat((a * cos - b * sin, b * cos + a * sin), -1) for a, b in (x.chunk(2, -1) for x in (q, k)))
-        return q @ k.transpose(-1, -2)
+def fope_turned(base):
+    f = frequencies(base)
+    f = f[f * TRAINED > 2 * math.pi]
 
-    return product
+    def turn(w, at, x):
+        angle = AT[: x.shape[2], None] * f
+        cos, sin = torch.ones(x.shape[2], DIM // 2).double(), torch.zeros(x.shape[2], DIM // 2).double()
+        cos[:, : len(f)], sin[:, : len(f)] = angle.cos() @ w[at + "rotation.cosines"], angle.sin() @ w[at + "rotation.sines"]
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    return turn
+
+
+def fope(base):
+    return lambda w, at, q, k: fope_turned(base)(w, at, q) @ fope_turned(base)(w, at, k).transpose(-1, -2)
 
 
 def turned_by(f):
@@ -213,9 +216,6 @@ def turned_by(f):
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
     return lambda sign: functools.partial(turn, sign)
-
-
-turned = turned_by(frequencies())
 
 
 turned = turned_by(frequencies())
@@ -296,9 +296,9 @@ def fire(w, at):
     return y.permute(2, 0, 1)
 
 
-def sandwich(w, at):
-    f = 10000.0 ** (-torch.arange(0, 12, 2).double() / 12)
-    return HEADS / (8 * heads(torch.arange(1, HEADS + 1))) * (D[..., None] * f).cos().sum(-1)
+def sandwich(dim):
+    f = 10000.0 ** (-torch.arange(0, dim, 2).double() / dim)
+    return lambda w, at: HEADS / (8 * heads(torch.arange(1, HEADS + 1))) * (D[..., None] * f).cos().sum(-1)
 
 
 def t5_buckets(d, buckets, last):
@@ -377,7 +377,8 @@ def tupe(reset=True, relative=None):
         s = s if relative is None else s + w[at + "relative"].t()[:, relative]
         if not reset:
             return s
-        return torch.where(QUERY == 0, heads(w[at + "from_cls"]), torch.where(KEY == 0, heads(w[at + "to_cls"]), s))
+        first = AT[: len(p), None] == 0
+        return torch.where(first, heads(w[at + "from_cls"]), torch.where(first.t(), heads(w[at + "to_cls"]), s))
 
     return values
 
