@@ -17,7 +17,7 @@ def main() -> None:
     train.add_argument("positions", help="a name of the list, or a file with the positions of a config.json")
     train.add_argument("-o", "--out", required=True, help="folder of the model")
     train.add_argument("--twin", action="store_true", help="the bidirectional twin, on masked tokens")
-    train.add_argument("--steps", type=int, default=600)
+    train.add_argument("--steps", type=int, default=900)
     train.add_argument("--seed", type=int, default=1)
     train.add_argument("--device", default="cpu")
     args = parser.parse_args()

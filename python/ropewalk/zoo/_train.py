@@ -1,5 +1,5 @@
-"""Trains a model of this family on the data of the embedded model (models/README.md): King James Bible, passkeys, keys and
-values. Every batch depends on the seed and the step alone, so a run that was ended goes on with the same bits."""
+"""Trains a model of this family on the data of the embedded model (models/README.md): King James Bible, and passkeys in it.
+Every batch depends on the seed and the step alone, so a run that was ended goes on with the same bits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import csv
 import functools
 import importlib
 import json
-import math
 import pathlib
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,6 +21,8 @@ from ropewalk.zoo._model import Model
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _MASK = "<|mask|>"
+_SHORT, _WORDS = 64, 1024  # tokens of a short row; of the vocabulary
+_REPEATS = 4  # a kind of row, behind those of models/rows.py
 _ABOVE_ZERO = (".bias.c", ".bias.threshold")  # of FIRE
 
 
@@ -83,16 +85,63 @@ def _loss(model: Model, batch: tuple[Tensor, ...], seed: int, step: int, device:
     return (nll * weights).sum() / weights.sum(), (nll * text).sum().detach() / text.sum().clamp(min=1)
 
 
-def _optimizer(model: Model, rate: float) -> torch.optim.Optimizer:
-    decayed = [p for n, p in model.named_parameters() if n.endswith("_proj.weight")]
-    others = [p for n, p in model.named_parameters() if not n.endswith("_proj.weight")]
-    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))
+def _batch(data: Any, mix: Any, step: int, steps: int, rows: int, length: int, twin: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, weights, kinds) of a step. Two thirds of the steps have twice as many rows of 64 tokens, of which every third one
+    repeats a segment: models learn to look back there, and in so few steps at no greater length."""
+    mixed = mix((1.0, 0.0, 0.0, 0.0) if twin else (0.5, 0.5, 0.0, 0.0))
+    if step >= 2 * steps // 3:
+        return data.batch(step, rows, length, mixed)
+    tokens = min(_SHORT, length)
+    ids, weights, kinds = data.batch(step, 2 * rows, tokens, mixed)
+    if twin:
+        return ids, weights, kinds
+    draw = np.random.default_rng([data.seed, step, 1])
+    for row in range(0, 2 * rows, 3):
+        n = int(draw.integers(8, tokens // 2 + 1))
+        segment = data.text(draw, n) if draw.random() < 0.5 else draw.integers(1, _WORDS, n).tolist()
+        ids[row] = torch.tensor((segment * (tokens // n + 2))[: tokens + 1])
+        weights[row], kinds[row] = 1, _REPEATS
+    return ids, weights, kinds
+
+
+def _optimizers(model: Model, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of layers, AdamW for all else."""
+    named = list(model.named_parameters())
+    matrices = [p for n, p in named if n.endswith("_proj.weight")]
+    others = [p for n, p in named if not n.endswith("_proj.weight")]
+    return [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.1),
+        torch.optim.AdamW(others, lr=0.15 * rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def _share(step: int, steps: int) -> float:
-    """Of the learning rate: 20 steps of warm-up, then a cosine to a twentieth."""
-    return min(1.0, (step + 1) / 20) * (0.05 + 0.475 * (1 + math.cos(math.pi * step / max(1, steps))))
+    """Of the learning rate: 20 steps of warm-up; over the last 40 % it falls in a line."""
+    return min(1.0, (step + 1) / 20, max(0.02, (steps - step) / (0.4 * steps)))
+
+
+class _Progress:
+    """tqdm's bar over steps where that is installed, else a line every 50 steps."""
+
+    def __init__(self, done: int, steps: int) -> None:
+        self._steps = steps
+        try:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(initial=done, total=steps, unit="step", mininterval=1, dynamic_ncols=True)
+        except ImportError:
+            self._bar = None
+
+    def step(self, done: int, loss: float, text: float) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"loss {loss:.3f}, text {text:.3f}", refresh=False)
+            self._bar.update()
+        elif done % 50 == 0 or done == self._steps:
+            print(f"step {done} of {self._steps}: loss {loss:.3f}, text {text:.3f}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
 
 def train(
@@ -100,10 +149,10 @@ def train(
     out: str | pathlib.Path,
     *,
     bidirectional: bool = False,
-    steps: int = 600,
+    steps: int = 900,
     rows: int = 16,
     seed: int = 1,
-    rate: float = 3e-3,
+    rate: float = 0.02,
     device: str = "cpu",
     source: str | pathlib.Path = _ROOT,
     stop: int | None = None,
@@ -112,7 +161,7 @@ def train(
     """Trains a model with these `positions` into the folder `out`: config.json, model.safetensors, the tokenizer and loss.csv.
 
     A run that was ended goes on from `out`/state.pt, which is written every 50 steps. The twin (`bidirectional`) learns masked
-    tokens of text. rows: of a batch, each as long as the trained length. source: a checkout of Ropewalk, whose text is read.
+    tokens of text. rows: of a batch, each as long as the trained length (shorter in the first two thirds). source: a checkout of Ropewalk, whose text is read.
     stop: end after that many steps, to go on later. sizes: keys of config.json, such as max_position_embeddings.
     """
     root, out = pathlib.Path(source), pathlib.Path(out)
@@ -126,35 +175,42 @@ def train(
     torch.manual_seed(seed)
     model = Model({**own, **sizes, "positions": positions}).to(device)
     recipe = {"config": model.config, "steps": steps, "rows": rows, "seed": seed, "rate": rate}
-    optimizer, log, state = _optimizer(model, rate), [], out / "state.pt"
+    optimizers, log, state = _optimizers(model, rate), [], out / "state.pt"
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     done = 0
     if state.exists():
         held = torch.load(state, map_location=device)
         if held["recipe"] != recipe:
             raise Error(f"{state}: is of another recipe; give another folder, or remove it")
         model.load_state_dict(held["model"])
-        optimizer.load_state_dict(held["optimizer"])
+        for optimizer, kept in zip(optimizers, held["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
         done, log = held["done"], held["log"]
-    mix = make_mix((1.0, 0.0, 0.0, 0.0) if bidirectional else (0.5, 0.3, 0.2, 0.0))
     last = min(steps, steps if stop is None else stop)
+    progress = _Progress(done, steps)
     for step in range(done, last):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * _share(step, steps)
-        loss, text = _loss(model, batches.batch(step, rows, length, mix), seed, step, device)
+        for optimizer, full in zip(optimizers, rates):
+            for group in optimizer.param_groups:
+                group["lr"] = full * _share(step, steps)
+        batch = _batch(batches, make_mix, step, steps, rows, length, bidirectional)
+        loss, text = _loss(model, batch, seed, step, device)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name.endswith(_ABOVE_ZERO):
                     parameter.clamp_(min=1e-3)
         log.append([step + 1, f"{rate * _share(step, steps):.3e}", f"{loss.item():.4f}", f"{text.item():.4f}"])
+        progress.step(step + 1, loss.item(), text.item())
         if (step + 1) % 50 == 0 or step + 1 == last:
-            print(f"step {step + 1} of {steps}: loss {loss.item():.3f}, text {text.item():.3f}", file=sys.stderr, flush=True)
-            parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": step + 1, "log": log}
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            parts = {"model": model.state_dict(), "optimizers": states, "done": step + 1, "log": log}
             torch.save({"recipe": recipe, **parts}, state.with_suffix(".new"))
             state.with_suffix(".new").replace(state)
+    progress.close()
     with open(out / "loss.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([["step", "learning_rate", "loss", "text_loss"], *log])

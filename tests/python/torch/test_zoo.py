@@ -82,6 +82,19 @@ def genesis():
     _train._batches.cache_clear()
 
 
+def test_rows_of_the_first_steps_repeat_segments_and_those_of_the_last_are_whole(genesis):
+    data, mix = _train._batches(_train._ROOT, 3)
+    ids, weights, kinds = _train._batch(data, mix, 5, 30, 6, 256, False)
+    again, other = (_train._batch(data, mix, step, 30, 6, 256, False)[0] for step in (5, 6))
+    assert torch.equal(ids, again) and not torch.equal(ids, other)
+    assert ids.shape == (12, 65) and weights.shape == (12, 64) and (kinds[::3] == 4).all() and (kinds != 4).sum() == 8
+    for row in ids[::3]:
+        assert any(torch.equal(row[n:], row[:-n]) for n in range(8, 33))
+    assert _train._batch(data, mix, 20, 30, 6, 256, False)[0].shape == (6, 257)
+    twin = _train._batch(data, mix, 5, 30, 6, 256, True)[2]
+    assert (twin == 0).all()
+
+
 @pytest.mark.parametrize(("name", "twin"), [("rope", False), ("alibi", False), ("learned", True)])
 def test_training_lowers_the_loss_and_goes_on_with_the_same_bits(name, twin, tmp_path, genesis):
     settings = {"steps": 16, "rows": 4, "bidirectional": twin, "max_position_embeddings": 192, "num_hidden_layers": 2, "hidden_size": 64}
