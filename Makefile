@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence fuzz lint format docs charts \
+.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
   sanitize clean
 all: build
 
@@ -74,6 +74,17 @@ evidence: build
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
 	cmake --build $(BUILD)
 	scripts/evidence.py $(BUILD)
+
+# A small model for each encoding, trained and measured to 8 times its length: docs/results/zoo, hours. ONLY=alibi,rope: these;
+# SEEDS=1: each once; SMOKE=1: two models by a few steps.
+zoo: build
+	scripts/deps.sh python sweep parity
+	scripts/venv.sh python tests/python/requirements.txt
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
+	cmake --build $(BUILD)
+	scripts/heldout_text.sh > $(BUILD)/heldout.txt
+	"$$(scripts/parity_env.sh)"/bin/python scripts/zoo.py $(BUILD) $(if $(SMOKE),--smoke) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(SEEDS),--seeds $(SEEDS))
 
 parity: build
 	scripts/deps.sh test sweep parity

@@ -115,7 +115,8 @@ def navigation(pages):
     nav += section("Rotary", [f"docs/rotary/{n}.md" for n in ("README", "derivation", "dialects", "ops")] + methods("rotary"))
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])
-    nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md", "docs/evidence/README.md", "models/README.md",
+    nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md", "docs/results/zoo/README.md",
+                               "docs/evidence/README.md", "models/README.md",
                                "docs/performance.md", "docs/encodings.md"])
     nav += section("Library", ["docs/python.md", "docs/python-torch.md", "docs/python-sweep.md",
                                 "docs/python-transformers.md", "docs/python-vllm.md", "docs/zoo.md", "docs/attention.md", "docs/cuda.md",

@@ -2,7 +2,7 @@
 
 import math
 
-from evidence_frame import VERDICTS, section, table
+from evidence_frame import VERDICTS, graded, overall, section, stated_table, table
 from svg_panels import Panel
 
 AGREE = 0.05  # relative: what two digits and another search may differ by
@@ -19,10 +19,6 @@ def of(rows, what):
 def short(tokens):
     """1024 as 1k, as the papers write it."""
     return f"{tokens // 1024}k" if tokens < 2**20 else f"{tokens // 2**20}M"
-
-
-def graded(passed, of_all):
-    return VERDICTS[0 if passed == of_all else 1 if passed else 2]
 
 
 def windowed(row):
@@ -132,11 +128,6 @@ def statements(rows):
 # ---- The page -----------------------------------------------------------------------------------
 
 
-def stated_table(stated):
-    head, _, *lines = table(["stated", "where", "measured", "verdict"], [list(s) for s in stated])
-    return [head, "|---|---|---|---|", *lines]
-
-
 def bounds_table(bounds):
     lines = (
         ("here", "base", "{:,.0f}"),
@@ -202,7 +193,7 @@ def panels(rows):
 
 def bounds(rows, command):
     stated = list(statements(rows))
-    models, verdicts = of(rows, "model"), [s[3] for s in stated]
+    models = of(rows, "model")
     kinds = [meets(r) for r in models]
     below = ", ".join(sorted(r["model"] for r in models if meets(r) == "no" and not windowed(r)))
     text = [
@@ -225,9 +216,8 @@ def bounds(rows, command):
         "about averages over random vectors, and no condition for a model to work. (This config of LLaMA 2 states 2048 tokens; it was trained with 4096.)",
         "",
     ]
-    every, none = all(v == VERDICTS[0] for v in verdicts), all(v == VERDICTS[2] for v in verdicts)
     source = f"[A], 3.7; [D]; {MEN}; {LIU}."
-    return section(TITLE, source, VERDICTS[0 if every else 2 if none else 1], text, command, "bounds"), {"bounds": panels(rows)}
+    return section(TITLE, source, overall(stated), text, command, "bounds"), {"bounds": panels(rows)}
 
 
 OF_BOUNDS = (bounds,)  # of rows of bounds.jsonl and their command

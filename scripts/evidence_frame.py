@@ -60,6 +60,22 @@ def table(heads, rows):
     ]
 
 
+def graded(passed, of_all):
+    """The verdict of a statement of several parts."""
+    return VERDICTS[0 if passed == of_all else 1 if passed else 2]
+
+
+def overall(stated):
+    """The verdict of a claim from its statements (what, where, measured, verdict)."""
+    verdicts = {s[3] for s in stated}
+    return verdicts.pop() if len(verdicts) == 1 else VERDICTS[1]
+
+
+def stated_table(stated):
+    head, _, *lines = table(["stated", "where", "measured", "verdict"], [list(s) for s in stated])
+    return [head, "|---|---|---|---|", *lines]
+
+
 def section(title, source, verdict, text, command, chart=None):
     if verdict not in VERDICTS:
         raise SystemExit(f"{title}: the verdict {verdict!r} is none of {', '.join(VERDICTS)}")
