@@ -39,7 +39,8 @@ constexpr Command kCommands[] = {
          "--ids --special --weights --diff --html --json --output --allow-unknown --threads "
          "--oversubscribe",
      .about = "A config.json without weights or tokenizer is enough, except for --text, which "
-              "measures how much each frequency contributes to the scores. --methods and --factors "
+              "measures where attention looks, by distance, and what each frequency adds to the "
+              "scores, at each of --lengths. --methods and --factors "
               "choose the lines of the decay chart. docs/inspect-format.md describes --json.",
      .examples = "ropewalk inspect ./SmolLM2-135M\n"
                  "ropewalk inspect model.gguf --length 32k --html -o model.html\n"

@@ -225,7 +225,7 @@ void RunOne(const Options& options) {
   InspectPage page = MakePage(options, ModelName(files.path), files.config.plan);
   page.whole_file = files.config.not_honoured.empty();
   WithoutOtherEngines(files.config, page);
-  if (measure) page.use = UseOfText(options, files, page);
+  if (measure) MeasureText(options, files, page);
   const std::string hash = files.tensors.empty() ? "" : files.Hash();
   Json json = ModelJson(files, hash, page);
   std::string decoder;

@@ -7,11 +7,11 @@
 namespace ropewalk::cli {
 
 // Made by cmake/EmbedText.cmake from cli/report_template/.
-extern const char kInspectJs[], kExplorerJs[];
+extern const char kInspectJs[], kExplorerJs[], kAttentionJs[];
 
 std::string PageHtml(const InspectPage& page, const nlohmann::ordered_json& model) {
   return HtmlPage(page.name + " - Ropewalk", model["plan"].get<std::string>() + PageText(page),
-                  JsonLine(model), std::string(kExplorerJs) + kInspectJs);
+                  JsonLine(model), std::string(kExplorerJs) + kAttentionJs + kInspectJs);
 }
 
 }  // namespace ropewalk::cli

@@ -141,6 +141,8 @@ Json PageJson(const InspectPage& page) {
   out["decay"] = std::move(decay);
   out["warnings"] = std::move(warnings);
   out["frequency_use"] = std::move(use);
+  out["attention"] = page.use ? AttentionJson(page) : Json();
+  out["attention_note"] = page.attention_note;
   return out;
 }
 

@@ -165,11 +165,17 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   page.choices = EnginesOf(options.engines);
   page.plan = PlanOf(options, plan);
   page.trained_length = page.plan.trained_length;
-  if (options.lengths.size() > 1) throw UsageError("inspect takes one length: give --length once");
+  const bool measures = !options.text.empty() || !options.ids.empty();
+  if (options.lengths.size() > 1 && !measures) {
+    throw UsageError("inspect takes several lengths with --text or --ids alone: give one");
+  }
   // The configured length where it is larger: some scalings apply only beyond the trained length.
   page.length = std::max(page.plan.trained_length, page.plan.configured_length);
   if (page.length <= 0) page.length = 4096;  // the model does not state one
-  if (!options.lengths.empty()) page.length = ParseLength(options.lengths[0]);
+  if (!options.lengths.empty()) page.length = 0;
+  for (const std::string& length : options.lengths) {
+    page.length = std::max(page.length, ParseLength(length));
+  }
   page.resolved = Resolve(page.plan, page.length);
   for (std::size_t i = 0; i < page.resolved.rotations.size(); ++i) {
     page.rotations.push_back(RotationOf(page, i, bounds));
@@ -180,14 +186,6 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
   if (!page.rotations.empty()) page.decay = DecayLines(options, page);
   page.findings = Narrow(Warnings(page.plan, page.resolved), page.choices);
   return page;
-}
-
-FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const InspectPage& page) {
-  constexpr int64_t kTokens = 2048;
-  std::vector<int32_t> ids = ReadTokenText(options, files).ids;
-  const int64_t most = options.lengths.empty() ? kTokens : page.length;
-  if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<std::size_t>(most));
-  return MeasureFrequencyUse(*LoadDecoder(options, files), page.plan, ids);
 }
 
 }  // namespace ropewalk::cli

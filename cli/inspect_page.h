@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "ropewalk/analysis/analysis.h"
 #include "ropewalk/engines/engines.h"
+#include "ropewalk/eval/attention_profile.h"
 #include "ropewalk/eval/frequency_use.h"
 #include "ropewalk/model/model.h"
 
@@ -49,6 +50,12 @@ struct InspectDecay {
   std::vector<DecayPoint> points;
 };
 
+// Where attention looks at one length.
+struct InspectAttention {
+  std::string method;  // "as shipped", "hope"
+  AttentionProfile profile;
+};
+
 struct InspectPage {
   std::string name;
   PositionPlan plan;
@@ -62,6 +69,8 @@ struct InspectPage {
   std::vector<Finding> findings;
   bool whole_file = true;           // false: the file has keys that its family's code ignores
   std::optional<FrequencyUse> use;  // with --text or --ids
+  std::vector<InspectAttention> attention = {};
+  std::string attention_note = {};  // what of it was not measured as asked for, or empty
 };
 
 // --length, --trained, --rope-scaling, --dialect, --methods and --factors applied to the model's
@@ -70,8 +79,10 @@ InspectPage MakePage(const Options& options, const std::string& name, const Posi
                      bool bounds = true);
 inline constexpr int64_t kMostBounds = int64_t{1} << 18;  // contexts beyond take seconds
 
-// Runs the decoder over the beginning of --text or --ids.
-FrequencyUse UseOfText(const Options& options, const ModelFiles& files, const InspectPage& page);
+// inspect_attention.cc: runs the decoder over the beginning of --text or --ids.
+void MeasureText(const Options& options, const ModelFiles& files, InspectPage& page);
+std::string AttentionText(const InspectPage& page);
+nlohmann::ordered_json AttentionJson(const InspectPage& page);
 
 // inspect_text.cc
 std::string PageText(const InspectPage& page);

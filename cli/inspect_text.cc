@@ -273,6 +273,7 @@ std::string PageText(const InspectPage& page) {
   for (const InspectBias& bias : page.biases) out += BiasText(page, bias);
   if (!page.decay.empty()) AddDecay(page, out);
   if (page.use) AddUse(page, out);
+  out += AttentionText(page);
   out += page.findings.empty() ? "\nWarnings: none\n" : "\nWarnings\n";
   for (const Finding& f : page.findings) {
     const std::string where =

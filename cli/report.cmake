@@ -11,6 +11,7 @@ set(report_assets
     kReportHtml=${template}/report.html kReportCss=${template}/report.css
     kPageJs=${template}/page.js kReportJs=${template}/report.js
     kInspectJs=${template}/inspect.js kCurvesJs=${template}/curves.js kExplorerJs=${template}/explorer.js
+    kAttentionJs=${template}/attention.js
     kTasksJs=${template}/tasks.js kKvJs=${template}/kv.js kAnswerJs=${template}/answer.js
     kChartLicence=${template}/chart.js.LICENSE
     kChartJs=${ROPEWALK_CHART_JS})

@@ -27,6 +27,8 @@ for kind in one two hostile; do "$make_report" "$pages/$kind.html" "$kind" >/dev
 program=$(find "$build" -maxdepth 2 -name ropewalk -type f -perm -u+x | head -n 1)
 if [ -n "$program" ]; then
   "$program" inspect models --length 4096 --html -o "$pages/inspect.html" >/dev/null 2>&1
+  python3 -c 'print("In the beginning was the word, and the word was long. " * 200)' >"$pages/text.txt"
+  "$program" inspect models --text "$pages/text.txt" --lengths 512,1500 --html -o "$pages/attention.html" >/dev/null 2>&1
   "$program" curves --base 1,10,10000,500000 --html -o "$pages/curves.html"
   python3 tests/report/check_explorer.py "$browser" "$program" models
 fi

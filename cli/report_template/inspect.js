@@ -248,8 +248,8 @@ function explorer() {
 const page = document.getElementById("report");
 page.append(el("header", {}, el("div", {}, el("h1", {}, `${data.model}: its positions`),
   el("p", {class: "soft"}, (trained > 0 ? `Trained at ${grouped(trained)} tokens` : "Trained at an unknown length") +
-    `, analysed for ${grouped(length)}. The model was not run` + (at.frequency_use ? ", except for the contributions." : "."))), themeButton()));
-page.append(...warnings(), ...at.rotations.flatMap(rotation), ...decayChart(), ...useChart());
+    `, analysed for ${grouped(length)}. The model was not run` + (at.frequency_use ? ", except for what its scores are made of and where attention looks." : "."))), themeButton()));
+page.append(...warnings(), ...at.rotations.flatMap(rotation), ...decayChart(), ...useChart(), ...AttentionPictures.sections());
 if (at.rotations.length) page.append(...explorer());
 page.append(el("h2", {}, "The plan"), el("div", {class: "card"}, el("pre", {}, data.plan)));
 start();

@@ -214,6 +214,13 @@ double LogitShares::Incomplete() const {
   }
   return sum;
 }
+double LogitShares::IncompletePosition() const {
+  double sum = 0;
+  for (std::size_t i = 0; i < incomplete.size(); ++i) {
+    if (incomplete[i] != 0) sum += position[i];
+  }
+  return sum;
+}
 double LogitShares::Unseen() const { return std::accumulate(unseen.begin(), unseen.end(), 0.0); }
 double LogitShares::Position() const {
   return std::accumulate(position.begin(), position.end(), 0.0);

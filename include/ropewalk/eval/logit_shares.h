@@ -34,9 +34,10 @@ struct LogitShares {
   std::vector<double> score = {}, score_incomplete = {};
   int64_t distances = 0;  // compared: 0 .. distances - 1
 
-  double Incomplete() const;  // shares of incomplete pairs, position and content
-  double Unseen() const;      // sum
-  double Position() const;    // sum
+  double Incomplete() const;          // shares of incomplete pairs, position and content
+  double IncompletePosition() const;  // of these the position
+  double Unseen() const;              // sum
+  double Position() const;            // sum
 };
 
 }  // namespace ropewalk
