@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What articles claim of position encodings, measured: docs/evidence from committed rows, docs/results/evidence/*.jsonl (functions,
-bounds: seconds) and the sweeps docs/results/evidence-*/results.jsonl (minutes; scripts/results.py measures them).
+bounds: seconds; attention: minutes) and the sweeps docs/results/evidence-*/results.jsonl (minutes; scripts/results.py measures them).
 
 usage: evidence.py --draw | --check | [--publish] BUILD
     --draw     writes the page and its charts from the committed rows; --check fails where they differ
-    BUILD      measures the functions, the bounds and the sweeps again, and compares; BUILD/python has the package, .venv-python
-               numpy, and ROPEWALK_TEST_DATA the configs of published models, which are left out without it
+    BUILD      measures the functions, the bounds, attention and the sweeps again, and compares; BUILD has the program, BUILD/python the
+               package, .venv-python numpy, and ROPEWALK_TEST_DATA the configs of published models, which are left out without it
     --publish  replaces the committed rows, and draws
 """
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
+from evidence_attention_claim import OF_ATTENTION  # noqa: E402
 from evidence_bounds_claim import OF_BOUNDS  # noqa: E402
 from evidence_claims import OF_FUNCTIONS, OF_SWEEPS  # noqa: E402
 from evidence_frame import ROOT, ROWS, differences, read  # noqa: E402
@@ -22,7 +23,12 @@ from evidence_zoo_claims import of_zoo  # noqa: E402
 from svg_panels import draw  # noqa: E402
 
 BOUNDS = ROWS.with_name("bounds.jsonl")
-MEASURED = {ROWS: ("evidence_functions.py", OF_FUNCTIONS), BOUNDS: ("evidence_bounds.py", OF_BOUNDS)}  # rows: script, claims
+ATTENTION = ROWS.with_name("attention.jsonl")
+MEASURED = {  # rows: script, claims
+    ROWS: ("evidence_functions.py", OF_FUNCTIONS),
+    BOUNDS: ("evidence_bounds.py", OF_BOUNDS),
+    ATTENTION: ("evidence_attention.py", OF_ATTENTION),
+}
 
 ARTICLES = """\
 Articles, in Chinese: [A] *探秘Transformer系列之(17)--- RoPE* (罗西的思考, cnblogs, 2025-03-23); [B] *从0开始AIGC, Transformer相关: 位置编码*;
@@ -50,7 +56,7 @@ def pages():
         "# What articles claim, measured",
         "",
         "Each claim with where it stands, what was run, a verdict and the command. Verdicts follow from the numbers by rules in `scripts/evidence_*claim*.py`;",
-        "`scripts/evidence.py` makes this page of committed rows: of [functions](../results/evidence/functions.jsonl) and [published configs](../results/evidence/bounds.jsonl), of the sweeps",
+        "`scripts/evidence.py` makes this page of committed rows: of [functions](../results/evidence/functions.jsonl), [published configs](../results/evidence/bounds.jsonl) and [attention](../results/evidence/attention.jsonl), of the sweeps",
         "[evidence-lengths](../results/evidence-lengths/results.jsonl) and [evidence-ablation](../results/evidence-ablation/results.jsonl), which `make evidence` measures again and compares,",
         "and of the [zoo](../results/zoo/README.md), which `make zoo` trains. Sweeps are of one small model ([models/](../../models/README.md), trained at 1024 tokens) and 8 windows,",
         "the zoo's models are smaller still: what does not hold here may hold elsewhere.",
@@ -83,7 +89,7 @@ def measured(script, build, path, publish):
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(build / "python")},
+        env={**os.environ, "PYTHONPATH": str(build / "python"), "ROPEWALK_PROGRAM": str(build / "ropewalk")},
     )
     came = build / f"evidence-{path.name}"
     came.write_text(done.stdout, encoding="utf-8")
