@@ -3,7 +3,7 @@
 
 usage: ROPEWALK_PROGRAM=build/ropewalk evidence_attention.py [SMOLLM2_JSON]     JSON lines on standard output
     The embedded model on 8 windows at its trained 1024 tokens, 2 and 4 times that; SmolLM2-135M-Instruct (fetched, scripts/get_smollm2.sh)
-    on one window, SMOLLM2_TOKENS of its trained 8192. SMOLLM2_JSON: what `ropewalk inspect FILE --text heldout.txt --lengths
+    on one window of its trained 8192. SMOLLM2_JSON: what `ropewalk inspect FILE --text heldout.txt --lengths
     SMOLLM2_TOKENS --json --threads 1` printed, in place of running it.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("ROPEWALK_PROGRAM", str(ROOT / "build" / "ropewalk"))
 WINDOWS, LENGTHS, BOS = 8, (1024, 2048, 4096), 0
-SMOLLM2_TOKENS = 2048
+SMOLLM2_TOKENS = 8192  # its trained length: minutes
 
 
 def run(*words):

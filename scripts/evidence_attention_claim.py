@@ -45,6 +45,13 @@ def holds(rows, model, trained, longest):
     return found
 
 
+def decay(rows, model, tokens):
+    line = [r for r in curve(rows, model, "as shipped", tokens, "later") if r["score"] is not None]
+    low = min(line, key=lambda r: r["score"])
+    falls = [line[0][key] - low[key] for key in ("score", "score_incomplete")]
+    return f"Those of {model} at {tokens} tokens fall by {falls[0]:.1f} nats from distance 0 to {span(low)}, by slow pairs alone {falls[1]:.1f}."
+
+
 def weights(rows, runs):
     for model, method, tokens, layers in runs:
         line = curve(rows, model, method, tokens, layers)
@@ -117,6 +124,7 @@ def attention(rows, command):
     slow_low, _, slow_end = rise(curve(rows, small, "as shipped", longest, "later"), "score_incomplete")
     text += [
         f"At {longest} tokens the later layers of the {small} model score the farthest keys {end - low:.1f} nats above the least, slow pairs alone {slow_end - slow_low:.1f}.",
+        *(decay(rows, m, within[m]) for m in models),
         "",
     ]
 
@@ -209,7 +217,7 @@ def frequencies(rows, command):
     panels = [
         Panel(
             f"Share of each pair, {m}, %",
-            "pair, from high to low frequency",
+            "number of the pair, from high to low frequency",
             [(key, [(r["pair"], 100 * r[key]) for r in line], c) for key, c in (("position", "c0"), ("content", "c1"))],
         )
         for m, line in pairs.items()
