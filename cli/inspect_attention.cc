@@ -129,12 +129,22 @@ void AddShape(const std::string& name, const AttentionMass& m, const AttentionPr
 }
 
 void AddShares(const AttentionProfile& p, std::string& out) {
+  const std::string& first = p.logits.front().absent;
+  const bool none =
+      !first.empty() && std::all_of(p.logits.begin(), p.logits.end(),
+                                    [&](const LogitShares& s) { return s.absent == first; });
+  if (none) {
+    out +=
+        fmt::format("  What pairs add to the scores is not measured: in every layer, {}\n", first);
+    return;
+  }
   out +=
       "  What pairs add to the scores, % of the variance: position is what the distance "
       "explains\n";
   out += fmt::format("  {:>5}  {:>8}  {:>8}  {:>9}  {:>14}  {:>10}  {:>18}  {:>18}\n", "layer",
                      "position", "content", "unrotated", "never turned", "new angles",
                      "most position in", "most content in");
+  bool known = false;
   for (const std::size_t l : RowsOf(p.logits.size())) {
     const LogitShares& s = p.logits[l];
     if (!s.absent.empty()) {
@@ -149,12 +159,16 @@ void AddShares(const AttentionProfile& p, std::string& out) {
       const double position = of.IncompletePosition();
       return fmt::format("{} + {}", Percent(position), Percent(of.Incomplete() - position));
     };
-    const bool known = !s.incomplete.empty();
+    known = !s.incomplete.empty();
     out += fmt::format("  {:>5}  {:>8}  {:>8}  {:>9}  {:>14}  {:>10}  {:>18}  {:>18}\n", l,
                        Percent(s.Position()), Percent(1 - s.unrotated - s.Position()),
                        Percent(s.unrotated), known ? turned(s) : "?",
                        known ? Percent(s.Unseen()) : "?", top(s.position), top(s.content));
   }
+  if (!known) return;
+  out +=
+      "  never turned: position + content of pairs that make less than one rotation within the "
+      "trained\n  length; new angles: at distances whose angle no distance within it has\n";
 }
 
 // NaN, of bins without common distances, is null in JSON.

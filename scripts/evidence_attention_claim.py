@@ -49,7 +49,7 @@ def decay(rows, model, tokens):
     line = [r for r in curve(rows, model, "as shipped", tokens, "later") if r["score"] is not None]
     low = min(line, key=lambda r: r["score"])
     falls = [line[0][key] - low[key] for key in ("score", "score_incomplete")]
-    return f"Those of {model} at {tokens} tokens fall by {falls[0]:.1f} nats from distance 0 to {span(low)}, by slow pairs alone {falls[1]:.1f}."
+    return f"Those of {model} at {tokens} tokens fall by {falls[0]:.1f} nats from distance 0 to {low['from']} and beyond, by slow pairs alone {falls[1]:.1f}."
 
 
 def weights(rows, runs):

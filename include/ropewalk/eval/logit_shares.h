@@ -9,8 +9,8 @@ namespace ropewalk {
 // Of one layer. The score of query m and key n is a sum over components, c_i(m, n): the rotated pairs
 // i, in the scale of the scores, and what is not rotated as one more. Softmax ignores what all keys
 // of a query share, so components are taken less their mean over the keys of each query and head. V_i
-// is then the mean of c_i^2 over heads, watched queries and distances, and shares are of
-// V = sum of V_i, the unrotated component among them:
+// is then the mean of c_i^2 over the heads that rotate, watched queries and distances, and shares are
+// of V = sum of V_i, the unrotated component among them:
 //   position[i] = (variance of c_i that head and distance alone explain) / V
 //   content[i]  = (the rest: variance over queries at equal distance) / V
 // The first is that of the means over the Q watched queries, less the 1/Q of the rest that chance
