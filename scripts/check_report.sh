@@ -29,6 +29,11 @@ if [ -n "$program" ]; then
   "$program" inspect models --length 4096 --html -o "$pages/inspect.html" >/dev/null 2>&1
   python3 -c 'print("In the beginning was the word, and the word was long. " * 200)' >"$pages/text.txt"
   "$program" inspect models --text "$pages/text.txt" --lengths 512,1500 --html -o "$pages/attention.html" >/dev/null 2>&1
+  mkdir "$pages/mpt"  # nothing rotates
+  cp tests/golden/hf_models/mpt/model.safetensors "$pages/mpt"
+  cp tests/golden/hf_models/mpt/default.json "$pages/mpt/config.json"
+  python3 -c 'print([7 * i % 59 + 3 for i in range(200)])' >"$pages/ids.json"
+  "$program" inspect "$pages/mpt" --ids "$pages/ids.json" --lengths 200 --html -o "$pages/bias.html" >/dev/null 2>&1
   "$program" curves --base 1,10,10000,500000 --html -o "$pages/curves.html"
   python3 tests/report/check_explorer.py "$browser" "$program" models
 fi

@@ -159,6 +159,7 @@ function useChart() {
   const use = at.frequency_use;
   if (!use) return [];
   const layers = use.share.map((share, layer) => ({share, layer})).filter((l) => l.share.length);
+  if (!layers.length) return [];  // nothing rotates
   const pairs = Math.max(...layers.map((l) => l.share.length));
   const mean = Array.from({length: pairs}, (_, i) => layers.reduce((s, l) => s + (l.share[i] || 0), 0) / layers.length);
   const make = () => chartConfig([lineDataset("mean of all layers", mean.map((y, x) => ({x, y: 100 * y})), style("yarn"), {pointRadius: 2}),

@@ -1,4 +1,5 @@
-// The pairs' shares in the scores of one layer, from its queries as they came and its keys at the end.
+// The pairs' shares in the scores of one layer, from its queries as they came and its keys at the
+// end.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the attention of a model looks, by distance, and which pairs of dimensions make it look there.
+// Where the attention of a model looks, by distance, and which pairs of dimensions make it look so.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ropewalk {
 
-// Of one layer: the mean over watched queries and heads of the weights of attention. mass[b] is that
-// of the keys of bin b without the first token of the text, `first_token` that of the first token at
-// whatever distance, `sink` what a learned logit of the denominator takes (gpt-oss). They sum to 1,
-// but where a distance map masks every key of a query.
+// Of one layer: the mean over watched queries and heads of the weights of attention. mass[b] is
+// that of the keys of bin b without the first token of the text, `first_token` that of the first
+// token at whatever distance, `sink` what a learned logit of the denominator takes (gpt-oss). They
+// sum to 1, but where a distance map masks every key of a query.
 struct AttentionMass {
   std::vector<double> mass = {};  // [bins]
   double first_token = 0, sink = 0;
@@ -23,8 +23,8 @@ struct AttentionMass {
 };
 
 // Bin b holds the distances edges[b] <= query - key < edges[b + 1], four bins in an octave, with an
-// edge at the trained length. keys[b] is how many keys a watched query has there on average (windows
-// and maps aside, without the first token), so mass[b] / keys[b] is the weight of one key.
+// edge at the trained length. keys[b] is how many keys a watched query has there on average
+// (windows and maps aside, without the first token), so mass[b] / keys[b] is the weight of one key.
 struct AttentionProfile {
   int64_t tokens = 0;
   std::vector<int64_t> queries = {};  // positions that were watched, ascending
@@ -42,10 +42,11 @@ struct ProfileOptions {
 };
 inline constexpr int64_t kLeastProfileTokens = 16;  // two queries
 
-// Runs the decoder over `ids` with the plan, resolved at their number, and watches late queries. The
-// weight on keys nearer than w is exp(lse_w - lse) of two calls of the same attention, one within a
-// window of w tokens; so it is right for every bias, map and window that the decoder runs. Throws
-// Error for fewer than kLeastProfileTokens ids or fewer than two queries, and as Decoder::Forward.
+// Runs the decoder over `ids` with the plan, resolved at their number, and watches late queries.
+// The weight on keys nearer than w is exp(lse_w - lse) of two calls of the same attention, one
+// within a window of w tokens; so it is right for every bias, map and window that the decoder runs.
+// Throws Error for fewer than kLeastProfileTokens ids or fewer than two queries, and as
+// Decoder::Forward.
 AttentionProfile MeasureAttentionProfile(const Decoder& decoder, const PositionPlan& plan,
                                          std::span<const int32_t> ids,
                                          const ProfileOptions& options = {});
