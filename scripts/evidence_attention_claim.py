@@ -101,7 +101,7 @@ def attention(rows, command):
         "([definitions](../inspect-format.md#what-the-numbers-mean)); new angles are those that no distance within the trained length has. Then weights on keys beyond the trained length and on the first token.",
         "",
         *table(
-            ["", "position", "slow pairs: position", "content", "new angles", "weight beyond", "first token"], list(shares(rows, runs))
+            ["", "position", "slow pairs: position", "slow pairs: content", "new angles", "weight beyond", "first token"], list(shares(rows, runs))
         ),
         *table(
             ["rule", *models],
