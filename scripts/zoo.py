@@ -59,7 +59,7 @@ def trained(name, seed, build, folder, steps=STEPS):
     command = [sys.executable, "-m", "ropewalk.zoo", "train", name, "-o", folder, "--seed", seed, "--steps", steps]
     done = run(command, build, folder / "log")
     if done.returncode:
-        raise SystemExit(f"{name}, seed {seed}: training failed: {done.stderr[-500:]}")
+        raise RuntimeError(f"training failed: {done.stderr[-500:]}")
     return time.monotonic() - started
 
 
@@ -92,7 +92,7 @@ def measured(name, folder, build):
         if not found or refused:
             break
         refused = found[1]
-    raise SystemExit(f"{folder.name}: {done.stderr.strip()}")
+    raise RuntimeError(done.stderr.strip())
 
 
 def curve(folder):
@@ -196,16 +196,23 @@ def main():
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         running = {pool.submit(job, name, seed, build): (name, seed) for name, seed in jobs}
+        failed = []
         try:
             for done, future in enumerate(concurrent.futures.as_completed(running), 1):
+                name, seed = running[future]
+                if future.exception() is not None:  # the others go on
+                    failed.append(f"{name}, seed {seed}: {future.exception()}")
+                    print(f"[{done}/{len(jobs)}] {failed[-1]}", flush=True)
+                    continue
                 row = future.result()
                 write([row])
-                of = by_length(row, "perplexity")
-                text = ", ".join(f"{x:.2f} at {n}" for n, x in of.items())
-                print(f"[{done}/{len(jobs)}] {row['entry']}, seed {row['seed']}: {text}; {time.monotonic() - started:.0f} s", flush=True)
-        except BaseException:
+                text = ", ".join(f"{x:.2f} at {n}" for n, x in by_length(row, "perplexity").items())
+                print(f"[{done}/{len(jobs)}] {name}, seed {seed}: {text}; {time.monotonic() - started:.0f} s", flush=True)
+        except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(jobs)} models failed")
 
 
 if __name__ == "__main__":

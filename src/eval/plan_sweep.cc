@@ -137,9 +137,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
   const bool biased = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
                                   [](const LayerPlan& l) { return l.bias.has_value(); });
   const bool embedded = task.plan.learned || task.plan.absolute || task.plan.recurrent_layer;
-  if (rotation == nullptr && !embedded && !biased) {
+  if (rotation == nullptr && !embedded && !biased && !task.unscaled) {
     throw Error(ErrorCode::kUnsupported,
-                "the model has no rotary layer, so there is no method to compare");
+                "the model has no rotary layer, so there is no method to compare; none measures it");
   }
   if (length > PositionsOf(task.plan)) {
     throw Error(ErrorCode::kInvalidArgument, "length " + std::to_string(length) + ": position " +
