@@ -160,13 +160,11 @@ class Model(nn.Module):
             shutil.copyfile(pathlib.Path(tokenizer) / name, folder / name)
 
 
-def load(folder: str | pathlib.Path, device: str = "cpu") -> Model:
-    """The model of a folder that `Model.save_pretrained` wrote. Every tensor has to be there, of its shape, and no other."""
+def read_tensors(model: Model, folder: str | pathlib.Path) -> None:
+    """Fills a model from the model.safetensors of a folder. Every tensor has to be there, of its shape, and no other."""
     from safetensors.torch import load_file
 
-    folder = pathlib.Path(folder)
-    model = Model(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    held, wanted = load_file(str(folder / "model.safetensors")), model.tensors()
+    held, wanted = load_file(str(pathlib.Path(folder) / "model.safetensors")), model.tensors()
     if held.keys() != wanted.keys():
         missing, other = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
         raise Error(f"{folder}/model.safetensors: missing tensors {missing or 'none'}, unknown ones {other or 'none'}")
@@ -175,4 +173,11 @@ def load(folder: str | pathlib.Path, device: str = "cpu") -> Model:
             if held[name].shape != wanted[name].shape:
                 raise Error(f"{folder}: {name}: expected {list(wanted[name].shape)}, got {list(held[name].shape)}")
             parameter.copy_(held[name].reshape(parameter.shape))
+
+
+def load(folder: str | pathlib.Path, device: str = "cpu") -> Model:
+    """The model of a folder that `Model.save_pretrained` wrote."""
+    folder = pathlib.Path(folder)
+    model = Model(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    read_tensors(model, folder)
     return model.to(device)

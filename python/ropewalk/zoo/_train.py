@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ropewalk._core import Error
-from ropewalk.zoo._model import Model
+from ropewalk.zoo._model import Model, read_tensors
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _MASK = "<|mask|>"
@@ -85,11 +85,11 @@ def _loss(model: Model, batch: tuple[Tensor, ...], seed: int, step: int, device:
     return (nll * weights).sum() / weights.sum(), (nll * text).sum().detach() / text.sum().clamp(min=1)
 
 
-def _batch(data: Any, mix: Any, step: int, steps: int, rows: int, length: int, twin: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(ids, weights, kinds) of a step. Two thirds of the steps have twice as many rows of 64 tokens, of which every third one
+def _batch(data: Any, mix: Any, step: int, short: int, rows: int, length: int, twin: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, weights, kinds) of a step. The first `short` steps have twice as many rows of 64 tokens, of which every third one
     repeats a segment: models learn to look back there, and in so few steps at no greater length."""
     mixed = mix((1.0, 0.0, 0.0, 0.0) if twin else (0.5, 0.5, 0.0, 0.0))
-    if step >= 2 * steps // 3:
+    if step >= short:
         return data.batch(step, rows, length, mixed)
     tokens = min(_SHORT, length)
     ids, weights, kinds = data.batch(step, 2 * rows, tokens, mixed)
@@ -156,13 +156,16 @@ def train(
     device: str = "cpu",
     source: str | pathlib.Path = _ROOT,
     stop: int | None = None,
+    start: str | pathlib.Path | None = None,
     **sizes: Any,
 ) -> Model:
     """Trains a model with these `positions` into the folder `out`: config.json, model.safetensors, the tokenizer and loss.csv.
 
     A run that was ended goes on from `out`/state.pt, which is written every 50 steps. The twin (`bidirectional`) learns masked
-    tokens of text. rows: of a batch, each as long as the trained length (shorter in the first two thirds). source: a checkout of Ropewalk, whose text is read.
-    stop: end after that many steps, to go on later. sizes: keys of config.json, such as max_position_embeddings.
+    tokens of text. rows: of a batch, each as long as the trained length (shorter in the first two thirds). source: a checkout of
+    Ropewalk, whose text is read. stop: end after that many steps, to go on later. start: a folder of this family, whose tensors
+    are tuned, at the trained length in all steps; they have to be those of `positions` and `sizes`. sizes: keys of config.json,
+    such as max_position_embeddings.
     """
     root, out = pathlib.Path(source), pathlib.Path(out)
     batches, make_mix = _batches(root, seed)
@@ -175,6 +178,10 @@ def train(
     torch.manual_seed(seed)
     model = Model({**own, **sizes, "positions": positions}).to(device)
     recipe = {"config": model.config, "steps": steps, "rows": rows, "seed": seed, "rate": rate}
+    short = 2 * steps // 3
+    if start is not None:
+        read_tensors(model, start)
+        recipe, short = {**recipe, "start": str(pathlib.Path(start).resolve())}, 0
     optimizers, log, state = _optimizers(model, rate), [], out / "state.pt"
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     done = 0
@@ -192,7 +199,7 @@ def train(
         for optimizer, full in zip(optimizers, rates):
             for group in optimizer.param_groups:
                 group["lr"] = full * _share(step, steps)
-        batch = _batch(batches, make_mix, step, steps, rows, length, bidirectional)
+        batch = _batch(batches, make_mix, step, short, rows, length, bidirectional)
         loss, text = _loss(model, batch, seed, step, device)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

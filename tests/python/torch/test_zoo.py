@@ -84,14 +84,14 @@ def genesis():
 
 def test_rows_of_the_first_steps_repeat_segments_and_those_of_the_last_are_whole(genesis):
     data, mix = _train._batches(_train._ROOT, 3)
-    ids, weights, kinds = _train._batch(data, mix, 5, 30, 6, 256, False)
-    again, other = (_train._batch(data, mix, step, 30, 6, 256, False)[0] for step in (5, 6))
+    ids, weights, kinds = _train._batch(data, mix, 5, 20, 6, 256, False)
+    again, other = (_train._batch(data, mix, step, 20, 6, 256, False)[0] for step in (5, 6))
     assert torch.equal(ids, again) and not torch.equal(ids, other)
     assert ids.shape == (12, 65) and weights.shape == (12, 64) and (kinds[::3] == 4).all() and (kinds != 4).sum() == 8
     for row in ids[::3]:
         assert any(torch.equal(row[n:], row[:-n]) for n in range(8, 33))
-    assert _train._batch(data, mix, 20, 30, 6, 256, False)[0].shape == (6, 257)
-    twin = _train._batch(data, mix, 5, 30, 6, 256, True)[2]
+    assert _train._batch(data, mix, 20, 20, 6, 256, False)[0].shape == (6, 257)
+    twin = _train._batch(data, mix, 5, 20, 6, 256, True)[2]
     assert (twin == 0).all()
 
 
@@ -106,3 +106,21 @@ def test_training_lowers_the_loss_and_goes_on_with_the_same_bits(name, twin, tmp
     assert len(losses) == 16 and np.mean(losses[-4:]) < np.mean(losses[:4]) - 0.3
     with pytest.raises(rw.Error, match="another recipe"):
         zoo.train(zoo.ENTRIES[name], tmp_path / "parts", **{**settings, "steps": 17})
+
+
+def test_tuning_begins_with_the_tensors_of_a_folder_and_has_whole_rows_alone(tmp_path, genesis, monkeypatch):
+    sizes = {"bidirectional": True, "rows": 2, "num_hidden_layers": 2, "hidden_size": 64}
+    start, loss, seen = tmp_path / "start", _train._loss, []
+    positions = {"absolute": {"type": "learned", "rows": 192}}
+    before = zoo.train(positions, start, steps=2, max_position_embeddings=96, **sizes)
+    monkeypatch.setattr(_train, "_loss", lambda model, batch, *rest: seen.append(batch[0].shape) or loss(model, batch, *rest))
+    settings = {"steps": 3, "max_position_embeddings": 192, "start": start, **sizes}
+    after = zoo.train(positions, tmp_path / "still", rate=0.0, **settings)
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    assert seen == [(2, 193)] * 3 and after.config["max_position_embeddings"] == 192
+    tuned = zoo.train(positions, tmp_path / "tuned", **settings)
+    assert not torch.equal(before.model.positions.table, tuned.model.positions.table)
+    with pytest.raises(rw.Error, match="model.positions.table"):
+        zoo.train(zoo.ENTRIES["learned"], tmp_path / "other", **{**settings, "max_position_embeddings": 64})
+    with pytest.raises(rw.Error, match="another recipe"):
+        zoo.train(positions, tmp_path / "tuned", **{**settings, "start": None})
