@@ -62,20 +62,22 @@ def _tokenizer_files(models: pathlib.Path, out: pathlib.Path, length: int, twin:
     return size + twin
 
 
-def _masked(ids: Tensor, mask: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """BERT's masking: of 15 % of the tokens four fifths become the mask, a tenth any token; and which those are."""
+def _masked(ids: Tensor, mask: int, seed: int, step: int, share: float = 0.15) -> tuple[Tensor, Tensor]:
+    """BERT's masking: of a share of the tokens four fifths become the mask, a tenth any token; and which those are."""
     draw = torch.Generator().manual_seed(seed * 1_000_003 + step)
-    chosen, way = torch.rand(ids.shape, generator=draw) < 0.15, torch.rand(ids.shape, generator=draw)
+    chosen, way = torch.rand(ids.shape, generator=draw) < share, torch.rand(ids.shape, generator=draw)
     others = torch.randint(1, mask, ids.shape, generator=draw)
     return torch.where(chosen & (way < 0.8), mask, torch.where(chosen & (way >= 0.9), others, ids)), chosen
 
 
-def _loss(model: Model, batch: tuple[Tensor, ...], seed: int, step: int, device: str) -> tuple[Tensor, Tensor]:
+def _loss(
+    model: Model, batch: tuple[Tensor, ...], seed: int, step: int, device: str, masked: float = 0.15
+) -> tuple[Tensor, Tensor]:
     """The loss that is descended, and that of text alone."""
     ids, weights, kinds = batch
     if model.config["bidirectional"]:
         targets = ids[:, :-1]
-        given, chosen = _masked(targets, model.config["mask_token_id"], seed, step)
+        given, chosen = _masked(targets, model.config["mask_token_id"], seed, step, masked)
         weights = chosen.float()
     else:
         given, targets = ids[:, :-1], ids[:, 1:]
@@ -157,6 +159,7 @@ def train(
     source: str | pathlib.Path = _ROOT,
     stop: int | None = None,
     start: str | pathlib.Path | None = None,
+    masked: float = 0.15,
     **sizes: Any,
 ) -> Model:
     """Trains a model with these `positions` into the folder `out`: config.json, model.safetensors, the tokenizer and loss.csv.
@@ -164,8 +167,8 @@ def train(
     A run that was ended goes on from `out`/state.pt, which is written every 50 steps. The twin (`bidirectional`) learns masked
     tokens of text. rows: of a batch, each as long as the trained length (shorter in the first two thirds). source: a checkout of
     Ropewalk, whose text is read. stop: end after that many steps, to go on later. start: a folder of this family, whose tensors
-    are tuned, at the trained length in all steps; they have to be those of `positions` and `sizes`. sizes: keys of config.json,
-    such as max_position_embeddings.
+    are tuned, at the trained length in all steps; they have to be those of `positions` and `sizes`. masked: share of the tokens
+    that the twin has to predict. sizes: keys of config.json, such as max_position_embeddings.
     """
     root, out = pathlib.Path(source), pathlib.Path(out)
     batches, make_mix = _batches(root, seed)
@@ -182,6 +185,8 @@ def train(
     if start is not None:
         read_tensors(model, start)
         recipe, short = {**recipe, "start": str(pathlib.Path(start).resolve())}, 0
+    if masked != 0.15:
+        recipe = {**recipe, "masked": masked}
     optimizers, log, state = _optimizers(model, rate), [], out / "state.pt"
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     done = 0
@@ -200,7 +205,7 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = full * _share(step, steps)
         batch = _batch(batches, make_mix, step, short, rows, length, bidirectional)
-        loss, text = _loss(model, batch, seed, step, device)
+        loss, text = _loss(model, batch, seed, step, device, masked)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:

@@ -124,3 +124,12 @@ def test_tuning_begins_with_the_tensors_of_a_folder_and_has_whole_rows_alone(tmp
         zoo.train(zoo.ENTRIES["learned"], tmp_path / "other", **{**settings, "max_position_embeddings": 64})
     with pytest.raises(rw.Error, match="another recipe"):
         zoo.train(positions, tmp_path / "tuned", **{**settings, "start": None})
+
+
+def test_a_share_of_the_tokens_is_masked():
+    ids = torch.full((8, 4000), 7)
+    for share in (0.15, 0.4):
+        given, chosen = _train._masked(ids, 40, 1, 0, share)
+        assert chosen.float().mean().item() == pytest.approx(share, abs=0.01)
+        assert (given == 40).float().mean().item() == pytest.approx(0.8 * share, abs=0.01)
+        assert (given[~chosen] == 7).all()
