@@ -10,12 +10,13 @@ usage: PYTHONPATH=build/python .venv-parity/bin/python scripts/evidence_twin.py 
 
 import argparse
 import collections
+import concurrent.futures
 import hashlib
 import json
 import math
+import os
 import pathlib
 import subprocess
-import sys
 
 import torch
 
@@ -27,11 +28,12 @@ TRAINED = 128
 LENGTHS = (128, 256, 512, 1024)
 TUNED = 512  # tokens of a row when it is tuned
 ALPHA = 0.4  # as Su has it
+SMALLER = (0.1, 0.2)  # nearer to repeating the rows, which 0 would be; not tuned
 FASTEST, AMPLITUDE = 2.8, 0.2  # of the sinusoids that the rows begin with; the slowest one makes half a turn in TRAINED tokens
 TRAINING = {"steps": 700, "rows": 16, "masked": 0.4}
-TUNING = {"steps": 100, "rows": 4, "rate": 0.005, "seed": 2, "masked": 0.4}
-SPANS, SCORED = 8, 64
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+TUNING_STEPS = (300,)  # one run each, in which the rate rises and falls
+TUNING = {"rows": 2, "rate": 0.005, "seed": 2, "masked": 0.4}
+SPANS, SCORED = 8, 32
 
 
 def beginning():
@@ -73,12 +75,35 @@ def variant(trained, kind):
     return made
 
 
-def measured(program, text, folder):
-    """(hash of the model, of the text, a dictionary for each length), of the same tokens at every length and in every model."""
+def about_rows(first, trained):
+    """How alike rows are before and after training, and how far hierarchical positions move them behind the table, in units of
+    their length."""
+    before, rows = (model.model.positions.table.detach() for model in (first, trained))
+    moved = ALPHA / (1 - ALPHA) * (rows[1 : LENGTHS[-1] // TRAINED] - rows[0])
+    return {
+        "what": "rows",
+        "cosine_with_sinusoids": torch.cosine_similarity(before, rows, -1).mean().item(),
+        "moved": (moved.norm(dim=1).mean() / rows.norm(dim=1).mean()).item(),
+    }
+
+
+def measured(program, text, folder, *options):
+    """A dictionary for each length, of the same tokens at every length and in every model."""
     protocol = ["--protocol", f"masked:{SCORED}", "--anchors", str(SPANS), "--threads", "1", "--json"]
-    command = [program, "perplexity", folder, "--text", text, "--lengths", ",".join(map(str, LENGTHS)), *protocol]
+    command = [program, "perplexity", folder, "--text", text, "--lengths", ",".join(map(str, LENGTHS)), *protocol, *options]
     found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return found["model_hash"], found["text_hash"], found["lengths"]
+    kept = ("length", "pseudo_perplexity", "mean_nll", "standard_error", "scored_tokens")
+    return [{"model_hash": found["model_hash"], **{key: row[key] for key in kept}} for row in found["lengths"]]
+
+
+def by_block(program, text, folder, per_token):
+    """Pseudo-perplexity of each block of TRAINED tokens in windows of TUNED: hierarchical positions make such blocks."""
+    protocol = ["--protocol", f"masked:{2 * SCORED}", "--anchors", str(SPANS), "--threads", "1", "--per-token", per_token]
+    command = [program, "perplexity", folder, "--text", text, "--lengths", str(TUNED), *protocol]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    tokens = [json.loads(line) for line in per_token.read_text(encoding="utf-8").splitlines()]
+    blocks = [[t["nll"] for t in tokens if t["position"] // TRAINED == block] for block in range(TUNED // TRAINED)]
+    return {"length": TUNED, "pseudo_perplexities": [math.exp(sum(nll) / len(nll)) for nll in blocks]}
 
 
 def unigram(folder, text):
@@ -92,14 +117,19 @@ def unigram(folder, text):
     return math.exp(-sum(n * math.log(n / len(ids)) for n in counts.values()) / len(ids))
 
 
-def rows_of(program, text, models):
-    """A row for each model and length."""
+def blocks_of(program, text, models):
     for (name, steps), folder in models.items():
-        print(f"{name}, {steps} steps of tuning", file=sys.stderr, flush=True)
-        model, _, lengths = measured(program, text, folder)
-        for found in lengths:
-            numbers = {key: found[key] for key in ("length", "pseudo_perplexity", "mean_nll", "standard_error", "scored_tokens")}
-            yield {"what": "twin", "model": name, "tuning_steps": steps, "model_hash": model, **numbers}
+        found = by_block(program, text, folder, folder / "tokens.jsonl")
+        yield {"what": "blocks", "model": name, "tuning_steps": steps, **found}
+
+
+def rows_of(program, text, models, trained):
+    """A row for each model and length; as many models at a time as there are cores."""
+    runs = [({"what": "twin", "model": name, "tuning_steps": steps}, folder) for (name, steps), folder in models.items()]
+    runs += [({"what": "alpha", "alpha": alpha}, trained, "--positions", f"hierarchical:{alpha}") for alpha in SMALLER]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda run: measured(program, text, *run[1:]), runs)
+        return [{**run[0], **row} for run, lengths in zip(runs, found) for row in lengths]
 
 
 def main():
@@ -111,15 +141,19 @@ def main():
     torch.set_num_threads(1)  # the same bits on any number of cores
     learned, own = zoo.ENTRIES["learned"], {"bidirectional": True, "source": ROOT}
     begin, text = args.out / "trained", args.out / "heldout.txt"
-    beginning().save_pretrained(args.out / "start")
+    first = beginning()
+    first.save_pretrained(args.out / "start")
     trained = zoo.train(learned, begin, start=args.out / "start", max_position_embeddings=TRAINED, **TRAINING, **own)
     text.write_text(_train._sources(ROOT)[0].read_text(), encoding="utf-8")
     models = {}
     for kind in ("hierarchical", "random"):
-        made, before, after = variant(trained, kind), args.out / kind, args.out / f"{kind}-tuned"
+        made, before = variant(trained, kind), args.out / kind
         made.save_pretrained(before, tokenizer=begin)
-        zoo.train(made.config["positions"], after, start=before, max_position_embeddings=TUNED, **TUNING, **own)
-        models |= {(kind, 0): before, (kind, TUNING["steps"]): after}
+        models[kind, 0] = before
+        for steps in TUNING_STEPS:
+            settings, after = {"steps": steps, **TUNING, **own}, args.out / f"{kind}-{steps}"
+            zoo.train(made.config["positions"], after, start=before, max_position_embeddings=TUNED, **settings)
+            models[kind, steps] = after
     header = {
         "format": "ropewalk-evidence",
         "schema": 1,
@@ -127,14 +161,16 @@ def main():
         "trained_length": TRAINED,
         "training": TRAINING,
         "tuned_length": TUNED,
-        "tuning": TUNING,
+        "tuning": {"steps": TUNING_STEPS, **TUNING},
         "alpha": ALPHA,
         "spans": SPANS,
         "scored_per_span": SCORED,
         "text_hash": hashlib.sha256(text.read_bytes()).hexdigest(),
         "torch": torch.__version__,
     }
-    rows = [{"what": "unigram", "perplexity": unigram(begin, text)}, *rows_of(args.build / "ropewalk", text, models)]
+    context = [{"what": "unigram", "perplexity": unigram(begin, text)}, about_rows(first, trained)]
+    program = args.build / "ropewalk"
+    rows = [*context, *rows_of(program, text, models, begin), *blocks_of(program, text, models)]
     lines = "".join(json.dumps(line) + "\n" for line in (header, *rows))
     (args.rows or args.out / "rows.jsonl").write_text(lines, encoding="utf-8")
 
