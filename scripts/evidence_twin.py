@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the zoo's bidirectional twin with a table of learned rows, lets it read more by hierarchical decomposition and by new
 random rows, tunes both by the same batches, and measures pseudo-perplexity against length: JSON lines for
-docs/results/evidence/twin.jsonl, which scripts/evidence.py draws. About 15 minutes of a core. Needs the program, the Python
+docs/results/evidence/twin.jsonl, which scripts/evidence.py draws. About 10 minutes of a core. Needs the program, the Python
 package, PyTorch, safetensors, tokenizers and Debian's bible-kjv-text.
 
 usage: PYTHONPATH=build/python .venv-parity/bin/python scripts/evidence_twin.py [--build build] [-o build/twin] [--rows FILE]
