@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What articles claim of position encodings, measured: docs/evidence from committed rows, docs/results/evidence/*.jsonl (functions,
 bounds: seconds; attention: minutes) and the sweeps docs/results/evidence-*/results.jsonl (minutes; scripts/results.py measures them).
+Rows that need models trained are drawn only: docs/results/zoo (make zoo), docs/results/evidence/twin.jsonl (scripts/evidence_twin.py).
 
 usage: evidence.py --draw | --check | [--publish] BUILD
     --draw     writes the page and its charts from the committed rows; --check fails where they differ
