@@ -83,7 +83,7 @@ def extrapolation(zoo):
     if zoo.has("alibi", "alibi-learned"):
         at = [(n, *(zoo.mean(e, n) for e in ("alibi", "alibi-learned"))) for n in (zoo.short, zoo.long)]
         text = "; ".join(f"{a:.2f} fixed and {b:.2f} learned at {n} tokens" for n, a, b in at)
-        text += f" (chance between seeds: {zoo.chance():.1%})"
+        text += f" (chance between seeds: {zoo.chance():.1%})" if zoo.chance() else " (one seed)"
         yield "Learned slopes gain nothing", "[B], 3", text, graded(sum(b > a * (1 - zoo.chance()) for _, a, b in at), 2)
     if zoo.has("recurrent-layer", "floater"):
         text = pairs(zoo, "recurrent-layer", "floater") + f"; keeps: at most {KEEPS:g}"
@@ -185,8 +185,9 @@ def settings(rows):
     stated = list(choices(zoo))
     if not stated:
         return None
+    apart = f"two encodings are told apart where they differ by more than two seeds of one do ({zoo.chance():.1%} at most)"
     text = [
-        f"The same models and recipe. Perplexity at the trained {zoo.short} tokens; two encodings are told apart where they differ by more than two seeds of one do ({zoo.chance():.1%} at most).",
+        f"The same models and recipe. Perplexity at the trained {zoo.short} tokens; {apart if zoo.chance() else 'one seed each, so small differences say nothing'}.",
         "",
         *stated_table(stated),
     ]
