@@ -254,15 +254,15 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
       std::none_of(plan.layers.begin(), plan.layers.end(), rotates)) {
     const auto biased = [](const LayerPlan& layer) { return layer.bias.has_value(); };
     const auto encoded = [](const LayerPlan& layer) { return layer.encoding.has_value(); };
-    const char* instead = "";
+    std::string instead;
     if (plan.learned) instead = " (its positions are learned vectors)";
     if (plan.absolute) instead = " (its positions are in the embeddings)";
     if (std::any_of(plan.layers.begin(), plan.layers.end(), biased)) {
       instead = " (its positions are a bias on the scores)";
     }
-    if (std::any_of(plan.layers.begin(), plan.layers.end(), encoded)) {
-      instead =
-          " (PoPE or FoPE encodes queries and keys, with what they learned at its frequencies)";
+    if (const auto layer = std::find_if(plan.layers.begin(), plan.layers.end(), encoded);
+        layer != plan.layers.end()) {
+      instead = fmt::format(" (queries and keys by {})", Describe(*layer->encoding));
     }
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{} scales rotary frequencies, and no layer of this model rotates{}; "

@@ -224,8 +224,9 @@ TEST(PositionsRotation, RefusesSettingsByName) {
 
 TEST(PositionsRotation, MethodsOfASweepAreRefusedBesideAnEncoding) {
   const PositionPlan plan = Parse({{"rotation", {{"rope_type", "pope"}}}}).plan;
-  EXPECT_THAT(MessageOf(ErrorCode::kUnsupported, [&] { WithScaling(plan, YarnScaling{4}); }),
-              AllOf(HasSubstr("PoPE or FoPE"), HasSubstr("only the method none applies")));
+  EXPECT_THAT(
+      MessageOf(ErrorCode::kUnsupported, [&] { WithScaling(plan, YarnScaling{4}); }),
+      AllOf(HasSubstr("queries and keys by PoPE"), HasSubstr("only the method none applies")));
   EXPECT_EQ(WithScaling(plan, NoScaling{}), plan);
 }
 
