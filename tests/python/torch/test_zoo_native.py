@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 import torch
 from test_zoo import ABSOLUTE, BIASES, ROTATIONS
-from zoo_models import TRAINED, VOCAB, made, tokens
+from zoo_models import TRAINED, VOCAB, made, stirred, tokens
 
 import ropewalk as rw
 from ropewalk import zoo
@@ -30,7 +30,7 @@ ROWS_OF_HEADS = ("shaw", "transformer_xl", "deberta")  # not beside PoPE
 
 def held(positions, folder, seed=0, lengths=3, **more):
     """Both losses of one window of so many trained lengths, and the largest logit."""
-    model, ids = made(positions, seed, **more), tokens(lengths * TRAINED, batch=1)
+    model, ids = stirred(positions, seed, **more), tokens(lengths * TRAINED, batch=1)
     model.save_pretrained(folder)
     with torch.no_grad():
         logits = model(ids)[0].double()
@@ -50,7 +50,7 @@ def check(positions, folder, seed=0, **more):
 
 
 # Rows end there: what has no row for a position is refused by both.
-ENDING = {"learned", "multiplicative", "tupe"}
+ENDING = {"learned", "multiplicative", "tupe", "tupe-tied"}
 
 
 @pytest.mark.parametrize("name", sorted(set(zoo.ENTRIES) - ENDING))
@@ -143,7 +143,7 @@ TWINS = sorted(set(zoo.ENTRIES) - {"cope", "gate", "xpos", "vo-rope"})
 def test_the_twins_pseudo_perplexity(name, tmp_path):
     """Every token of a window is masked in turn."""
     count, mask = 24, VOCAB - 1
-    model, ids = made(zoo.ENTRIES[name], 5, bidirectional=True, mask_token_id=mask), tokens(count, batch=1)
+    model, ids = stirred(zoo.ENTRIES[name], 5, bidirectional=True, mask_token_id=mask), tokens(count, batch=1)
     model.save_pretrained(tmp_path)
     copies = ids.repeat(count, 1)
     copies[range(count), range(count)] = mask
