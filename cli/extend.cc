@@ -105,6 +105,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
   }
   const RotarySpec& spec = OnlyRotation(request.plan);
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
+  if (files.config.encoding_tensors) Resolve(request.plan, trained);  // a map beside other parts
   const double served =
       std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
   request.target = {trained,

@@ -115,6 +115,14 @@ class Family(support.CliCase):
                 self.assertEqual(self.json("perplexity", out, *plan)["plan_hash"],
                                  self.json("perplexity", source, *plan, "--method", method, "--factor", 4)["plan_hash"])
 
+    def test_extend_refuses_what_does_not_go_together(self):
+        model = self.make({"rotation": {"rope_theta": 10000.0, "values": True}})
+        for method, more, says in (("rerope", [], "plan: layer 0: values are rotated with keys"),
+                                   ("by-parts", ["--trained", 128], "no key for a trained length of 128")):
+            message = self.fails(1, "extend", model, "--method", method, "--factor", 4, *more, "-o", self.folder / "x", says=says)
+            self.assertNotIn("x/config.json", message)
+            self.assertFalse((self.folder / "x").exists())
+
     def test_the_report_offers_its_own_config(self):
         model, out = self.make({"rotation": {"rope_theta": 10000.0}}), self.folder / "sweep"
         self.works("sweep", model, "--text", self.text, "--lengths", "256,512", "--methods", "none,ntk-fixed", "--factors", 4,
