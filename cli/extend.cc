@@ -26,6 +26,7 @@ struct Request {
   PositionPlan plan;
   Scaling scaling;
   SettingsTarget target;
+  std::string words;  // with a map and a temperature
 };
 
 double FactorFor(const Options& options, const PositionMethod& method, int64_t trained) {
@@ -88,18 +89,23 @@ Request Settle(const Options& options, const ModelFiles& files) {
   if (const auto* fixed = std::get_if<FixedPlan>(&methods[0])) {
     request.plan = fixed->plan;
     request.scaling = OnlyRotation(request.plan).scaling;
+    request.words = Describe(request.scaling);
     trained = request.plan.trained_length;
   } else {
     const auto& method = std::get<PositionMethod>(methods[0]);
     factor = FactorFor(options, method, trained);
     request.scaling = method.ScalingFor(factor);
     request.plan = method.Apply(files.config.plan, factor, trained);
-    if (!method.only_scales() || method.all_layers()) {
+    request.words = method.Describe(factor, trained);
+    // A config.json of the family ropewalk has a map and a temperature.
+    const bool holds_all = files.config.encoding_tensors;
+    if (method.all_layers() || !(method.only_scales() || holds_all)) {
       RefuseUnwritable(files, request.plan, method, factor, EnginesOf(options.engines));
     }
   }
   const RotarySpec& spec = OnlyRotation(request.plan);
   Resolve(spec, trained);  // refuses a factor below 1 and the like before anything is written
+  if (files.config.encoding_tensors) Resolve(request.plan, trained);  // a map beside other parts
   const double served =
       std::floor(static_cast<double>(trained) * std::max(factor, FactorOf(request.scaling)));
   request.target = {trained,
@@ -140,9 +146,13 @@ Request Settle(const Options& options, const ModelFiles& files) {
   throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold {}: {}", format, method, why));
 }
 
-void Print(const Options& options, const Request& request, const Converted& written,
-           const PlanProof& proof) {
-  auto settings = Narrow(SettingsFor(request.scaling, request.target), EnginesOf(options.engines));
+void Print(const Options& options, const ModelFiles& files, const Request& request,
+           const Converted& written, const PlanProof& proof) {
+  // No engine reads the family ropewalk, whose file says it all.
+  auto settings =
+      files.config.encoding_tensors
+          ? std::vector<EngineSetting>()
+          : Narrow(SettingsFor(request.scaling, request.target), EnginesOf(options.engines));
   for (EngineSetting& s : settings) {
     if (s.kind != EngineKind::kLlamaCpp || s.expressible || !options.output.ends_with(".gguf")) {
       continue;
@@ -154,7 +164,7 @@ void Print(const Options& options, const Request& request, const Converted& writ
   const bool rounded = proof.asked != proof.read;
   if (options.json) {
     nlohmann::ordered_json json = {{"output", options.output},
-                                   {"scaling", Describe(request.scaling)},
+                                   {"scaling", request.words},
                                    {"trained_length", request.target.trained_length},
                                    {"served_length", request.target.target_length},
                                    {"plan_hash", proof.read},
@@ -166,7 +176,7 @@ void Print(const Options& options, const Request& request, const Converted& writ
     return;
   }
   fmt::print("wrote     {}\n", options.output);
-  fmt::print("scaling   {}, trained at {}, for {} tokens\n", Describe(request.scaling),
+  fmt::print("scaling   {}, trained at {}, for {} tokens\n", request.words,
              request.target.trained_length, request.target.target_length);
   fmt::print("plan      {} at {} tokens; {}\n", proof.read, proof.length,
              rounded ? fmt::format("requested was {}: GGUF stores float32, the relative difference "
@@ -174,6 +184,7 @@ void Print(const Options& options, const Request& request, const Converted& writ
                                    proof.asked, proof.largest_difference)
                      : std::string("read back, equal to the requested one"));
   for (const std::string& note : written.notes) fmt::print("note      {}\n", note);
+  if (settings.empty()) return;
   fmt::print("\nThe same setting as flags or keys of engines:\n");
   for (const EngineSetting& s : settings) {
     fmt::print("\n{}\n", s.Title());
@@ -238,7 +249,7 @@ void RunExtend(const Options& options) {
       RefuseScaling(read.config.format_name, request, e);
     }
   });
-  Print(options, request, written, proof);
+  Print(options, files, request, written, proof);
 }
 
 }  // namespace ropewalk::cli

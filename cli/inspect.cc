@@ -34,9 +34,13 @@ std::string WeightTypes(const ModelFiles& files) {
 std::vector<std::string> Unusual(const ModelFiles& files) {
   const ModelConfig& config = files.config;
   std::vector<std::string> list;  // without the plan's notes, which are printed with the plan
-  int64_t no_position = 0, windows = 0, partial = 0, scaled = 0, biased = 0;
+  int64_t no_position = 0, windows = 0, partial = 0, scaled = 0, biased = 0, encoded = 0;
   for (const LayerPlan& layer : config.plan.layers) {
     windows += layer.window_tokens > 0 ? 1 : 0;
+    if (layer.encoding) {
+      ++encoded;
+      continue;
+    }
     if (!layer.rotation) {
       layer.bias ? ++biased : ++no_position;
       continue;
@@ -85,6 +89,13 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
         "{} layers have a score bias instead of a rotation: text of any length can be read, and no "
         "scaling method applies to them",
         biased));
+  }
+  if (encoded > 0) {
+    list.push_back(fmt::format(
+        "{} layers encode queries and keys in the place of a rotation, by numbers that were "
+        "learned with its frequencies: text of any length can be read, and no scaling method "
+        "applies",
+        encoded));
   }
   if (no_position > 0) list.push_back(fmt::format("{} layers without positions", no_position));
   if (windows > 0) list.push_back(fmt::format("{} layers with a sliding window", windows));

@@ -74,7 +74,8 @@ Json VerdictJson(const MethodVerdict& v) {
 Json SettingsOf(const Recommendation& r, const SweepReport& sweep) {
   const Cell* cell = FindCell(sweep.results.cells, r.method, r.factor, r.length);
   if (cell == nullptr || cell->rotary_dim < 2) return Json::array();
-  return SettingsJson(Narrow(SettingsFor(*cell, r.length), sweep.engines));
+  return SettingsJson(
+      Narrow(SettingsFor(*cell, r.length, sweep.results.header.family), sweep.engines));
 }
 
 Json RecommendationJson(const Recommendation& r, const SweepReport& sweep) {
@@ -160,8 +161,9 @@ Json LadderJson(const SweepReport& sweep) {
           {"rungs", rungs},
           {"break_even", even},
           {"text", LadderText(ladder)},
-          {"settings",
-           SettingsJson(Narrow(LadderSettings(ladder, sweep.results.cells), sweep.engines))}};
+          {"settings", SettingsJson(Narrow(
+                           LadderSettings(ladder, sweep.results.cells, sweep.results.header.family),
+                           sweep.engines))}};
 }
 
 Json SweepJson(const SweepReport& sweep) {

@@ -221,7 +221,8 @@ std::string LadderMarkdown(const SweepReport& sweep) {
   }
   std::string out = MarkdownText(LadderText(ladder)) + "\n\n" + MarkdownTable(rows) + "\n";
   for (const EngineSetting& s :
-       Narrow(LadderSettings(ladder, sweep.results.cells), sweep.engines)) {
+       Narrow(LadderSettings(ladder, sweep.results.cells, sweep.results.header.family),
+              sweep.engines)) {
     out += fmt::format("{}: {}\n\n", MarkdownText(s.engine), MarkdownText(s.note));
     std::istringstream lines(s.setting);
     for (std::string line; std::getline(lines, line);) out += "    " + line + "\n";

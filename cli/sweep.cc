@@ -180,6 +180,7 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
   header.common = CommonFields(sweep.spec, inputs, sweep.longest);
   header.model_path = options.model;
   header.model_name = ModelName(options.model);
+  header.family = sweep.files.config.architecture;
   header.text_path = options.ids.empty() ? options.text : options.ids;
   header.command = CommandLine();
   header.text_tokens = static_cast<int64_t>(sweep.text.ids.size());

@@ -100,9 +100,11 @@ void RegisterModels(nb::module_& m) {
       .def_prop_ro("warnings", [](const ModelFiles& f) { return f.config.not_honoured; })
       .def_prop_ro("plan",
                    [](const ModelFiles& f) {
-                     const PositionPlan& plan = f.config.plan;
-                     return PlanObject(PyPlan(plan, std::max<int64_t>(1, plan.configured_length),
-                                              f.config.not_honoured));
+                     const PositionPlan& own = f.config.plan;
+                     PyPlan plan(own, std::max<int64_t>(1, own.configured_length),
+                                 f.config.not_honoured);
+                     plan.family = f.config.architecture;
+                     return PlanObject(plan);
                    })
       .def("hash", &ModelFiles::Hash, nb::call_guard<nb::gil_scoped_release>())
       .def("decoder", &Load, nb::arg("compute") = "float32", nb::arg("weights") = "auto");

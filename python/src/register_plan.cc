@@ -25,7 +25,9 @@ int64_t LengthOf(const PositionPlan& plan) {
 
 PyPlan Make(ModelConfig config) {
   const int64_t length = LengthOf(config.plan);
-  return {std::move(config.plan), length, std::move(config.not_honoured)};
+  PyPlan plan{std::move(config.plan), length, std::move(config.not_honoured)};
+  plan.family = std::move(config.architecture);
+  return plan;
 }
 
 PyPlan OpenPlan(const std::string& path, bool allow_unknown) {

@@ -143,6 +143,7 @@ void MakeSweep(PySweep* self, const nb::object& given_plan, const Tokenizer* tok
 
   PySweep sweep;
   sweep.plan = plan.plan;
+  sweep.header.family = plan.family;
   sweep.tokenizer = tokenizer;
   std::optional<std::vector<int32_t>> given;
   if (ids) given = VectorOf(AsArray<int32_t>(*ids, "int32"));

@@ -96,15 +96,16 @@ std::string TypeNames(unsigned bits) {
   return s;
 }
 
-const TypeRow& FindType(const JsonObject& rope, const char* key, const std::string& name) {
+const TypeRow& FindType(const JsonObject& rope, const char* key, const std::string& name,
+                        const std::string& further) {
   for (const TypeRow& t : kTypes) {
     if (name == t.name) return t;
   }
   std::vector<std::string_view> names;
   for (const TypeRow& t : kTypes) names.push_back(t.name);
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: {}: unknown type {}{}; known are {}", rope.where(), key,
-                          Shown(json(name)), DidYouMean(name, names), TypeNames(kAll)));
+              fmt::format("{}: {}: unknown type {}{}; known are {}{}", rope.where(), key,
+                          Shown(json(name)), DidYouMean(name, names), TypeNames(kAll), further));
 }
 
 const TypeRow& ReadType(const JsonObject& rope, const RopeContext& context) {
@@ -115,9 +116,10 @@ const TypeRow& ReadType(const JsonObject& rope, const RopeContext& context) {
                 fmt::format("{}: it has neither rope_type nor type; add \"rope_type\", one of {}",
                             rope.where(), TypeNames(kAll)));
   }
-  const TypeRow& type = FindType(rope, a ? "rope_type" : "type", a ? *a : *b);
+  const TypeRow& type =
+      FindType(rope, a ? "rope_type" : "type", a ? *a : *b, context.further_types);
   if (!a || !b) return type;
-  const TypeRow& other = FindType(rope, "type", *b);
+  const TypeRow& other = FindType(rope, "type", *b, context.further_types);
   // transformers writes "dynamic" beside Tencent's "xdrope", and both are one fixed alpha.
   const unsigned both = type.bit | other.bit;
   if (other.bit != type.bit && !(both == (kXdrope | kDynamic) && rope.Has("alpha"))) {
@@ -375,6 +377,11 @@ std::string Difference(const RopeDictionary& old, const RopeDictionary& now) {
   if (old.interleaved) check("mrope_interleaved", old.interleaved, now.interleaved);
   if (old.query_beta) check("llama_4_scaling_beta", old.query_beta, now.query_beta);
   return out;
+}
+
+bool IsRopeType(std::string_view name) {
+  return std::any_of(std::begin(kTypes), std::end(kTypes),
+                     [&](const TypeRow& t) { return name == t.name; });
 }
 
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {

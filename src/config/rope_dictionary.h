@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ropewalk/config/config.h"
@@ -30,12 +31,16 @@ struct RopeContext {
   std::optional<int64_t> original;  // original_max_position_embeddings at top level
   int64_t max_position = 0;         // max_position_embeddings
   bool allow_unknown = false;
+  std::string further_types = {};  // that the caller reads itself, for messages: ", hope"
 };
 
 // What two dictionaries that stand for the same differ in, by key: "factor is 4 and 8"; empty where
 // they say the same. What the second alone says (rope_theta, which older files have beside the
 // dictionary) is no difference.
 std::string Difference(const RopeDictionary& old, const RopeDictionary& now);
+
+// Whether a dictionary may have this rope_type.
+bool IsRopeType(std::string_view name);
 
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context);
 

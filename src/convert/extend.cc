@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/convert.h"
+#include "src/config/hf/positions_write.h"
 #include "src/convert/copy_folder.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
@@ -32,16 +33,28 @@ using internal::WriteFileAtomically;
 
 namespace fs = std::filesystem;
 
-Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
-                       const SettingsTarget& target, bool link_weights) {
-  const std::string config = (fs::path(files.path) / "config.json").string();
-  const std::string before(MappedFile::Open(config)->text());
+namespace {
+
+// In the schema that the file has.
+std::string WithSetting(const std::string& before, const std::string& config,
+                        const PositionPlan& plan, const SettingsTarget& target) {
   const auto schema = HasRopeParameters(ParseOrderedObject(before, config))
                           ? ConfigSchema::kRopeParameters
                           : ConfigSchema::kRopeScaling;
   const std::string setting = HuggingFaceSetting(schema, OnlyRotation(plan).scaling, target);
-  const std::string text =
-      WithRopeSetting(before, config, nlohmann::ordered_json::parse(setting), plan.trained_length);
+  return WithRopeSetting(before, config, nlohmann::ordered_json::parse(setting),
+                         plan.trained_length);
+}
+
+}  // namespace
+
+Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
+                       const SettingsTarget& target, bool link_weights) {
+  const std::string config = (fs::path(files.path) / "config.json").string();
+  const std::string before(MappedFile::Open(config)->text());
+  const std::string text = files.config.encoding_tensors
+                               ? internal::WithPositions(before, config, plan)
+                               : WithSetting(before, config, plan, target);
   std::vector<std::string> hidden, foreign;
   std::vector<FolderFile> others = ListFolder(files.path, &hidden);
   std::erase_if(others, [](const FolderFile& file) { return file.name == "config.json"; });

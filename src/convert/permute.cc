@@ -120,6 +120,13 @@ Converted PermuteFolder(const ModelFiles& files, const std::string& to, PairLayo
                 fmt::format("{}: the model is in the {} layout already", config_path,
                             interleaved ? "interleaved" : "half"));
   }
+  if (interleaved && files.config.encoding_tensors) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: the family {} has the half layout alone, and no other engine reads "
+                    "it",
+                    config_path, files.config.architecture));
+  }
   config.erase(kInterleavedKey);
   if (interleaved) config[kInterleavedKey] = true;
   const RotarySpec& spec = OnlyRotation(files.config.plan);

@@ -82,7 +82,8 @@ Result XposCentre(const Scene& s) {
 Result PlanNope(const Scene& s) {
   const auto nope =
       std::count_if(s.resolved.layers.begin(), s.resolved.layers.end(), [](const ResolvedLayer& l) {
-        return l.rotation < 0 && !l.recurrent && l.bias < 0;  // the former have no keys
+        // Recurrent ones have no keys.
+        return l.rotation < 0 && !l.recurrent && l.bias < 0 && !l.encoding;
       });
   if (nope == 0) return std::nullopt;
   return Measured(static_cast<double>(nope), "layers",

@@ -245,6 +245,7 @@ Json ToJson(const SweepHeader& header) {
   VisitCommonLater(header.common, [&](const char* key, const auto& value) { json[key] = value; });
   json["model_path"] = header.model_path;
   json["model_name"] = header.model_name;
+  if (!header.family.empty()) json["family"] = header.family;
   json["text_path"] = header.text_path;
   json["text_tokens"] = header.text_tokens;
   json["command"] = header.command;
@@ -261,6 +262,7 @@ SweepHeader HeaderFromJson(const Json& json) {
   AddEarlierPasskey(json, header.common);
   Read(json.at("model_path"), header.model_path);
   Read(json.at("model_name"), header.model_name);
+  if (json.contains("family")) Read(json["family"], header.family);
   Read(json.at("text_path"), header.text_path);
   Read(json.at("text_tokens"), header.text_tokens);
   Read(json.at("command"), header.command);

@@ -55,14 +55,14 @@ int64_t CacheBytes(const ModelConfig& c, const PositionPlan& plan, int64_t lengt
   const bool maps = std::any_of(plan.layers.begin(), plan.layers.end(),
                                 [](const LayerPlan& layer) { return layer.map.has_value(); });
   const int64_t tables = maps ? 3 : 1;  // of cos and sin: keys have up to two under a map
-  return KvBytes(kv, length * c.layers * c.kv_heads * (c.head_dim + c.value_dim())) +
-         length * tables * c.head_dim * 4;
+  return KvBytes(kv, length * c.layers * c.kv_heads * (c.key_dim() + c.value_dim())) +
+         length * tables * c.key_dim() * 4;
 }
 
 // What a chunk needs: logits, states, activations; as much again for attention and oneDNN.
 int64_t ScratchBytes(const ModelConfig& c) {
   const int64_t width = std::max({c.feed_forward, c.experts.feed_forward, Width(c)});
-  const int64_t heads = (c.heads + c.kv_heads) * (c.head_dim + c.value_dim());
+  const int64_t heads = (c.heads + c.kv_heads) * (c.key_dim() + c.value_dim());
   const int64_t row = 5 * c.hidden + heads + 3 * width;
   return 4 * (std::max(internal::kLogitsChunk, c.vocab) + 2 * Decoder::kChunkTokens * row);
 }
@@ -100,7 +100,7 @@ double TimePass(const Decoder& decoder, const PositionPlan& plan, const EnginePa
 
 EngineFacts DecoderEngine::Facts() const {
   const ModelConfig& c = decoder_.config();
-  const auto elements = static_cast<double>(c.heads * (c.head_dim + c.value_dim()));
+  const auto elements = static_cast<double>(c.heads * (c.key_dim() + c.value_dim()));
   return {.name = "ropewalk decoder",
           .vocab = c.vocab,
           .compute = decoder_.arithmetic(),
@@ -113,7 +113,7 @@ EngineFacts DecoderEngine::Facts() const {
 }
 
 void DecoderEngine::CheckKv(KvType kv) const {
-  CheckKvType(kv, decoder_.config().head_dim, decoder_.config().value_dim());
+  CheckKvType(kv, decoder_.config().key_dim(), decoder_.config().value_dim());
 }
 
 int DecoderEngine::Lanes(const PositionPlan& plan, int64_t length, KvType kv) const {

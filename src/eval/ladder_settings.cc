@@ -215,7 +215,18 @@ EngineSetting PerRequest(const std::vector<Step>& steps, const std::string& engi
 
 }  // namespace
 
-std::vector<EngineSetting> LadderSettings(const Ladder& ladder, const std::vector<Cell>& cells) {
+std::vector<EngineSetting> LadderSettings(const Ladder& ladder, const std::vector<Cell>& cells,
+                                          const std::string& family) {
+  if (family == kPositionsFamily) {
+    EngineSetting none = Named(kPositionsSetting);
+    none.expressible = false;
+    none.note = fmt::format(
+        "It holds one setting for text of every length. ropewalk extend --method {} writes a "
+        "folder "
+        "for each factor.",
+        ladder.method);
+    return {none};
+  }
   const std::vector<Step> steps = StepsOf(ladder, cells);
   if (steps.empty() || steps.back().cell == nullptr || steps.back().cell->rotary_dim < 2) return {};
   return {VllmServers(steps), RequestStatic(ladder, steps), LlamaProfiles(steps),

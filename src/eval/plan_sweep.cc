@@ -134,10 +134,10 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
   task.plan =
       fixed != nullptr ? fixed->plan : named->Apply(model_plan, task.factor, trained_length);
   const RotarySpec* rotation = FirstRotation(task.plan);
-  const bool biased = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
-                                  [](const LayerPlan& l) { return l.bias.has_value(); });
+  const bool scored = std::any_of(task.plan.layers.begin(), task.plan.layers.end(),
+                                  [](const LayerPlan& l) { return l.bias || l.encoding; });
   const bool embedded = task.plan.learned || task.plan.absolute || task.plan.recurrent_layer;
-  if (rotation == nullptr && !embedded && !biased && !task.unscaled) {
+  if (rotation == nullptr && !embedded && !scored && !task.unscaled) {
     throw Error(ErrorCode::kUnsupported,
                 "the model has no rotary layer, so there is no method to compare; none measures it");
   }

@@ -77,6 +77,12 @@ void Add(const ModelConfig& c, const Linear& linear, const float* in, int64_t ro
   AddChanged(c, rows, post, norm, x, s);
 }
 
+// Of a token, where queries and keys are encoded.
+int64_t EncodedNumbers(const ModelConfig& c) {
+  if (c.plan.layers.empty() || !c.plan.layers[0].encoding) return 0;
+  return c.key_dim() == c.head_dim ? c.head_dim : (c.heads + c.kv_heads) * c.key_dim();
+}
+
 // The widest MLP of a layer, or expert.
 int64_t Width(const ModelConfig& c) {
   const int64_t experts = std::max(c.experts.feed_forward, c.experts.shared_feed_forward);
@@ -93,6 +99,7 @@ bool CollectsAdded(const ModelConfig& c) {
 LayerScratch::LayerScratch(const ModelConfig& c, int64_t tokens)
     : normed(NormsBefore(c.layer) ? tokens * c.hidden : 0),
       qkv(tokens * QkvDim(c)),
+      encoded(tokens * EncodedNumbers(c)),
       attended(tokens * c.heads * c.value_dim()),
       added(CollectsAdded(c) ? tokens * c.hidden : 0) {
   const int64_t rows = PaddedRows(std::min(tokens, kMlpRows)), width = Width(c);

@@ -70,6 +70,8 @@ struct LayerScratch {
   AlignedBuffer<float> normed;  // [tokens, hidden], where there is a norm before anything
   // [tokens, heads * head_dim + kv_heads * (head_dim + value_dim)]
   AlignedBuffer<float> qkv;
+  // PoPE: [tokens, heads + kv_heads, key_dim]. FoPE: cos and sin, [tokens, head_dim].
+  AlignedBuffer<float> encoded;
   AlignedBuffer<float> attended;   // [tokens, heads * value_dim]
   AlignedBuffer<float> added;      // [tokens, hidden], where what is added is changed first
   AlignedBuffer<float> up;         // [kMlpRows, width], gated: [kMlpRows, 2 * width], of the widest

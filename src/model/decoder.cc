@@ -165,7 +165,7 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     // Apart from its keys and values, the last layer is computed only for rows that are read.
     const int64_t rows = l + 1 < layers.size() ? tokens : wanted_rows;
 
-    const auto [q, k, v] = ProjectQkv(c, layers[l], tokens, x, s.layer);
+    auto [q, k, v] = ProjectQkv(c, layers[l], tokens, x, s.layer);
     if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
     double softmax_multiplier = 1;
     const int load = sequence.load_of_[l];
@@ -175,6 +175,9 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
     } else if (plan.rotation >= 0) {
       softmax_multiplier = RotateQk(sequence.resolved_.rotations[plan.rotation],
                                     sequence.tables_[plan.rotation], first_position, q, k);
+    }
+    if (query_keys != nullptr) {
+      query_keys->Encode(l, sequence.tables_.back(), first_position, q, k, s.layer);
     }
     if (plan.rotates_values) {
       RotateValues(sequence.resolved_.rotations[plan.rotation], sequence.tables_[plan.rotation],
@@ -234,6 +237,7 @@ WeightStorage Decoder::weights() const { return impl_->weights; }
 int64_t Decoder::weight_bytes() const {
   int64_t bytes = impl_->head.bytes() + Bytes(impl_->final_norm) + Bytes(impl_->embedding_norm);
   if (impl_->embedder != nullptr) bytes += impl_->embedder->bytes();
+  if (impl_->query_keys != nullptr) bytes += impl_->query_keys->bytes();
   for (const internal::LayerWeights& layer : impl_->layers) bytes += Bytes(layer);
   return bytes;
 }
@@ -256,7 +260,7 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
   }
   if (sequence.caches_.size() != impl_->layers.size() ||
       sequence.caches_[0].kv_heads() != config().kv_heads ||
-      sequence.caches_[0].head_dim() != config().head_dim ||
+      sequence.caches_[0].head_dim() != config().key_dim() ||
       sequence.caches_[0].value_dim() != config().value_dim()) {
     throw Error(ErrorCode::kMismatch, "Forward: the sequence was made for another model");
   }

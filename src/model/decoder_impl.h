@@ -7,6 +7,7 @@
 #include "src/model/block.h"
 #include "src/model/embedder.h"
 #include "src/model/layer_forms.h"
+#include "src/model/query_keys.h"
 
 namespace ropewalk {
 
@@ -25,6 +26,9 @@ struct Decoder::Impl {
   // follow from the plan, and Sequence has them.
   std::vector<PreparedForm> learned_forms;
   std::vector<internal::LayerForm> layer_forms;  // of the family ropewalk; empty, or one per layer
+
+  // Of the family ropewalk, in the place of a rotation; null: none.
+  std::unique_ptr<const internal::QueryKeyEncoder> query_keys;
 
   const PreparedForm& LearnedForm(std::size_t layer) const {
     return learned_forms[learned_forms.size() == 1 ? 0 : layer];

@@ -155,9 +155,11 @@ std::shared_ptr<const Encoder::Impl::Forms> Encoder::Impl::FormsFor(int64_t toke
 }
 
 std::shared_ptr<const Encoder::Impl::Rotation> Encoder::Impl::RotationFor(int64_t tokens) const {
-  const auto& spec = config.plan.layers[0].rotation;  // that of all layers
-  if (!spec) return nullptr;
-  const Frequencies frequencies = Resolve(*spec, tokens);
+  const LayerPlan& layer = config.plan.layers[0];  // as all layers
+  if (!layer.rotation && !layer.encoding) return nullptr;
+  const Frequencies frequencies = layer.rotation
+                                      ? Resolve(*layer.rotation, tokens)
+                                      : EncodingFrequencies(*layer.encoding, config.head_dim);
   const std::lock_guard<std::mutex> lock(lowering);
   if (rotation == nullptr || rotation->table.count() < tokens ||
       rotation->frequencies != frequencies) {
@@ -216,7 +218,7 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
   const auto forms = m.FormsFor(tokens);
   const auto rotation = m.RotationFor(tokens);
   internal::LayerScratch scratch(m.config, tokens);
-  KvCache cache(m.config.kv_heads, m.config.head_dim, tokens);
+  KvCache cache(m.config.kv_heads, m.config.key_dim(), tokens, KvType::kF32, m.config.value_dim());
   float* x = hidden;  // [tokens, hidden], the residual stream
   m.Embed(ids, token_types, x);
   for (std::size_t l = 0; l < m.layers.size(); ++l) {
@@ -225,8 +227,10 @@ void Encoder::Forward(std::span<const int32_t> ids, float* hidden,
       m.DecodeMasks(form, cache, tokens, x, scratch);
       continue;
     }
-    const internal::QkvViews qkv = ProjectQkv(m.config, m.layers[l], tokens, x, scratch);
-    if (rotation != nullptr) {
+    internal::QkvViews qkv = ProjectQkv(m.config, m.layers[l], tokens, x, scratch);
+    if (m.query_keys != nullptr) {
+      m.query_keys->Encode(l, rotation->table, 0, qkv.q, qkv.k, scratch);
+    } else if (rotation != nullptr) {
       Rotate({.table = &rotation->table,
               .layout = m.config.plan.layers[l].rotation->layout,
               .positions = Positions::From(0),

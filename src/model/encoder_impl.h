@@ -12,6 +12,7 @@
 #include "ropewalk/rotary/table.h"
 #include "src/model/block.h"
 #include "src/model/embedder.h"
+#include "src/model/query_keys.h"
 
 namespace ropewalk {
 
@@ -46,7 +47,9 @@ struct Encoder::Impl {
   mutable int64_t lowered_tokens = 0;
   // What makes the form of each layer, or of all, for texts of up to n tokens; again for longer ones.
   std::vector<std::function<PreparedForm(int64_t tokens)>> lower;
-  // Of the one rotation; grows the same way, and is another where its frequencies depend on the
+  // Of the family ropewalk, in the place of a rotation; null: none.
+  std::unique_ptr<const internal::QueryKeyEncoder> query_keys;
+  // Of the one rotation, or encoding of queries and keys; grows the same way, and is another where its frequencies depend on the
   // length of a text.
   struct Rotation {
     Frequencies frequencies;
@@ -59,7 +62,7 @@ struct Encoder::Impl {
     return spec().embedding_dim > 0 ? spec().embedding_dim : config.hidden;
   }
   std::shared_ptr<const Forms> FormsFor(int64_t tokens) const;
-  std::shared_ptr<const Rotation> RotationFor(int64_t tokens) const;  // null: nothing rotates
+  std::shared_ptr<const Rotation> RotationFor(int64_t tokens) const;  // null: neither
 
   class Loader;
   bool DecodesMasks(EncoderStates which) const {

@@ -52,6 +52,7 @@ class Encoder::Impl::Loader {
     }
     m_.final_norm = tensors_.MakeNorm(Id::kFinalNorm, c_.final_norm);
     for (int64_t l = 0; l < c_.layers; ++l) m_.layers.push_back(tensors_.MakeLayer(l));
+    m_.query_keys = internal::QueryKeyEncoder::Load(c_, tensors_);
     auto forms = std::make_shared<Forms>(internal::T5Forms(c_, tensors_));
     if (const auto* deberta = internal::BiasOf<DebertaLayerBias>(c_)) {
       LowerDeberta(*deberta, *forms);
@@ -68,7 +69,7 @@ class Encoder::Impl::Loader {
     if (m_.lower.empty() && c_.encoding_tensors && c_.plan.layers[0].bias) {
       m_.lower.push_back([&c = c_](int64_t tokens) {
         const ScoreForm form = Lower(*c.plan.layers[0].bias, tokens, AnglePrecision::kExact);
-        return PreparedForm(form, c.heads, c.head_dim);
+        return PreparedForm(form, c.heads, c.key_dim());
       });
     }
   }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "src/model/embedder.h"
+#include "src/model/query_keys.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -90,6 +91,7 @@ std::vector<EncodingTensor> EncodingTensors(const ModelConfig& c) {
       all.push_back({LayerParameter(l, "bias", p.name), l, std::move(p.shape)});
     }
   }
+  AddQueryKeyTensors(c, all);
   AddEmbeddingTensors(c, all);
   return all;
 }

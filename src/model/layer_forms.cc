@@ -133,12 +133,12 @@ struct MakeForm {
     bias.key_projection_bias = Read("key_projection_bias");
   }
   LayerForm Fixed(ScoreForm form) const {
-    PreparedForm prepared(std::move(form), c.heads, c.head_dim);
+    PreparedForm prepared(std::move(form), c.heads, c.key_dim());
     return {.lower = [prepared = std::move(prepared)](int64_t /*length*/) { return prepared; }};
   }
   template <class Bias>
   LayerForm OfLength(Bias bias) const {
-    return {.lower = [bias = std::move(bias), heads = c.heads, dim = c.head_dim](int64_t length) {
+    return {.lower = [bias = std::move(bias), heads = c.heads, dim = c.key_dim()](int64_t length) {
       return PreparedForm(bias.Lower(heads, std::max<int64_t>(length - 1, 0)), heads, dim);
     }};
   }

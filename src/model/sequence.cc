@@ -62,6 +62,12 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
                               "has {}",
                               l, bias->heads, config.heads));
     }
+    if (plan.layers[l].encoding != config.plan.layers[l].encoding) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("Sequence: layer {} of the plan encodes queries and keys otherwise "
+                              "than the model, which learned with its encoding",
+                              l));
+    }
     // No family that the decoder runs has these; a plan made by hand must not be run without them.
     const char* missing = nullptr;
     if (plan.layers[l].chunk_tokens > 0 && plan.layers[l].map)
@@ -98,7 +104,10 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   LowerBiases(decoder, plan);
   caches_.reserve(c.layers);
   for (int64_t l = 0; l < c.layers; ++l) {
-    caches_.emplace_back(c.kv_heads, c.head_dim, final_length, kv, c.value_dim());
+    caches_.emplace_back(c.kv_heads, c.key_dim(), final_length, kv, c.value_dim());
+  }
+  if (const auto& encoding = c.plan.layers[0].encoding) {
+    encoding_ = EncodingFrequencies(*encoding, c.head_dim);
   }
   for (const ResolvedLayer& layer : resolved_.layers) {
     int& load = load_of_.emplace_back(-1);
@@ -131,7 +140,7 @@ void Sequence::LowerBiases(const Decoder& decoder, const PositionPlan& plan) {
   if (learned) CheckLearnedBias(c, plan);
   for (const LayerBias& bias : resolved_.biases) {
     if (learned) break;
-    forms_.emplace_back(Lower(bias, final_length(), precision_), c.heads, c.head_dim);
+    forms_.emplace_back(Lower(bias, final_length(), precision_), c.heads, c.key_dim());
   }
   for (const internal::LayerForm& form : layers) {
     if (form.gate) {
@@ -155,6 +164,7 @@ void Sequence::GrowTables(int64_t tokens) {
     for (const ResolvedRotation& r : resolved_.rotations) {
       tables_.emplace_back(r.frequencies, first_position_, 0, precision_);
     }
+    if (encoding_) tables_.emplace_back(*encoding_, first_position_, 0, precision_);
   }
   for (CosSinTable& table : tables_) {
     if (table.count() >= tokens) continue;
@@ -256,10 +266,11 @@ int64_t Sequence::bytes() const {
   int64_t bytes = 0;
   for (const KvCache& cache : caches_) bytes += cache.bytes();
   for (const KvCache& source : sources_) bytes += source.bytes();
-  for (const ResolvedRotation& r : resolved_.rotations) {
-    bytes +=
-        static_cast<int64_t>(r.frequencies.inv_freq.size() * 2 * sizeof(float)) * final_length();
-  }
+  const auto add_table = [&](const Frequencies& f) {
+    bytes += static_cast<int64_t>(f.inv_freq.size() * 2 * sizeof(float)) * final_length();
+  };
+  for (const ResolvedRotation& r : resolved_.rotations) add_table(r.frequencies);
+  if (encoding_) add_table(*encoding_);
   const int64_t kept =
       (internal::KeepsConvolved(resolved_.absolute) ? 1 : 0) + (resolved_.recurrent_layer ? 1 : 0);
   bytes += kept * hidden_ * final_length() * static_cast<int64_t>(sizeof(float));

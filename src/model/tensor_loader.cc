@@ -394,6 +394,7 @@ std::unique_ptr<Decoder> Decoder::Load(const ModelFiles& files, const DecoderOpt
   impl->head = loader.MakeHead();
   impl->learned_forms = internal::T5Forms(c, loader);
   impl->layer_forms = internal::LayerForms(c, loader);
+  impl->query_keys = internal::QueryKeyEncoder::Load(c, loader);
   for (int64_t l = 0; l < c.layers; ++l) impl->layers.push_back(loader.MakeLayer(l));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }

@@ -43,6 +43,9 @@ std::string TemperatureWords(const LayerFacts& l) {
 }
 std::string MapWords(const LayerFacts& l) { return "distances mapped by " + Describe(*l.map); }
 std::string ValuesWords(const LayerFacts& /*l*/) { return "values rotated and rotated back"; }
+std::string EncodingWords(const LayerFacts& l) {
+  return "queries and keys by " + Describe(*l.encoding);
+}
 std::string NoWords(const LayerFacts& /*l*/) { return ""; }
 
 // In the order of the hash. A recurrent layer has neither rotation nor bias, which is what is
@@ -54,7 +57,9 @@ constexpr std::tuple kLayerFacts = {
                                                TemperatureWords},
     LayerFact<std::optional<DistanceMap>>{&LayerFacts::map, Hashed::kWhereSet, 'd', 2, MapWords},
     LayerFact<bool>{&LayerFacts::recurrent, Hashed::kNot, ' ', 4, NoWords},
-    LayerFact<bool>{&LayerFacts::rotates_values, Hashed::kWhereSet, 'v', 5, ValuesWords}};
+    LayerFact<bool>{&LayerFacts::rotates_values, Hashed::kWhereSet, 'v', 5, ValuesWords},
+    LayerFact<std::optional<QueryKeyEncoding>>{&LayerFacts::encoding, Hashed::kWhereSet, 'q', -1,
+                                               EncodingWords}};
 static_assert(internal::ListsAll<LayerFacts>(kLayerFacts), "a fact of LayerFacts has no row");
 
 template <class Visit>
@@ -71,6 +76,9 @@ void Hash(const std::optional<QueryTemperature>& t, Hasher& hasher) {
   hasher.UpdateValue(static_cast<float>(t->beta));
   hasher.UpdateValue(t->period);
   hasher.UpdateValue(t->offset);
+}
+void Hash(const std::optional<QueryKeyEncoding>& encoding, Hasher& hasher) {
+  ropewalk::Hash(*encoding, hasher);
 }
 void Hash(const std::optional<DistanceMap>& map, Hasher& hasher) {
   hasher.UpdateValue(static_cast<uint8_t>(map->index()));

@@ -121,6 +121,13 @@ void SetMap(const DistanceMap& map, int64_t known, PositionPlan& plan) {
 }
 
 void SetTemperature(const QueryTemperature& temperature, PositionPlan& plan) {
+  const bool rotates =
+      std::any_of(plan.layers.begin(), plan.layers.end(),
+                  [](const LayerPlan& layer) { return layer.rotation.has_value(); });
+  if (temperature.kind == QueryTemperature::Kind::kMscale && !rotates) {
+    Refuse(ErrorCode::kUnsupported,
+           "mscale multiplies cos and sin: expected a layer that rotates, and this model has none");
+  }
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     LayerPlan& layer = plan.layers[l];
     const bool mscale = temperature.kind == QueryTemperature::Kind::kMscale;

@@ -113,7 +113,12 @@ void CheckLayer(const LayerPlan& layer, std::size_t i) {
   if (layer.rotates_values && (!layer.rotation || layer.map)) {
     fail("values are rotated with keys, by a rotation without a distance map");
   }
-  if (layer.recurrent && layer.rotation) fail("recurrent layers have no rotation");
+  if (layer.encoding && layer.rotation) {
+    fail(Describe(*layer.encoding) + ": stands in the place of a rotation, and there is one");
+  }
+  if (layer.recurrent && (layer.rotation || layer.encoding)) {
+    fail("recurrent layers have no rotation");
+  }
   if (layer.recurrent && layer.bias) fail("recurrent layers have no scores that a bias could join");
   if (layer.map) {
     if (!layer.rotation) {
@@ -145,8 +150,8 @@ bool HasOther(OtherEncoding other) {
 }
 
 std::string DescribeLayer(const ResolvedPlan& plan, const ResolvedLayer& layer, bool other) {
-  const bool some =
-      plan.learned || plan.absolute || plan.recurrent_layer || layer.bias >= 0 || other;
+  const bool some = plan.learned || plan.absolute || plan.recurrent_layer || layer.bias >= 0 ||
+                    layer.encoding || other;
   std::string text =
       layer.recurrent ? "recurrent (linear attention or state space), no positions"
       : layer.rotation < 0
@@ -248,11 +253,16 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
   if (!std::holds_alternative<NoScaling>(scaling) &&
       std::none_of(plan.layers.begin(), plan.layers.end(), rotates)) {
     const auto biased = [](const LayerPlan& layer) { return layer.bias.has_value(); };
-    const char* instead = "";
+    const auto encoded = [](const LayerPlan& layer) { return layer.encoding.has_value(); };
+    std::string instead;
     if (plan.learned) instead = " (its positions are learned vectors)";
     if (plan.absolute) instead = " (its positions are in the embeddings)";
     if (std::any_of(plan.layers.begin(), plan.layers.end(), biased)) {
       instead = " (its positions are a bias on the scores)";
+    }
+    if (const auto layer = std::find_if(plan.layers.begin(), plan.layers.end(), encoded);
+        layer != plan.layers.end()) {
+      instead = fmt::format(" (queries and keys by {})", Describe(*layer->encoding));
     }
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("{} scales rotary frequencies, and no layer of this model rotates{}; "

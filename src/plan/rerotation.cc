@@ -24,6 +24,12 @@ const Scaling* LengthDependent(const RotarySpec& spec) {
   return nullptr;
 }
 
+// Of PoPE and FoPE, which Rerotate does not know.
+std::string EncodingReason(std::size_t layer, const QueryKeyEncoding& encoding) {
+  return fmt::format("layer {}: keys hold their position by {}; recompute them", layer,
+                     Describe(encoding));
+}
+
 std::string XposReason(std::size_t layer) {
   return fmt::format("layer {}: xPos keys decay with their position; cache them unrotated", layer);
 }
@@ -32,6 +38,7 @@ std::string XposReason(std::size_t layer) {
 
 std::string CanRerotate(const PositionPlan& plan) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    if (const auto& encoding = plan.layers[i].encoding) return EncodingReason(i, *encoding);
     const std::optional<RotarySpec>& spec = plan.layers[i].rotation;
     if (!spec || plan.layers[i].map) continue;
     if (spec->xpos) return XposReason(i);
@@ -48,6 +55,7 @@ std::string CanRerotate(const PositionPlan& plan) {
 
 std::string CanRerotate(const PositionPlan& plan, int64_t old_length, int64_t new_length) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    if (const auto& encoding = plan.layers[i].encoding) return EncodingReason(i, *encoding);
     const std::optional<RotarySpec>& spec = plan.layers[i].rotation;
     if (!spec || plan.layers[i].map) continue;
     if (spec->xpos) return XposReason(i);

@@ -220,7 +220,7 @@ TEST(PlanSweep, LearnedPositionsHaveNothingToScale) {
     return "";
   };
   EXPECT_THAT(Names(PlanSweep(Spec({"none"}, {64}), plan)), ElementsAre("none x1 64"));
-  EXPECT_THAT(message(Spec({"yarn"}, {64})), HasSubstr("no layer of this model rotates"));
+  EXPECT_THAT(message(Spec({"yarn"}, {256})), HasSubstr("no layer of this model rotates"));
   plan.learned = LearnedPositions{256, 0};
   const auto tasks = PlanSweep(Spec({"none"}, {64, 256}), plan);
   EXPECT_THAT(Names(tasks), ElementsAre("none x1 64", "none x1 256"));

@@ -287,8 +287,11 @@ TEST(PositionMethod, Refusals) {
               HasSubstr("without xPos"));
   PositionPlan still = Plan(256);
   for (LayerPlan& layer : still.layers) layer.rotation.reset();
-  EXPECT_THAT(MessageOf([&] { PositionMethod::Parse("rerope").Apply(still, 4); }),
-              HasSubstr("expected a layer that rotates"));
+  for (const char* method : {"rerope", "mscale"}) {
+    EXPECT_THAT(MessageOf([&] { PositionMethod::Parse(method).Apply(still, 4); }),
+                HasSubstr("expected a layer that rotates"))
+        << method;
+  }
 }
 
 }  // namespace

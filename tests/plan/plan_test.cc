@@ -436,5 +436,27 @@ TEST(Describe, LayersThatAlternateMakeTwoLines) {
   EXPECT_THAT(text, HasSubstr("layers 1, 3, 5, ... 23: no position information (NoPE)\n"));
 }
 
+TEST(Plan, AnEncodingStandsInThePlaceOfARotation) {
+  PositionPlan plan = Mixed();
+  plan.layers[0].encoding = FopeLayer{500, 4};
+  EXPECT_THAT(test::MessageOf([&] { Resolve(plan, 100); }),
+              HasSubstr("layer 0: FoPE, base 500; cos and sin of 4 pairs"));
+  plan.layers[0].rotation.reset();
+  const std::string hash = Resolve(plan, 100).hash;
+  plan.layers[0].encoding = FopeLayer{500, 5};
+  EXPECT_NE(Resolve(plan, 100).hash, hash);
+  plan.layers[0].encoding = PopeLayer{500};
+  EXPECT_NE(Resolve(plan, 100).hash, hash);
+  plan.layers[0].recurrent = true;
+  EXPECT_THAT(test::MessageOf([&] { Resolve(plan, 100); }), HasSubstr("recurrent layers"));
+  EXPECT_EQ(EncodedDim(std::nullopt, 8), 8);
+  EXPECT_EQ(EncodingFrequencies(PopeLayer{500}, 8).inv_freq.size(), 8u);
+  EXPECT_EQ(EncodingFrequencies(FopeLayer{500, 3}, 8).inv_freq.size(), 3u);
+  EXPECT_THAT(test::MessageOf([&] {
+                EncodingFrequencies(FopeLayer{500, 5}, 8);
+              }),
+              HasSubstr("frequencies: expected 1 to 4"));
+}
+
 }  // namespace
 }  // namespace ropewalk

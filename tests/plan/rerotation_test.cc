@@ -53,6 +53,13 @@ TEST(Rerotation, XposDoesNot) {
   EXPECT_THAT(CanRerotate(plan, 100, 100), HasSubstr("layer 2: xPos"));
 }
 
+TEST(Rerotation, EncodedKeysDoNot) {
+  PositionPlan plan = PlanOf(NoScaling{});
+  plan.layers[3].encoding = PopeLayer{500};
+  EXPECT_THAT(CanRerotate(plan), HasSubstr("layer 3: keys hold their position by PoPE, base 500"));
+  EXPECT_THAT(CanRerotate(plan, 100, 100), HasSubstr("layer 3"));
+}
+
 TEST(Rerotation, LayersWithoutRotationAreLeftOut) {
   const ResolvedPlan plan = Resolve(PlanOf(YarnScaling{4}), 4096);
   const std::vector<LayerRerotation> layers = RerotatedLayers(plan);

@@ -276,6 +276,8 @@ def test_key_tokens_and_budget_are_the_programs(tmp_path):
         return sorted(re.sub(rb'"seconds":[^,}]*', b"", line) for line in lines)
 
     assert rows(ours) == rows(program)
+    headers = [json.loads((folder / "results.jsonl").read_bytes().splitlines()[0]) for folder in (ours, program)]
+    assert [header["family"] for header in headers] == ["llama", "llama"]
     assert all([t["task"] for t in row["tasks"]] == ["passkey", "key-tokens"] for row in sweep.rows)
     assert any("scored tokens are key tokens" in note for note in sweep.notes)
     for method in sweep.recommendation(512).methods:

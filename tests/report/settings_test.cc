@@ -48,5 +48,32 @@ TEST(CellSettings, OfDictionaries) {
   }
 }
 
+// Engines do not read the family ropewalk, so its own file is what there is.
+TEST(CellSettings, OfTheFamilyRopewalk) {
+  const auto only = [](const Cell& cell) {
+    const std::vector<EngineSetting> all = SettingsFor(cell, 1024, "ropewalk");
+    EXPECT_EQ(all.size(), 1u);
+    EXPECT_EQ(all.at(0).engine, "ropewalk, in config.json");
+    return all.at(0);
+  };
+  Cell cell = testing::MakeCell({"ntk-fixed", 4, 1024, 21});
+  EXPECT_EQ(Json::parse(only(cell).setting).at("positions").at("rotation"),
+            Json::parse(R"({"rope_type": "ntk-fixed", "rope_theta": 10000.0, "factor": 4.0})"));
+  EXPECT_THAT(only(cell).note, HasSubstr("ropewalk extend --method ntk-fixed --factor 4"));
+  cell.method = "yarn+rerope:64";
+  const Json positions = Json::parse(only(cell).setting).at("positions");
+  EXPECT_EQ(positions.at("rotation").at("factor"), 2);
+  EXPECT_EQ(positions.at("map"), Json::parse(R"({"type": "rerope", "window": 64})"));
+  cell.method = "linear";
+  cell.inv_freq.back() = 0;  // which it was trained with: p-RoPE
+  EXPECT_EQ(only(cell).setting, "");
+  EXPECT_THAT(only(cell).note, HasSubstr("ropewalk extend --method linear"));
+  cell.method = "as-shipped";
+  EXPECT_EQ(only(cell).setting, "");
+  cell.method = "custom";
+  cell.scaling = R"({"rope_type": "yarn", "factor": 2})";
+  EXPECT_EQ(only(cell).setting, cell.scaling);
+}
+
 }  // namespace
 }  // namespace ropewalk

@@ -183,6 +183,11 @@ struct ModelConfig {
   int64_t value_dim() const {
     return layer.attention.latent.exists() ? layer.attention.latent.value_dim : head_dim;
   }
+  // Of a query and a key as attention reads them: an encoding of the plan may widen them (PoPE), in
+  // all layers alike.
+  int64_t key_dim() const {
+    return plan.layers.empty() ? head_dim : EncodedDim(plan.layers[0].encoding, head_dim);
+  }
   double norm_eps = 1e-5;
   NormSpec embedding_norm;  // after the embedding
   LayerSpec layer;          // of every layer

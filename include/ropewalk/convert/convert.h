@@ -42,7 +42,8 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
                        const ConvertOptions& options);
 
 // A copy of the folder whose config.json has the scaling of `plan`, which must be equal in all
-// rotating layers, in the schema of that config.json. `target` has the lengths and base that the
+// rotating layers, in the schema of that config.json; of the family ropewalk `positions`, with the
+// map and the temperature of `plan` too. `target` has the lengths and base that the
 // setting is for. With `link_weights` the weight files are hard links, not copies.
 Converted ExtendFolder(const ModelFiles& files, const std::string& folder, const PositionPlan& plan,
                        const SettingsTarget& target, bool link_weights = false);

@@ -68,6 +68,13 @@ const RotarySpec& OnlyRotation(const PositionPlan& plan);
 // others'.
 std::optional<double> LocalBase(const PositionPlan& plan);
 
+// Of a model of the family ropewalk (docs/model-format.md), which those engines do not read: keys of
+// `positions` in its config.json, and the command that puts them there.
+inline constexpr char kPositionsFamily[] = "ropewalk";
+inline constexpr char kPositionsSetting[] = "ropewalk, in config.json";  // EngineSetting::engine
+std::vector<EngineSetting> SettingsInPositions(const PositionMethod& method, double factor,
+                                               const SettingsTarget& target);
+
 // For a scaling that is in the model's files already: only the length is set.
 std::vector<EngineSetting> SettingsAsShipped(int64_t target_length);
 

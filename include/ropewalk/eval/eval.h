@@ -265,7 +265,9 @@ std::vector<SweepTask> AddCosts(std::vector<SweepTask> tasks, const SweepSpec& s
 
 // The settings of each engine for a row of a sweep, at `target_length` tokens. Named methods are
 // rebuilt from name and factor; "as-shipped" needs only the length; a dictionary given by the user
-// is repeated as it is.
-std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length);
+// is repeated as it is. `family`: of the model, as the header of a sweep names it; engines do not read
+// the family ropewalk, and its own config.json takes their place.
+std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length,
+                                       const std::string& family = {});
 
 }  // namespace ropewalk

@@ -50,7 +50,8 @@ std::string LadderText(const Ladder& ladder);
 
 // The ladder as text to paste: for vLLM and llama.cpp a server or profile for each factor and the
 // rule by which requests are routed, for vLLM its flag where one expresses the ladder, for Hugging
-// Face transformers the code that chooses for each request.
-std::vector<EngineSetting> LadderSettings(const Ladder& ladder, const std::vector<Cell>& cells);
+// Face transformers the code that chooses for each request. None of these reads the `family` ropewalk.
+std::vector<EngineSetting> LadderSettings(const Ladder& ladder, const std::vector<Cell>& cells,
+                                          const std::string& family = {});
 
 }  // namespace ropewalk

@@ -22,6 +22,7 @@ struct SweepHeader {
   Cell common;
   // For display only.
   std::string model_path, model_name, text_path, command;
+  std::string family = {};  // "llama"; empty: the engine or an older file does not say
   int64_t text_tokens = 0;
   std::vector<std::string> notes;  // of the plan and the program, for the reader
 };

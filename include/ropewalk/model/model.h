@@ -104,7 +104,9 @@ class Sequence {
   void ResizeGates();
   void ResizeEmbedding(int64_t tokens);
   ResolvedPlan resolved_;
-  std::vector<CosSinTable> tables_;  // one per distinct rotation
+  // One per distinct rotation, and that of an encoding of queries and keys.
+  std::vector<CosSinTable> tables_;
+  std::optional<Frequencies> encoding_;  // of the latter
   std::vector<PreparedForm> forms_;  // one per distinct bias, or per layer where they are learned
   std::vector<ScoreForm> gates_;     // [layers] where the bias is a gate: those of its tokens
   int64_t gate_heads_ = 0;

@@ -9,6 +9,7 @@
 
 #include "ropewalk/plan/absolute.h"
 #include "ropewalk/plan/layer_bias.h"
+#include "ropewalk/plan/query_key_encoding.h"
 #include "ropewalk/relative/distance_map.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "ropewalk/rotary/spec.h"
@@ -50,6 +51,8 @@ struct LayerFacts {
   // Values are rotated as keys are, without xPos, and what attention finds is rotated back by the
   // query's position: o_i = R_i^T sum of a_ij R_j v_j (Su 2024, "VO-RoPE").
   bool rotates_values = false;
+  // In the place of a rotation.
+  std::optional<QueryKeyEncoding> encoding = {};
 
   bool operator==(const LayerFacts&) const = default;
 };
@@ -57,7 +60,7 @@ struct LayerFacts {
 std::string Describe(const LayerFacts& facts);
 
 struct LayerPlan : LayerFacts {
-  std::optional<RotarySpec> rotation = {};  // absent, and no bias: no position information (NoPE)
+  std::optional<RotarySpec> rotation = {};  // absent, and neither bias nor encoding: NoPE
   std::optional<LayerBias> bias = {};       // added to the scores
 
   bool operator==(const LayerPlan&) const = default;

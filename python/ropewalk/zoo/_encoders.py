@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -12,9 +13,13 @@ import ropewalk as rw
 from ropewalk import nn as rn
 from ropewalk._maps import _MAPS
 from ropewalk.torch._rotate import decay_of
+from ropewalk.zoo._settings import ROTATION
 
-# Types of a rope dictionary of transformers; other names are those of `ropewalk.scaling_methods`.
+# Types of a rope dictionary of transformers (and "ntk" as vLLM reads it).
 _DICTIONARY = ("default", "linear", "dynamic", "yarn", "llama3", "longrope", "su", "proportional", "ntk")
+
+# What `ropewalk.rotation` takes besides the settings of a method; factor is one of these.
+_NOT_SETTINGS = set(inspect.signature(rw.rotation).parameters) - {"factor", "settings"}
 
 
 class CausalConvolution(rn.PositionConvolution):
@@ -95,15 +100,26 @@ def bias(config: dict[str, Any]) -> nn.Module | None:
     return {"alibi": rn.Alibi, "kerple": rn.Kerple, "sandwich": rn.Sandwich}[kind](heads, causal=not twin, **own)
 
 
+def _own_rotation(rope: dict[str, Any], dim: int, trained: int, length: int) -> Any:
+    """Of a method of `ropewalk.scaling_methods` that no engine's dictionary has, with its settings as keys."""
+    known = [m["name"] for m in rw.scaling_methods() if m["name"] not in (*_DICTIONARY, "base")]  # rope_theta is the base
+    if rope["rope_type"] not in known:
+        types = ", ".join((*_DICTIONARY, *ROTATION, *known))
+        raise rw.Error(f"config.positions.rotation.rope_type: expected one of {types}, got {rope['rope_type']!r}")
+    rope = {key: value for key, value in rope.items() if value is not None}
+    for key in _NOT_SETTINGS & rope.keys():
+        raise rw.Error(f"config.positions.rotation.{key}: {rope['rope_type']} has no such setting")
+    share, base = rope.pop("partial_rotary_factor", 1), rope.pop("rope_theta", 10000.0)
+    own = {"base": base, "rotary_dim": int(dim * share), "trained_length": trained, "length": length}
+    return rw.rotation(dim, layout="half", method=rope.pop("rope_type"), **own, **rope)
+
+
 def rotation_at(config: dict[str, Any], length: int) -> Any:
     """The ropewalk.Rotation of a rope dictionary for a sequence of `length` tokens."""
     rope = {k: v for k, v in config["positions"]["rotation"].items() if k not in ("xpos", "values")}
     trained, dim = config["max_position_embeddings"], config["head_dim"]
     if rope["rope_type"] not in _DICTIONARY:
-        share = rope.pop("partial_rotary_factor", 1)
-        method, base = rope.pop("rope_type"), rope.pop("rope_theta")
-        own = {"base": base, "rotary_dim": int(dim * share), "trained_length": trained, "length": length, **rope}
-        return rw.rotation(dim, layout="half", method=method, **own)
+        return _own_rotation(rope, dim, trained, length)
     names = ("num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size", "intermediate_size", "vocab_size")
     sizes = {name: config[name] for name in (*names, "max_position_embeddings")}
     # Of transformers' models, llama reads a share of each head in "proportional" alone; glm4_moe in the other types.
@@ -146,6 +162,9 @@ def rotation(config: dict[str, Any]) -> nn.Module | None:
         return rn.PoPE(config["num_key_value_heads"], config["head_dim"], base=base)
     if name == "fope":
         lengths = {"trained_length": config["max_position_embeddings"], "frequencies": own["frequencies"]}
+        if not rw.FoPE.kept(config["head_dim"], base=base, **lengths):
+            where, trained = "config.positions.rotation.frequencies", lengths["trained_length"]
+            raise rw.Error(f"{where}: none makes a whole rotation within {trained} tokens; give a number")
         return rn.FoPE(config["head_dim"], base=base, **lengths)
     return None
 

@@ -153,15 +153,34 @@ bool ReadsKeys(const LayerBias& bias) {
          std::holds_alternative<CopeLayerBias>(bias.method);
 }
 
+// PoPE's queries and keys have twice as many elements as their rows.
+bool HasHeadRows(const LayerBias& bias) {
+  return ReadsKeys(bias) || std::holds_alternative<TupeLayerBias>(bias.method);
+}
+
 }  // namespace
 
-void RefuseMapWithBias(const std::string& where, const ModelConfig& c) {
+void RefuseCombinations(const std::string& where, const ModelConfig& c) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidConfig, fmt::format("{}: {}; give one of the two", where, why));
+  };
   for (const LayerPlan& layer : c.plan.layers) {
-    if (!layer.map || !layer.bias || !ReadsKeys(*layer.bias)) continue;
-    throw Error(ErrorCode::kInvalidConfig,
-                fmt::format("{}: a map leaves keys unrotated, which this bias multiplies: {}; give "
-                            "one of the two",
-                            where, Describe(*layer.bias)));
+    if (layer.map && layer.bias && ReadsKeys(*layer.bias)) {
+      refuse("a map leaves keys unrotated, which this bias multiplies: " + Describe(*layer.bias));
+    }
+    if (layer.map && layer.encoding) {
+      refuse(
+          fmt::format("{} maps the distances of a rotation, which is not there: queries and "
+                      "keys are encoded by {}",
+                      Describe(*layer.map), Describe(*layer.encoding)));
+    }
+    const bool wider = EncodedDim(layer.encoding, c.head_dim) > c.head_dim;
+    if (wider && layer.bias && HasHeadRows(*layer.bias)) {
+      refuse(
+          "pope makes queries and keys twice as wide, and this bias has rows of head_dim elements "
+          "for them: " +
+          Describe(*layer.bias));
+    }
   }
 }
 

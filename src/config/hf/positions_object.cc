@@ -18,15 +18,17 @@ struct Part {
   void (*read)(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 };
 
+constexpr std::pair<const char*, QueryTemperature::Kind> kTemperatures[] = {
+    {"log-n", QueryTemperature::Kind::kLogN},
+    {"step-log", QueryTemperature::Kind::kStepLog},
+    {"mscale", QueryTemperature::Kind::kMscale}};
+
 void ReadTemperature(const JsonObject& part, const PositionsContext& /*context*/, ModelConfig& c) {
-  using Kind = QueryTemperature::Kind;
-  constexpr std::pair<const char*, Kind> kKinds[] = {
-      {"log-n", Kind::kLogN}, {"step-log", Kind::kStepLog}, {"mscale", Kind::kMscale}};
   const std::string type = part.Require(part.String("type"), "type", "the name of a temperature");
   std::vector<std::string_view> names;
   QueryTemperature temperature;
   bool known = false;
-  for (const auto& [name, kind] : kKinds) {
+  for (const auto& [name, kind] : kTemperatures) {
     names.emplace_back(name);
     if (type == name) temperature.kind = kind, known = true;
   }
@@ -107,6 +109,13 @@ void ReadTwin(const HfSource& source, ModelConfig& c) {
 
 }  // namespace
 
+const char* TemperatureName(QueryTemperature::Kind kind) {
+  for (const auto& [name, other] : kTemperatures) {
+    if (other == kind) return name;
+  }
+  return "";
+}
+
 void RefuseUnknownKeys(const JsonObject& object) {
   const std::vector<std::string_view> known(object.asked().begin(), object.asked().end());
   for (const auto& [key, value] : object.value().items()) {
@@ -142,7 +151,7 @@ void ReadPositionsObject(const HfSource& source, ModelConfig& c) {
     part.read(JsonObject(*found, fmt::format("{}.{}", object.where(), part.key)), context, c);
   }
   RefuseUnknownKeys(object);
-  RefuseMapWithBias(object.where(), c);
+  RefuseCombinations(object.where(), c);
   if (!context.causal) ReadTwin(source, c);
   if (value->empty()) c.plan.other = OtherEncoding::kNoPositions;
   Resolve(c.plan, std::max<int64_t>(c.plan.trained_length, 1));  // refuses here

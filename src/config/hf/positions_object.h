@@ -24,8 +24,12 @@ void ReadRecurrentLayerPart(const JsonObject& part, const PositionsContext& cont
                             ModelConfig& c);
 void ReadBiasPart(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
 
-// Throws Error for a distance map beside a bias that reads rotated keys.
-void RefuseMapWithBias(const std::string& where, const ModelConfig& c);
+// The `type` of positions.temperature.
+const char* TemperatureName(QueryTemperature::Kind kind);
+
+// Throws Error for parts that are not defined together: a distance map beside a bias that reads
+// rotated keys, or beside PoPE and FoPE; PoPE beside a bias with rows of head_dim elements.
+void RefuseCombinations(const std::string& where, const ModelConfig& c);
 
 // Throws Error for a key that no reader has asked for; it lists those that exist.
 void RefuseUnknownKeys(const JsonObject& object);
