@@ -17,8 +17,9 @@ from ropewalk.zoo.entries import DEFAULT, ENTRIES
 if TYPE_CHECKING:
     from ropewalk.zoo._model import Model, load
     from ropewalk.zoo._train import train
+    from ropewalk.zoo._tune import tune
 
-__all__ = ["DEFAULT", "ENTRIES", "Model", "load", "read_config", "train"]
+__all__ = ["DEFAULT", "ENTRIES", "Model", "load", "read_config", "train", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from ropewalk.zoo import _train
 
         return _train.train
+    if name == "tune":
+        from ropewalk.zoo import _tune
+
+        return _tune.tune
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

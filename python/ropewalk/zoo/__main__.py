@@ -1,10 +1,19 @@
-"""python -m ropewalk.zoo list | train NAME|positions.json -o DIR"""
+"""python -m ropewalk.zoo list | train NAME|positions.json -o DIR | tune ROTATION -o DIR"""
 
 import argparse
 import json
 import pathlib
 
 from ropewalk.zoo.entries import DEFAULT, ENTRIES
+
+
+def _tune(args: argparse.Namespace) -> None:
+    from ropewalk.zoo._tune import tune as run
+
+    file = pathlib.Path(args.rotation)
+    rotation = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else args.rotation
+    settings = {key: getattr(args, key) for key in ("start", "tokens", "steps", "rate", "seed", "device")}
+    run(rotation, args.out, **settings)
 
 
 def main() -> None:
@@ -20,10 +29,26 @@ def main() -> None:
     train.add_argument("--steps", type=int, default=900)
     train.add_argument("--seed", type=int, default=1)
     train.add_argument("--device", default="cpu")
+    tune = commands.add_parser(
+        "tune", help="tunes one at a longer length with another rotation, and measures the loss against steps"
+    )
+    tune.add_argument(
+        "rotation", help="none (its own), linear, ntk, yarn, base:NUMBER, base:bound, or a file with a rope dictionary"
+    )
+    tune.add_argument("-o", "--out", required=True, help="folder of the tuned model, and of tuning.csv")
+    tune.add_argument("--start", help="folder of the model: of this family, or a LLaMA with plain RoPE (default: models/)")
+    tune.add_argument("--tokens", type=int, default=4096)
+    tune.add_argument("--steps", type=int, default=80)
+    tune.add_argument("--rate", type=float, default=1e-3)
+    tune.add_argument("--seed", type=int, default=1)
+    tune.add_argument("--device", default="cpu")
     args = parser.parse_args()
     if args.command == "list":
         for name, positions in ENTRIES.items():
             print(f"{'*' if name in DEFAULT else ' '} {name:16} {json.dumps(positions)}")
+        return
+    if args.command == "tune":
+        _tune(args)
         return
     from ropewalk.zoo._train import train as run
 

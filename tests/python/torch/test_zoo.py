@@ -71,17 +71,6 @@ def test_random_combinations_are_causal_and_saved(seed, tmp_path):
     assert torch.equal(zoo.load(tmp_path)(ids), logits)
 
 
-@pytest.fixture(scope="module")
-def genesis():
-    """The first book alone, whose tokens are soon read."""
-    common, _ = _train._sources(_train._ROOT)
-    kept, common.TRAIN_RANGES = common.TRAIN_RANGES, ["gen1:1-gen50:26"]
-    _train._batches.cache_clear()
-    yield
-    common.TRAIN_RANGES = kept
-    _train._batches.cache_clear()
-
-
 def test_rows_of_the_first_steps_repeat_segments_and_those_of_the_last_are_whole(genesis):
     data, mix = _train._batches(_train._ROOT, 3)
     ids, weights, kinds = _train._batch(data, mix, 5, 20, 6, 256, False)
