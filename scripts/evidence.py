@@ -20,6 +20,7 @@ from evidence_attention_claim import OF_ATTENTION  # noqa: E402
 from evidence_bounds_claim import OF_BOUNDS  # noqa: E402
 from evidence_claims import OF_FUNCTIONS, OF_SWEEPS  # noqa: E402
 from evidence_frame import ROOT, ROWS, differences, read  # noqa: E402
+from evidence_tuning_claims import tuning  # noqa: E402
 from evidence_twin_claims import of_twin  # noqa: E402
 from evidence_zoo_claims import of_zoo  # noqa: E402
 from svg_panels import draw  # noqa: E402
@@ -44,7 +45,7 @@ def pages():
         header, rows = read(path)
         parts += [make(rows, header["command"]) for make in claims]
     parts += [make() for make in OF_SWEEPS]
-    parts += of_zoo() + of_twin()
+    parts += tuning() + of_zoo() + of_twin()
     lines = [line for text, _ in parts for line in text]
     titles = [(a.removeprefix("## "), b.split("**")[1]) for a, b in zip(lines, lines[2:]) if a.startswith("## ")]
     anchors = ["".join(c for c in title.lower() if c.isalnum() or c in " -_").replace(" ", "-") for title, _ in titles]
@@ -60,7 +61,7 @@ def pages():
         "Each claim with where it stands, what was run, a verdict and the command. Verdicts follow from the numbers by rules in `scripts/evidence_*claim*.py`;",
         "`scripts/evidence.py` makes this page of committed rows: of [functions](../results/evidence/functions.jsonl), [published configs](../results/evidence/bounds.jsonl) and [attention](../results/evidence/attention.jsonl), of the sweeps",
         "[evidence-lengths](../results/evidence-lengths/results.jsonl) and [evidence-ablation](../results/evidence-ablation/results.jsonl), which `make evidence` measures again and compares,",
-        "of the [zoo](../results/zoo/README.md), which `make zoo` trains, and of [its twin](../results/evidence/twin.jsonl), which `scripts/evidence_twin.py` trains. Sweeps are of one small model ([models/](../../models/README.md), trained at 1024 tokens) and 8 windows,",
+        "of [tuning](../results/evidence-tuning/rows.jsonl), which `scripts/evidence_tuning.py` measures, of the [zoo](../results/zoo/README.md), which `make zoo` trains, and of [its twin](../results/evidence/twin.jsonl), which `scripts/evidence_twin.py` trains. Sweeps are of one small model ([models/](../../models/README.md), trained at 1024 tokens) and 8 windows,",
         "the zoo's models are smaller still: what does not hold here may hold elsewhere.",
         "",
         *ARTICLES.splitlines(),
