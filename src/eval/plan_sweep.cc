@@ -138,8 +138,9 @@ SweepTask MakeTask(const SweepMethod& method, double factor, int64_t length, int
                                   [](const LayerPlan& l) { return l.bias || l.encoding; });
   const bool embedded = task.plan.learned || task.plan.absolute || task.plan.recurrent_layer;
   if (rotation == nullptr && !embedded && !scored && !task.unscaled) {
-    throw Error(ErrorCode::kUnsupported,
-                "the model has no rotary layer, so there is no method to compare; none measures it");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the model has no rotary layer, so there is no method to compare; none measures it");
   }
   if (length > PositionsOf(task.plan)) {
     throw Error(ErrorCode::kInvalidArgument, "length " + std::to_string(length) + ": position " +
