@@ -33,7 +33,7 @@ for i in "${!order[@]}"; do
 done
 # Measurements ask a ScoringEngine, or a MaskedEngine; their adapters and what observes a real decoder alone know one.
 grep -rnE '^#include "(ropewalk|src)/(model|convert)/' src/eval include/ropewalk/eval |
-  grep -vE '/(asker|decoder_engine|encoder_decoder_engine|encoder_engine|entropy|frequency_use|sequence_feeder)\.(h|cc):' &&
+  grep -vE '/(asker|attention_profile|decoder_engine|encoder_decoder_engine|encoder_engine|entropy|frequency_use|sequence_feeder)\.(h|cc):' &&
   fail "measurements know no decoder, only ropewalk/eval/scoring_engine.h"
 
 # nanobind for the sources of the Python package, and a linter for those in Python.
