@@ -60,6 +60,13 @@ def better(zoo, a, b):
     return zoo.growth(a) < zoo.growth(b)
 
 
+def beside(zoo, a, b):
+    """(what was measured, verdict) of a extrapolating better than b: a smaller growth of a worse perplexity is half of it."""
+    far = [zoo.mean(name, zoo.long) for name in (a, b)]
+    text = f"{pairs(zoo, a, b)}; perplexity at {zoo.long} tokens {far[0]:.1f} and {far[1]:.1f}"
+    return text, graded(better(zoo, a, b) + (far[0] < far[1]), 2)
+
+
 def extrapolation(zoo):
     """(what is stated, where, what was measured, verdict); statements without their models are left out."""
     g = zoo.growth
@@ -73,8 +80,7 @@ def extrapolation(zoo):
         text = f"{pairs(zoo, 'sinusoidal', 'rope')}; breaks: more than {BREAKS:g}"
         yield "Sinusoids and RoPE are defined at any position and break all the same", "[B], 3; [C]", text, graded(broken, 2)
     if zoo.has("alibi", "rope", "sinusoidal", "t5"):
-        text = pairs(zoo, "alibi", "rope")
-        yield "ALiBi extrapolates better than RoPE", "[B], 3", text, graded(better(zoo, "alibi", "rope"), 1)
+        yield "ALiBi extrapolates better than RoPE", "[B], 3", *beside(zoo, "alibi", "rope")
         text = f"{pairs(zoo, 'alibi')}; keeps: at most {KEEPS:g}"
         yield "ALiBi keeps the perplexity of its trained length", PRESS, text, graded(g("alibi") <= KEEPS, 1)
         right = [better(zoo, "alibi", "t5"), better(zoo, "t5", "rope"), better(zoo, "rope", "sinusoidal")]
@@ -102,7 +108,7 @@ def extrapolation(zoo):
     ):
         if zoo.has(name, "rope"):
             title = {"hope": "HoPE", "xpos": "xPos", "none": "No encoding at all (NoPE)"}[name]
-            yield f"{title} extrapolates better than RoPE", source, pairs(zoo, name, "rope"), graded(better(zoo, name, "rope"), 1)
+            yield f"{title} extrapolates better than RoPE", source, *beside(zoo, name, "rope")
     for name, source in (
         ("kerple", "Chi et al. 2022 ([2205.09921](https://arxiv.org/abs/2205.09921))"),
         ("fire", "Li et al. 2023 ([2310.04418](https://arxiv.org/abs/2310.04418))"),
@@ -120,7 +126,7 @@ def extrapolation(zoo):
         yield "Perplexity far out says little: local attention is enough for it", "[B], 4.4 (2)", text, graded(bool(blind), 1)
 
 
-def chart(zoo):
+def charts(zoo):
     def lines(names, what):
         return [
             (name, [(n, zoo.mean(name, n, what)) for n in sorted(by_length(zoo.of[name][0], what))], colour)
@@ -132,8 +138,12 @@ def chart(zoo):
     x = {"x_title": "length, tokens", "x_log": True}
     top = max(zoo.mean(n, zoo.long) for _, names in groups for n in names if zoo.has(n))
     low = min(zoo.mean(n, zoo.short) for n in zoo.of)
-    out = [Panel(f"Perplexity: {t}", lines=lines(names, "perplexity"), y_log=True, y_range=(low, top), **x) for t, names in groups]
-    return out + [Panel(f"Passkeys found: {t}", lines=lines(names, "passkey"), y_range=(0, 1), **x) for t, names in groups]
+    return {
+        "zoo-perplexity": [
+            Panel(f"Perplexity: {t}", lines=lines(names, "perplexity"), y_log=True, y_range=(low, top), **x) for t, names in groups
+        ],
+        "zoo-passkey": [Panel(f"Passkeys found: {t}", lines=lines(names, "passkey"), y_range=(0, 1), **x) for t, names in groups],
+    }
 
 
 def lengths(rows):
@@ -144,9 +154,11 @@ def lengths(rows):
         f"{zoo.long} tokens in units of that at {zoo.short}, unless they say otherwise. [The table](../results/zoo/README.md) has every model and length.",
         "",
         *stated_table(stated),
+        "![Perplexity against length](charts/zoo-perplexity.svg)",
+        "",
     ]
     source = f"[A], 3.7; [B], 1.1, 1.4 and 3; {PRESS}."
-    return section("Train short, test long", source, overall(stated), text, COMMAND, "zoo-lengths"), {"zoo-lengths": chart(zoo)}
+    return section("Train short, test long", source, overall(stated), text, COMMAND, "zoo-passkey"), charts(zoo)
 
 
 def near(zoo, a, b):

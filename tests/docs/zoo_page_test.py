@@ -64,6 +64,7 @@ class Page(unittest.TestCase):
     def test_verdicts_follow_from_numbers(self):
         stated = list(claims.extrapolation(claims.Zoo(rows())))
         self.assertEqual(verdict(stated, "ALiBi keeps"), "holds")
+        self.assertEqual(verdict(stated, "ALiBi extrapolates better"), "holds")
         self.assertEqual(verdict(stated, "In this order"), "holds")
         self.assertEqual(verdict(stated, "A table of rows"), "holds")
         self.assertEqual(verdict(stated, "Learned slopes"), "holds")
@@ -72,6 +73,10 @@ class Page(unittest.TestCase):
         stated = list(claims.extrapolation(claims.Zoo(other)))
         self.assertEqual(verdict(stated, "ALiBi keeps"), "does not hold here")
         self.assertEqual(verdict(stated, "In this order"), "holds in part")
+        self.assertEqual(verdict(stated, "ALiBi extrapolates better"), "does not hold here")
+        worse = [row("alibi", 1, (80.0, 85.0, 90.0, 100.0)) if r["entry"] == "alibi" else r for r in rows()]
+        stated = list(claims.extrapolation(claims.Zoo(worse)))
+        self.assertEqual(verdict(stated, "ALiBi extrapolates better"), "holds in part")
 
     def test_statements_without_their_models_are_left_out(self):
         stated = list(claims.extrapolation(claims.Zoo([r for r in rows() if r["entry"] == "alibi"])))
