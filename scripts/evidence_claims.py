@@ -103,9 +103,10 @@ def relative(rows, command):
         p: sorted(r["explained"] for r in rows if r["positions"] == p and r["projected"] == "yes")
         for p in ("sinusoids", "rotated before", "rotated after")
     }
-    trained = sorted(x for row in read_zoo()[1] for x in row.get("explained", []))
-    if trained:
-        heads["sinusoids, trained with them"] = trained
+    zoo = [row["explained"] for row in read_zoo()[1] if "explained" in row]
+    if zoo:
+        heads["sinusoids, trained with them"] = sorted(x for model in zoo for x in model)
+    first = sorted(x for model in zoo for x in model[: len(model) // LAYERS])  # of the zoo's models too there are 4 layers
     alone = {r["projected"]: r["explained"] for r in rows if r["projected"] != "yes"}
     parts = (
         alone["no"] > 0.999,
@@ -132,6 +133,14 @@ def relative(rows, command):
         ),
         "Rotating before the projections is relative only where they commute with the rotation, as projections do that multiply each pair of dimensions, read as a complex",
         "number, by one complex number. The verdict asks for more than 0.999 where scores should be relative, for less than 0.5 where not.",
+        *(
+            [
+                "Training with sinusoids brings a part of it back: in the first layer, which sees them bare, the distance explains "
+                f"{first[0]:.2f} to {first[-1]:.2f} of a head's scores."
+            ]
+            if first
+            else []
+        ),
         "",
     ]
     lines = [(name, [(i, v) for i, v in enumerate(line)], c) for (name, line), c in zip(heads.items(), ("c1", "c3", "c0", "c2"))]
