@@ -36,7 +36,7 @@ MEASURE = "--tasks perplexity,passkey --protocol aligned:128 --anchors 32 --no-s
 # Of a model that is also extended after its training; of all others nothing.
 METHODS = {"rope": "none,log-n,ntk,yarn,rerope"}
 # What a table with no row for a position says.
-NO_ROW = re.compile(r"error: (.* for \d+ positions.*)")
+NO_ROW = re.compile(r"error: (.*\d+ positions.*)")
 
 
 def environment(build):

@@ -61,6 +61,15 @@ class Page(unittest.TestCase):
         self.assertEqual(zoo_page.mean_and_spread([30.04], 1), "30.0")
         self.assertEqual(zoo_page.mean_and_spread([30.0, None], 1), "–")
 
+    def test_a_refused_position_is_told_from_other_errors(self):
+        for text in (
+            "ropewalk: error: length 512: position 511 has no learned vector: there are learned vectors for 256 positions, 0 to 255",
+            "ropewalk: error: TUPE: the model has vectors for 256 positions, and the sequence is to have 512 tokens; give fewer",
+            "ropewalk: error: length 512: position 511 has no row: multiplicative(rows 256) has 256 positions, 0 to 255",
+        ):
+            self.assertIn("256 positions", zoo.NO_ROW.search("[1/4] none at 256\n" + text)[1])
+        self.assertIsNone(zoo.NO_ROW.search("ropewalk: error: model.safetensors: missing tensor"))
+
     def test_verdicts_follow_from_numbers(self):
         stated = list(claims.extrapolation(claims.Zoo(rows())))
         self.assertEqual(verdict(stated, "ALiBi keeps"), "holds")
