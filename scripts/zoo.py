@@ -54,13 +54,13 @@ def run(command, build, log):
 
 
 def trained(name, seed, build, folder, steps=STEPS):
-    """Trains, or goes on; returns the seconds it took."""
-    started = time.monotonic()
+    """Trains, or goes on; returns the seconds it took, None where it went on."""
+    started, goes_on = time.monotonic(), (folder / "state.pt").exists()
     command = [sys.executable, "-m", "ropewalk.zoo", "train", name, "-o", folder, "--seed", seed, "--steps", steps]
     done = run(command, build, folder / "log")
     if done.returncode:
         raise RuntimeError(f"training failed: {done.stderr[-500:]}")
-    return time.monotonic() - started
+    return None if goes_on else round(time.monotonic() - started)
 
 
 def cell(row):
@@ -131,7 +131,7 @@ def job(name, seed, build):
     seconds = trained(name, seed, build, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     header, cells, refused = measured(name, folder, build)
-    row = {"entry": name, "seed": seed, "positions": config["positions"], "steps": STEPS, "train_seconds": round(seconds)}
+    row = {"entry": name, "seed": seed, "positions": config["positions"], "steps": STEPS, "train_seconds": seconds}
     row |= {"model_hash": header["model_hash"], "text_hash": header["text_hash"], "text_loss": curve(folder)}
     row |= {"cells": cells, "refused": refused}
     if name == "sinusoidal":
@@ -159,7 +159,7 @@ def smoke(build):
         seconds = trained(name, 1, build, folder, SMOKE_STEPS)
         losses = curve(folder)
         _, cells, _ = measured("", folder, build)
-        print(f"{name}: {SMOKE_STEPS} steps in {seconds:.0f} s, loss of text {losses[0]} -> {losses[-1]}, "
+        print(f"{name}: {SMOKE_STEPS} steps in {seconds} s, loss of text {losses[0]} -> {losses[-1]}, "
               f"perplexity {cells[0]['perplexity']:.1f} at {LENGTHS[0]} tokens")
         if losses[-1] > losses[0] - 0.5 or cells[0]["perplexity"] > math.exp(losses[-1] + 0.5):
             raise SystemExit(f"{name}: the loss should fall by more than 0.5, and the program should find what training ended with")

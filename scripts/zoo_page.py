@@ -85,7 +85,7 @@ def page():
     header, rows = read()
     of = tables(rows)
     steps = sorted({row["steps"] for row in rows})
-    seconds = sorted(row["train_seconds"] for row in rows)
+    seconds = sorted(row["train_seconds"] for row in rows if row["train_seconds"] is not None)
     refused = {row["entry"]: row["refused"] for row in rows if row["refused"]}
     return "\n".join(
         [
