@@ -2,13 +2,9 @@
 // Where attention looks, by distance, and which pairs make it look there: sections of the page of
 // `ropewalk inspect --html`, from data.positions.attention (docs/inspect-format.md).
 const AttentionPictures = (() => {
-const {data, el, number, grouped, short, SPARE, isDark, table, behind, chartBox, draw, logAxis, linearAxis, lineDataset,
-       chartConfig} = Page;
+const {data, el, number, grouped, short, spare, isDark, table, behind, chartBox, draw, logAxis, linearAxis, lineDataset,
+       chartConfig, heatOf} = Page;
 const at = data.positions, trained = at.trained_length;
-const spare = (i) => {
-  const s = SPARE[i % SPARE.length];
-  return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
-};
 const percent = (v) => (Math.abs(v) < 5e-5 ? "–" : `${(100 * v).toFixed(1)} %`);
 const fact = (value, label) => el("div", {}, el("span", {class: "value"}, value), el("span", {class: "label"}, label));
 const sum = (list) => list.reduce((a, b) => a + b, 0);
@@ -59,13 +55,7 @@ function heatMap(p) {
     const config = chartConfig([], {x: linearAxis("pair of dimensions, from high to low frequency", {min: 0, max: pairs}),
       y: linearAxis("layers that rotate", {min: 0, max: rows.length, ticks: {precision: 0}})},
       slow ? [{axis: "x", value: slow[0], label: ""}] : []);
-    config.plugins.unshift({id: "heat", beforeDatasetsDraw(chart) {
-      const {ctx, chartArea: a} = chart;
-      ctx.save();
-      ctx.imageSmoothingEnabled = false;
-      ctx.drawImage(cells, a.left, a.top, a.right - a.left, a.bottom - a.top);
-      ctx.restore();
-    }});
+    config.plugins.unshift(heatOf(cells));
     return config;
   });
 }

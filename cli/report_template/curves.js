@@ -1,11 +1,7 @@
 "use strict";
 (() => {
-const {data, el, grouped, short, SPARE, isDark, table, behind, chartBox, draw, logAxis, linearAxis, lineDataset,
-       chartConfig, themeButton, start} = Page;
-const spare = (i) => {
-  const s = SPARE[i % SPARE.length];
-  return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
-};
+const {data, el, grouped, short, spare, isDark, table, behind, chartBox, draw, logAxis, linearAxis, lineDataset,
+       chartConfig, heatOf, themeButton, start} = Page;
 const name = (b) => `base ${grouped(short(b.base))}`;
 const fact = (value, label) => el("div", {}, el("span", {class: "value"}, value), el("span", {class: "label"}, label));
 const context = (v) => (v >= 4194304 ? "over 4 M" : grouped(v));
@@ -112,13 +108,7 @@ function explorer() {
   const heat = chartBox("Heat map of cos(m theta)", () => {
     const f = compute(), cells = picture(f, state.rows);
     const config = chartConfig([], {x: linearAxis("pair i", {min: 0, max: f.length}), y: linearAxis("distance m, tokens", {min: 0, max: state.rows})}, []);
-    config.plugins.push({id: "heat", beforeDatasetsDraw(chart) {
-      const {ctx, chartArea: a} = chart;
-      ctx.save();
-      ctx.imageSmoothingEnabled = false;
-      ctx.drawImage(cells, a.left, a.top, a.right - a.left, a.bottom - a.top);
-      ctx.restore();
-    }});
+    config.plugins.push(heatOf(cells));
     return config;
   });
   const scale = el("p", {class: "small soft"}, "Blue is cos(m theta) = 1, orange -1, and the colour of the card 0. ",

@@ -1,14 +1,10 @@
 "use strict";
 (() => {
-const {data, el, number, grouped, short, SPARE, isDark, style, table, behind, chartBox, draw, logAxis, linearAxis,
+const {data, el, number, grouped, short, spare, style, table, behind, chartBox, draw, logAxis, linearAxis,
        lineDataset, chartConfig, themeButton, start} = Page;
 const at = data.positions;
 const trained = at.trained_length, length = at.length;
 const TURN = 2 * Math.PI;
-const spare = (i) => {
-  const s = SPARE[i % SPARE.length];
-  return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
-};
 const percent = (v) => (v === 0 ? "–" : v < 0.001 ? "< 0.1 %" : `${(100 * v).toFixed(1)} %`);
 const tokens = (v) => (!number(v) ? "never" : v < 100 ? short(v) : v < 1e5 ? grouped(Math.round(v)) : `${short(v / 1e3)} k`);
 const tiny = (v) => (v === 0 ? "0" : v.toExponential(1));

@@ -48,6 +48,10 @@ const SPARE = [["#8c3b3b", "#ff9b9b", [4, 4], "rect"], ["#00707a", "#58e0ec", [8
                ["#b3003c", "#ff7fa5", [9, 3], "triangle"], ["#2f6b2f", "#8fd98f", [1, 3], "rectRounded"],
                ["#7a5c9e", "#d0b8f0", [12, 2, 2, 2], "crossRot"], ["#a06000", "#ffbf66", [5, 5], "cross"],
                ["#005f8a", "#66ccff", [3, 3], "rect"], ["#60605a", "#d6d6c8", [14, 3], "star"]];
+const spare = (i) => {
+  const s = SPARE[i % SPARE.length];
+  return {color: s[isDark() ? 1 : 0], dash: s[2], mark: s[3]};
+};
 const styles = new Map(Object.entries(STYLES));
 function style(method) {
   if (!styles.has(method)) {
@@ -242,6 +246,15 @@ function chartConfig(datasets, scales, lines, tooltipTitle, tooltipLabel) {
   };
 }
 
+// A plugin that fills the area of a chart with `cells`, a canvas of one pixel a cell, below its lines.
+const heatOf = (cells) => ({id: "heat", beforeDatasetsDraw(chart) {
+  const {ctx, chartArea: a} = chart;
+  ctx.save();
+  ctx.imageSmoothingEnabled = false;
+  ctx.drawImage(cells, a.left, a.top, a.right - a.left, a.bottom - a.top);
+  ctx.restore();
+}});
+
 // ---- drawing ----------------------------------------------------------------------------------
 function themeButton() {
   const button = el("button", {type: "button", onclick: () => {
@@ -265,6 +278,6 @@ function start() {
   root.dataset.ready = "yes";
 }
 
-return {data, isDark, el, number, grouped, fixed, short, SPARE, style, swatch, table, behind, codeBlock,
-        chartBox, draw, logAxis, linearAxis, lineDataset, band, chartConfig, themeButton, start};
+return {data, isDark, el, number, grouped, fixed, short, SPARE, spare, style, swatch, table, behind, codeBlock,
+        chartBox, draw, logAxis, linearAxis, lineDataset, band, chartConfig, heatOf, themeButton, start};
 })();
