@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
+.PHONY: all build package sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
   sanitize clean
 all: build
 
@@ -36,12 +36,16 @@ test: build
 	scripts/heldout_text.sh > $(BUILD)/heldout.txt
 	ctest --test-dir $(BUILD) -j2 --output-on-failure --no-tests=error
 
-# The Python package with PyTorch, and the examples in Python, under transformers 4.57 and 5.
-test-torch: build
+# The program and the Python package in the build, and the text that both are tried on.
+package: build
 	scripts/deps.sh python sweep
 	scripts/venv.sh python tests/python/requirements.txt
 	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
 	cmake --build $(BUILD)
+	scripts/heldout_text.sh > $(BUILD)/heldout.txt
+
+# The Python package with PyTorch, and the examples in Python, under transformers 4.57 and 5.
+test-torch: package
 	scripts/test_torch.sh $(BUILD)
 
 # $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
@@ -68,21 +72,13 @@ results: build
 	scripts/results.py $(BUILD) $(foreach name,$(RESULTS),'$(name)')
 
 # What articles claim (docs/evidence), measured again and compared with its committed rows: minutes.
-evidence: build
-	scripts/deps.sh python sweep
-	scripts/venv.sh python tests/python/requirements.txt
-	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
-	cmake --build $(BUILD)
+evidence: package
 	scripts/evidence.py $(BUILD)
 
 # A small model for each encoding, trained and measured to 8 times its length: docs/results/zoo, hours. ONLY=alibi,rope: these;
 # SEEDS=1: each once; SMOKE=1: two models by a few steps.
-zoo: build
-	scripts/deps.sh python sweep parity
-	scripts/venv.sh python tests/python/requirements.txt
-	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=OFF $(WITH_PYTHON)
-	cmake --build $(BUILD)
-	scripts/heldout_text.sh > $(BUILD)/heldout.txt
+zoo: package
+	scripts/deps.sh parity
 	"$$(scripts/parity_env.sh)"/bin/python scripts/zoo.py $(BUILD) $(if $(SMOKE),--smoke) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(SEEDS),--seeds $(SEEDS))
 

@@ -35,6 +35,7 @@ LENGTHS = (256, 512, 1024, 2048)  # the first is the trained one
 MEASURE = "--tasks perplexity,passkey --protocol aligned:128 --anchors 32 --no-share --passkey-trials 50 --no-race --budget none"
 # Of a model that is also extended after its training; of all others nothing.
 METHODS = {"rope": "none,log-n,ntk,yarn,rerope"}
+UNTIED = {"tie_word_embeddings": False}  # which complex order asks for, and others do not mind
 # What a table with no row for a position says.
 NO_ROW = re.compile(r"error: (.*\d+ positions.*)")
 
@@ -121,12 +122,14 @@ def explained(folder):
 
 def job(name, seed, build):
     """The row of one model: from its folder, or trained and measured."""
+    from ropewalk.zoo import ENTRIES, read_config
+
     folder = build / "zoo" / f"{name}-{seed}"
     kept = folder / "row.json"
     if kept.exists():
         row = json.loads(kept.read_text(encoding="utf-8"))
-        if row["steps"] == STEPS:  # of another recipe training says what to remove
-            return row
+        if row["steps"] == STEPS and row["positions"] == read_config({**UNTIED, "positions": ENTRIES[name]})["positions"]:
+            return row  # of another recipe training says what to remove
     folder.mkdir(parents=True, exist_ok=True)
     seconds = trained(name, seed, build, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -208,7 +211,7 @@ def main():
                 write([row])
                 text = ", ".join(f"{x:.2f} at {n}" for n, x in by_length(row, "perplexity").items())
                 print(f"[{done}/{len(jobs)}] {name}, seed {seed}: {text}; {time.monotonic() - started:.0f} s", flush=True)
-        except KeyboardInterrupt:
+        except BaseException:  # of this thread: Ctrl-C, a page that cannot be drawn
             pool.shutdown(cancel_futures=True)
             raise
     if failed:

@@ -108,7 +108,7 @@ def page():
             *(["– : no position there. The program says: " + "; ".join(f"`{name}`: {text}" for name, text in sorted(refused.items())) + ".", ""] if refused else []),
             "## Passkey retrieval against length",
             "",
-            f"Share of {rows[0]['cells'][0]['questions']} numbers of five digits that are found in repeated filler. Answers that differ by less than 0.15 are the same.",
+            f"Share of {rows[0]['cells'][0]['questions']} or a few more numbers of five digits that are found in repeated filler. Near 0.5 two shares that differ by less than 0.2 may be alike.",
             "",
             *of["passkey"],
             *extended(rows),
