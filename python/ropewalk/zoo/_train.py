@@ -3,7 +3,6 @@ Every batch depends on the seed and the step alone, so a run that was ended goes
 
 from __future__ import annotations
 
-import csv
 import functools
 import importlib
 import json
@@ -18,6 +17,7 @@ from torch.nn import functional
 
 from ropewalk._core import Error
 from ropewalk.zoo._model import Model, read_tensors
+from ropewalk.zoo._run import Run, matrices_and_others
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _MASK = "<|mask|>"
@@ -108,9 +108,7 @@ def _batch(data: Any, mix: Any, step: int, short: int, rows: int, length: int, t
 
 def _optimizers(model: Model, rate: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of layers, AdamW for all else."""
-    named = list(model.named_parameters())
-    matrices = [p for n, p in named if n.endswith("_proj.weight")]
-    others = [p for n, p in named if not n.endswith("_proj.weight")]
+    matrices, others = matrices_and_others(model)
     return [
         torch.optim.Muon(matrices, lr=rate, weight_decay=0.1),
         torch.optim.AdamW(others, lr=0.15 * rate, betas=(0.9, 0.95), weight_decay=0.0),
@@ -187,44 +185,22 @@ def train(
         recipe, short = {**recipe, "start": str(pathlib.Path(start).resolve())}, 0
     if masked != 0.15:
         recipe = {**recipe, "masked": masked}
-    optimizers, log, state = _optimizers(model, rate), [], out / "state.pt"
-    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    done = 0
-    if state.exists():
-        held = torch.load(state, map_location=device)
-        if held["recipe"] != recipe:
-            raise Error(f"{state}: is of another recipe; give another folder, or remove it")
-        model.load_state_dict(held["model"])
-        for optimizer, kept in zip(optimizers, held["optimizers"], strict=True):
-            optimizer.load_state_dict(kept)
-        done, log = held["done"], held["log"]
+    run = Run(model, _optimizers(model, rate), recipe, out)
     last = min(steps, steps if stop is None else stop)
-    progress = _Progress(done, steps)
-    for step in range(done, last):
-        for optimizer, full in zip(optimizers, rates):
-            for group in optimizer.param_groups:
-                group["lr"] = full * _share(step, steps)
+    progress = _Progress(run.done, steps)
+    for step in range(run.done, last):
         batch = _batch(batches, make_mix, step, short, rows, length, bidirectional)
         loss, text = _loss(model, batch, seed, step, device, masked)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        run.descend(loss, _share(step, steps))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name.endswith(_ABOVE_ZERO):
                     parameter.clamp_(min=1e-3)
-        log.append([step + 1, f"{rate * _share(step, steps):.3e}", f"{loss.item():.4f}", f"{text.item():.4f}"])
-        progress.step(step + 1, loss.item(), text.item())
-        if (step + 1) % 50 == 0 or step + 1 == last:
-            states = [optimizer.state_dict() for optimizer in optimizers]
-            parts = {"model": model.state_dict(), "optimizers": states, "done": step + 1, "log": log}
-            torch.save({"recipe": recipe, **parts}, state.with_suffix(".new"))
-            state.with_suffix(".new").replace(state)
+        run.log.append([run.done, f"{rate * _share(step, steps):.3e}", f"{loss.item():.4f}", f"{text.item():.4f}"])
+        progress.step(run.done, loss.item(), text.item())
+        if run.done % 50 == 0 or run.done == last:
+            run.keep()
     progress.close()
-    with open(out / "loss.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["step", "learning_rate", "loss", "text_loss"], *log])
+    run.write_log("loss.csv", ["step", "learning_rate", "loss", "text_loss"])
     model.save_pretrained(out)
     return model

@@ -4,7 +4,6 @@ that was ended goes on with the same bits, and a longer one goes on from a short
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import pathlib
@@ -21,6 +20,7 @@ import ropewalk as rw
 from ropewalk._core import Error
 from ropewalk.zoo._config import read_config
 from ropewalk.zoo._model import Model, read_tensors
+from ropewalk.zoo._run import Run, matrices_and_others
 from ropewalk.zoo._train import _ROOT, _batches, _loss, _sources, _tokenizer_files
 
 WINDOWS, SCORED = 4, 512  # of held-out text: how many, and of each the last tokens, whose loss is measured
@@ -115,54 +115,21 @@ def _held_out(
     return HeldOut(ids, config["bos_token_id"], windows, scored)
 
 
-class _Run:
-    """A model, its optimizer and what was measured, kept in a folder's state.pt."""
+def _optimizer(model: Model, rate: float) -> torch.optim.Optimizer:
+    decayed, others = matrices_and_others(model)
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))
 
-    def __init__(self, model: Model, recipe: dict[str, Any], out: pathlib.Path):
-        self.model, self.recipe, self.path = model, recipe, out / "state.pt"
-        named = list(model.named_parameters())
-        decayed = [p for n, p in named if n.endswith("_proj.weight")]
-        others = [p for n, p in named if not n.endswith("_proj.weight")]
-        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe["rate"], betas=(0.9, 0.95))
-        self.done, self.seconds = 0, 0.0
-        self.log: list[list[Any]] = []
-        self.seen: list[float] = []  # training losses since the last measurement
-        if self.path.exists():
-            held = torch.load(self.path, map_location=next(model.parameters()).device)
-            if held["recipe"] != recipe:
-                raise Error(f"{self.path}: is of another recipe; give another folder, or remove it")
-            model.load_state_dict(held["model"])
-            self.optimizer.load_state_dict(held["optimizer"])
-            self.done, self.seconds, self.log, self.seen = (held[key] for key in ("done", "seconds", "log", "seen"))
 
-    def keep(self) -> None:
-        parts = {key: getattr(self, key) for key in ("recipe", "done", "seconds", "log", "seen")}
-        new = self.path.with_suffix(".new")
-        torch.save({**parts, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, new)
-        new.replace(self.path)
-
-    def step(self, batch: tuple[Tensor, ...], seed: int, device: str) -> None:
-        before = time.process_time()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe["rate"] * min(1.0, (self.done + 1) / _WARM_UP)
-        loss, _ = _loss(self.model, batch, seed, self.done, device)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.seen.append(loss.item())
-        self.done, self.seconds = self.done + 1, self.seconds + time.process_time() - before
-
-    def measure(self, held: HeldOut, lengths: list[int]) -> None:
-        """Adds a line: step, processor time of the steps, training loss since the last line, loss at each length."""
-        training = sum(self.seen) / len(self.seen) if self.seen else math.nan
-        self.log.append(
-            [self.done, round(self.seconds, 1), round(training, 4), *(round(held.loss(self.model, n), 4) for n in lengths)]
-        )
-        self.seen = []
-        losses = ", ".join(f"{loss:.4f} at {n}" for n, loss in zip(lengths, self.log[-1][3:]))
-        print(f"step {self.done}: held-out loss {losses} tokens", file=sys.stderr, flush=True)
+def _measure(run: Run, held_out: HeldOut, lengths: list[int]) -> None:
+    """Adds a line: step, processor time of the steps, training loss since the last line, loss at each length."""
+    seen = run.held["seen"]
+    training = sum(seen) / len(seen) if seen else math.nan
+    found = [round(held_out.loss(run.model, n), 4) for n in lengths]
+    run.log.append([run.done, round(run.held["seconds"], 1), round(training, 4), *found])
+    run.held["seen"] = []
+    losses = ", ".join(f"{loss:.4f} at {n}" for n, loss in zip(lengths, found))
+    print(f"step {run.done}: held-out loss {losses} tokens", file=sys.stderr, flush=True)
 
 
 def tune(
@@ -199,21 +166,24 @@ def tune(
     held = _held_out(root, folder, config, tokens, windows, scored)
     out.mkdir(parents=True, exist_ok=True)
     recipe = {"config": model.config, "rows": rows, "seed": seed, "rate": rate, "windows": windows, "scored": scored}
-    run = _Run(model.to(device), recipe, out)
+    run = Run(model.to(device), [_optimizer(model, rate)], recipe, out, seconds=0.0, seen=[])
     batches, make_mix = _batches(root, seed)
     lengths = [trained, tokens]
     if not run.log:
-        run.measure(held, lengths)
+        _measure(run, held, lengths)
     while run.done < steps:
-        run.step(batches.batch(run.done, rows, tokens, make_mix((1.0, 0.0, 0.0, 0.0))), seed, device)
+        before = time.process_time()
+        batch = batches.batch(run.done, rows, tokens, make_mix((1.0, 0.0, 0.0, 0.0)))
+        loss, _ = _loss(model, batch, seed, run.done, device)
+        run.descend(loss, min(1.0, (run.done + 1) / _WARM_UP))
+        run.held["seen"].append(loss.item())
+        run.held["seconds"] += time.process_time() - before
         due = measured(run.done)
         if due:
-            run.measure(held, lengths)
+            _measure(run, held, lengths)
         if due or run.done % _KEPT == 0 or run.done == steps:
             run.keep()
-    with open(out / "tuning.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["step", "cpu_seconds", "training_loss", *(f"loss_{n}" for n in lengths)], *run.log])
+    run.write_log("tuning.csv", ["step", "cpu_seconds", "training_loss", *(f"loss_{n}" for n in lengths)])
     _tokenizer_files(folder, out, tokens, twin=False)
     model.save_pretrained(out)
     return model
