@@ -61,15 +61,17 @@ class Layer:
     Attributes:
         rotation: Rotation of its queries and keys; None: it rotates nothing.
         bias: added to its scores (Alibi, T5Bias, ...; learned values are in the model, so those of a plan have none);
-            None: none. Neither rotation nor bias: no position information (NoPE).
+            None: none. Neither rotation, bias nor encoding: no position information (NoPE).
         window: it attends to the last n tokens; 0: all.
         chunk: it attends only within its own chunk of n tokens (Llama 4); 0: all.
         temperature: Temperature of its queries, or None.
         map: PositionMap of the relative positions that it rotates by, or None.
         recurrent: linear attention or a state-space layer: it rotates nothing and caches no keys.
+        encoding: what encodes its queries and keys in the place of a rotation, as a sentence (PoPE, FoPE), or None.
+        rotates_values: its values are rotated as keys are, and what attention finds back by the query's position.
     """
 
-    __slots__ = ("bias", "chunk", "map", "recurrent", "rotation", "temperature", "window")
+    __slots__ = ("bias", "chunk", "encoding", "map", "recurrent", "rotates_values", "rotation", "temperature", "window")
 
     def __init__(
         self,
@@ -80,9 +82,12 @@ class Layer:
         temperature: Temperature | None,
         map: PositionMap | None,
         recurrent: bool,
+        encoding: str | None = None,
+        rotates_values: bool = False,
     ):
         self.rotation, self.bias, self.window, self.chunk = rotation, bias, window, chunk
         self.temperature, self.map, self.recurrent = temperature, map, recurrent
+        self.encoding, self.rotates_values = encoding, rotates_values
 
     def __repr__(self) -> str:
         return f"Layer({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -144,6 +149,8 @@ class Plan:
                     None if row["temperature"] is None else Temperature(*row["temperature"]),
                     _map_of(row["map"]),
                     row["recurrent"],
+                    row["encoding"],
+                    row["rotates_values"],
                 )
                 for row in self._core.layers
             ]
@@ -154,6 +161,16 @@ class Plan:
         """The number of learned position vectors that are added to the token embeddings; 0: none."""
         learned = self._core.learned
         return 0 if learned is None else learned[0]
+
+    @property
+    def absolute(self) -> str | None:
+        """What else encodes positions in the embeddings, as a sentence: "sinusoidal(interleaved, base 10000)"; None: nothing."""
+        return self._core.absolute
+
+    @property
+    def recurrent_layer(self) -> str | None:
+        """The recurrent layer in front of the layers, as a sentence; None: there is none."""
+        return self._core.recurrent_layer
 
     @property
     def notes(self) -> list[str]:

@@ -215,6 +215,12 @@ nb::object TemperatureOf(const std::optional<QueryTemperature>& t) {
   return nb::make_tuple(kind, t->beta, t->period, t->offset);
 }
 
+template <typename T>
+nb::object DescribedOf(const std::optional<T>& part) {
+  if (!part) return nb::none();
+  return nb::cast(Describe(*part));
+}
+
 nb::list LayersOf(const PyPlan& p) {
   nb::list layers;
   for (const ResolvedLayer& layer : p.resolved.layers) {
@@ -226,6 +232,8 @@ nb::list LayersOf(const PyPlan& p) {
     d["temperature"] = TemperatureOf(layer.temperature);
     d["map"] = layer.map ? nb::cast(*layer.map) : nb::none();
     d["recurrent"] = layer.recurrent;
+    d["encoding"] = DescribedOf(layer.encoding);
+    d["rotates_values"] = layer.rotates_values;
     layers.append(d);
   }
   return layers;
@@ -269,6 +277,9 @@ void RegisterPlan(nb::module_& m) {
                      if (!p.plan.learned) return nb::none();
                      return nb::make_tuple(p.plan.learned->positions, p.plan.learned->first_row);
                    })
+      .def_prop_ro("absolute", [](const PyPlan& p) { return DescribedOf(p.plan.absolute); })
+      .def_prop_ro("recurrent_layer",
+                   [](const PyPlan& p) { return DescribedOf(p.plan.recurrent_layer); })
       .def_prop_ro("rotations", [](const PyPlan& p) { return p.resolved.rotations; })
       .def_prop_ro("layers", LayersOf)
       .def_prop_ro("biases", BiasesOf)

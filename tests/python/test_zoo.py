@@ -47,3 +47,20 @@ BAD = [
 def test_refusals_name_the_key_and_its_choices(config, message):
     with pytest.raises(rw.Error, match=message):
         read_config(config)
+
+
+def test_plans_show_what_positions_say():
+    for name, positions in ENTRIES.items():
+        config = read_config({"positions": positions, "tie_word_embeddings": name != "complex-order"})
+        plan, layer = rw.plan(config), rw.plan(config).layers[0]
+        said = config["positions"]
+        absolute = said.get("absolute", {}).get("type")
+        assert bool(plan.learned_positions) == (absolute == "learned"), name
+        assert (plan.absolute is not None) == (absolute not in (None, "learned")), name
+        assert (plan.recurrent_layer is not None) == ("recurrent_layer" in said), name
+        assert (layer.bias is not None) == ("bias" in said), name
+        encoded = said.get("rotation", {}).get("rope_type") in ("pope", "fope")
+        assert (layer.encoding is not None) == encoded and (layer.rotation is not None) == ("rotation" in said and not encoded), name
+        assert layer.rotates_values == bool(said.get("rotation", {}).get("values")), name
+    assert rw.plan(read_config({"positions": ENTRIES["pope"]})).layers[3].encoding.startswith("PoPE, base 10000")
+    assert rw.plan(read_config({"positions": ENTRIES["sinusoidal"]})).absolute == "sinusoidal(interleaved, base 10000, scale 0.1)"
