@@ -1,10 +1,10 @@
 // ropewalk/eval: engines that score tokens, in C++ and in Python.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -88,8 +88,10 @@ Scores ScoresOf(const nb::object& answer) {
   nb::object tokens = answer;
   if (nb::hasattr(answer, "tokens")) {
     tokens = answer.attr("tokens");
-    scores.entropy = nb::cast<double>(answer.attr("entropy"));
-    scores.entropy_share = nb::cast<double>(answer.attr("entropy_share"));
+    for (const auto& [nats, share] :
+         nb::cast<std::vector<std::pair<double, double>>>(answer.attr("entropy"))) {
+      scores.entropy.push_back({.nats = nats, .share = share});
+    }
     scores.continuations = ContinuationsOf(answer.attr("continuations"));
     scores.fed_tokens = nb::cast<int64_t>(answer.attr("fed_tokens"));
   }
@@ -164,9 +166,8 @@ class PythonEngine final : public ScoringEngine {
 
 // The answer of an engine as Python sees it.
 struct PyScores {
-  nb::list tokens;  // (log_probs float32, top int32) for each request
-  double entropy = std::numeric_limits<double>::quiet_NaN();
-  double entropy_share = std::numeric_limits<double>::quiet_NaN();
+  nb::list tokens;              // (log_probs float32, top int32) for each request
+  nb::list entropy = {};        // (nats, share) of each request, where the engine measures it
   nb::list continuations = {};  // (ids int32, stopped) for each request, where any asks for one
   int64_t fed_tokens = 0;
 };
@@ -212,8 +213,9 @@ PyScores Score(const ScoringEngine& engine, const nb::object& plan,
     }
     tokens.append(nb::make_tuple(ArrayOf(std::move(log_probs)), ArrayOf(std::move(top))));
   }
-  return {std::move(tokens), scores.entropy, scores.entropy_share, ListOf(scores.continuations),
-          scores.fed_tokens};
+  nb::list entropy;
+  for (const MeanEntropy& e : scores.entropy) entropy.append(nb::make_tuple(e.nats, e.share));
+  return {std::move(tokens), std::move(entropy), ListOf(scores.continuations), scores.fed_tokens};
 }
 
 nb::list Generate(const ScoringEngine& engine, const nb::object& plan,
@@ -326,18 +328,19 @@ void RegisterEngines(nb::module_& m) {
   nb::class_<PyScores>(m, "Scores", "Scores of a call's requests.")
       .def(
           "__init__",
-          [](PyScores* self, nb::list tokens, double entropy, double entropy_share,
-             nb::list continuations, int64_t fed_tokens) {
-            new (self) PyScores{std::move(tokens), entropy, entropy_share, std::move(continuations),
+          [](PyScores* self, nb::list tokens, nb::list entropy, nb::list continuations,
+             int64_t fed_tokens) {
+            new (self) PyScores{std::move(tokens), std::move(entropy), std::move(continuations),
                                 fed_tokens};
           },
-          nb::arg("tokens"), nb::arg("entropy") = std::numeric_limits<double>::quiet_NaN(),
-          nb::arg("entropy_share") = std::numeric_limits<double>::quiet_NaN(),
-          nb::arg("continuations") = nb::list(), nb::arg("fed_tokens") = 0)
+          nb::arg("tokens"), nb::arg("entropy") = nb::list(), nb::arg("continuations") = nb::list(),
+          nb::arg("fed_tokens") = 0)
       .def_ro("tokens", &PyScores::tokens,
               "(log_probs, top) of each request: float32 and int32, one for each position")
-      .def_ro("entropy", &PyScores::entropy, "of attention, nats; NaN: not measured")
-      .def_ro("entropy_share", &PyScores::entropy_share, "relative to ln(unmasked keys)")
+      .def_ro(
+          "entropy", &PyScores::entropy,
+          "of attention, of each request: nats, and relative to ln(unmasked keys), NaN where no "
+          "query was asked; empty: not measured")
       .def_ro("continuations", &PyScores::continuations,
               "(ids, stopped) of each request; empty: none asked for one, or left to do_generate")
       .def_ro("fed_tokens", &PyScores::fed_tokens,

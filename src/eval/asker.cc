@@ -105,18 +105,15 @@ Scores ScoresOf(std::vector<Answer> answers, std::span<const int64_t> fed,
                 std::span<const ScoreRequest> requests) {
   Scores scores;
   scores.fed_tokens = std::accumulate(fed.begin(), fed.end(), int64_t{0});
-  EntropySums entropy;  // request by request, whichever lane had it
   for (Answer& answer : answers) {
     scores.tokens.push_back(std::move(answer.tokens));
     scores.continuations.push_back(std::move(answer.continuation));
-    entropy += answer.entropy;
+    scores.entropy.push_back({.nats = answer.entropy.Nats(), .share = answer.entropy.Share()});
   }
   const bool continued = std::any_of(requests.begin(), requests.end(), [](const auto& request) {
     return request.continue_tokens > 0;
   });
   if (!continued) scores.continuations.clear();
-  scores.entropy = entropy.Nats();
-  scores.entropy_share = entropy.Share();
   return scores;
 }
 

@@ -173,11 +173,12 @@ std::vector<WindowScore> ScoreWindows(const ScoringEngine& engine, const Positio
   for (int64_t w = begin; w < end; ++w) {
     const AskedWindow& window = windows[static_cast<size_t>(w)];
     const ScoreRequest& request = asking.requests[next];
+    const MeanEntropy entropy = scores.entropy.empty() ? MeanEntropy() : scores.entropy[next];
     const std::vector<TokenScore>& here = scores.tokens[next++];
     WindowScore& score = out.emplace_back(
         WindowScoreOf(w, window, request, here, text, protocol.bos ? 1 : 0, length, options));
-    score.entropy = scores.entropy;
-    score.entropy_share = scores.entropy_share;
+    score.entropy = entropy.nats;
+    score.entropy_share = entropy.share;
     for (size_t q = 0; q < window.questions.size(); ++q) {
       score.answers.push_back(
           AnswerOf(asking.asked[question++], scores.tokens[next++], w, static_cast<int64_t>(q)));

@@ -85,6 +85,10 @@ void CheckAnswer(const EngineFacts& facts, std::span<const ScoreRequest> request
     throw Error(ErrorCode::kMismatch,
                 "the engine '" + facts.name + "' did not answer one score for each position asked");
   }
+  if (!scores.entropy.empty() && scores.entropy.size() != requests.size()) {
+    throw Error(ErrorCode::kMismatch,
+                "the engine '" + facts.name + "' did not answer one entropy for each request");
+  }
   for (std::size_t i = 0; i < requests.size(); ++i) {
     for (std::size_t j = 0; j < requests[i].positions.size(); ++j) {
       internal::CheckFinite(scores.tokens[i][j].log_prob, requests[i].positions[j]);

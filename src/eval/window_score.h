@@ -18,7 +18,7 @@ struct WindowScore {
   // By bucket of positions, of all positions; empty without RunOptions::by_position.
   std::vector<double> bucket_nats;
   std::vector<int64_t> bucket_tokens;
-  // Of attention: the means of the call that the window was measured in.
+  // Of attention (MeanEntropy).
   double entropy = std::numeric_limits<double>::quiet_NaN();
   double entropy_share = std::numeric_limits<double>::quiet_NaN();
   std::vector<TaskAnswer> answers;  // to the questions behind it

@@ -234,16 +234,17 @@ TEST(DecoderEngine, EntropyOfAskedQueriesAlone) {
   Case shared(600, {40, 60});
   std::vector<ScoreRequest> requests = shared.Requests();
   const EngineCall call{.plan = &plan, .final_length = 700};
-  EXPECT_TRUE(std::isnan(Tiny().engine->Score(call, requests).entropy));
+  EXPECT_TRUE(std::isnan(Tiny().engine->Score(call, requests).entropy[1].nats));
   requests[1].entropy_queries = {610, 640};
   const Scores both = Tiny().engine->Score(call, requests);
   const Ids whole = shared.Whole(1);
   const ScoreRequest alone{.ids = whole,
                            .positions = requests[1].positions,
                            .entropy_queries = requests[1].entropy_queries};
-  EXPECT_EQ(both.entropy, Tiny().engine->Score(call, std::span(&alone, 1)).entropy);
-  EXPECT_GT(both.entropy, 0);
-  EXPECT_LT(both.entropy_share, 1);
+  EXPECT_TRUE(std::isnan(both.entropy[0].nats));
+  EXPECT_EQ(both.entropy[1].nats, Tiny().engine->Score(call, std::span(&alone, 1)).entropy[0].nats);
+  EXPECT_GT(both.entropy[1].nats, 0);
+  EXPECT_LT(both.entropy[1].share, 1);
 }
 
 TEST(DecoderEngine, RefusesWhatItCannotAnswer) {

@@ -181,6 +181,9 @@ TEST(TableEngine, AnswersAreChecked) {
   EXPECT_THAT(message({}), HasSubstr("'table' did not answer one score for each position"));
   EXPECT_THAT(message({{{-1, 2}}}), HasSubstr("did not answer one score for each position"));
   EXPECT_THAT(message({{{-1, 2}, {-2, 3}}, {}}), HasSubstr("did not answer"));
+  EXPECT_THROW(Broken({.tokens = {{{-1, 2}, {-2, 3}}}, .entropy = {{1, 1}, {1, 1}}})
+                   .Score({.plan = &plan, .final_length = 3}, std::span(&request, 1)),
+               Error);
   EXPECT_THAT(message({{{-1, 2}, {std::nanf(""), 3}}}),
               HasSubstr("loss at position 2 is not a finite number"));
   const auto continued = [&](std::vector<Continuation> made) -> std::string {

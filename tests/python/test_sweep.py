@@ -73,7 +73,7 @@ class Uniform(ScoringEngine):
             n = len(request.positions)
             tokens.append((np.full(n, -np.log(self.vocab), np.float32), np.zeros(n, np.int32)))
             call.tick(len(request.prefix) + len(request.ids) - 1)
-        return Scores(tokens, entropy=1.5, entropy_share=0.5)
+        return Scores(tokens, entropy=[(1.5, 0.5)] * len(tokens))
 
 
 def test_an_engine_in_python_is_asked_and_its_answer_comes_back():
@@ -85,7 +85,7 @@ def test_an_engine_in_python_is_asked_and_its_answer_comes_back():
     (log_probs, top), = scores.tokens
     assert log_probs.dtype == np.float32 and top.dtype == np.int32
     np.testing.assert_array_equal(log_probs, np.full(2, -np.log(1024), np.float32))
-    assert (scores.entropy, scores.entropy_share, ticks) == (1.5, 0.5, [4])
+    assert (scores.entropy, ticks) == ([(1.5, 0.5)], [4])
     assert engine.memory_bytes(plan, 7) == 7000
     np.testing.assert_array_equal(request.prefix, [3, 4])
 

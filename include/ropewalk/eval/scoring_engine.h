@@ -87,6 +87,13 @@ struct Continuation {
   bool stopped = false;           // by an id of `stop`
 };
 
+// Of attention: the mean over the entropy_queries of a request, all layers and heads, in nats, and
+// relative to ln(unmasked keys). NaN without entropy_queries.
+struct MeanEntropy {
+  double nats = std::numeric_limits<double>::quiet_NaN();
+  double share = std::numeric_limits<double>::quiet_NaN();
+};
+
 struct Scores {
   std::vector<std::vector<TokenScore>> tokens = {};  // [requests][positions of the request]
   // [requests], where any asks for one; else empty.
@@ -94,11 +101,8 @@ struct Scores {
   // Tokens that went through the model in this call, those of continuations included: what is kept
   // of a shared prefix counts once. 0: the engine does not count.
   int64_t fed_tokens = 0;
-  // Entropy of attention: the mean over the entropy_queries of all requests, all layers and heads,
-  // in nats, and relative to ln(unmasked keys). NaN without entropy_queries, and for engines
-  // without access to attention.
-  double entropy = std::numeric_limits<double>::quiet_NaN();
-  double entropy_share = std::numeric_limits<double>::quiet_NaN();
+  // [requests]; empty for engines without access to attention.
+  std::vector<MeanEntropy> entropy = {};
 };
 
 // A prompt, `prefix` followed by `ids`, to be continued greedily.
