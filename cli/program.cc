@@ -71,6 +71,7 @@ int RunGuarded(int argc, char** argv, std::vector<std::string>& restart) {
 int RunProgram(int argc, char** argv, std::vector<std::string> restart) {
   OpenStandardFiles();
   InstallInterruptHandler();
+  InstallBusErrorHandler();
   int code = RunGuarded(argc, argv, restart);
   // A result that did not reach its reader is no result.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "ropewalk/io/weights.h"
+
 namespace ropewalk::cli {
 namespace {
 
@@ -50,6 +52,39 @@ void OpenStandardFiles() {
     // O_PATH: the number is taken, and reading and writing fail as before.
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/", O_PATH | O_DIRECTORY);
   }
+}
+
+namespace {
+
+// A file that is mapped got shorter, and what was there cannot be read. What is on disk is as whole as
+// after a power cut.
+void OnBusError(int, siginfo_t* info, void*) {
+  static std::atomic<bool> said{false};
+  const char* path = MappedFile::PathAt(info->si_addr);
+  if (path == nullptr) {
+    ::signal(SIGBUS, SIG_DFL);  // and the same access comes again
+    return;
+  }
+  if (said.exchange(true)) {
+    for (;;) ::pause();  // another thread is ending the program
+  }
+  Write("ropewalk: error: ");
+  Write(path);
+  Write(": another process shortened this file while it was read; run again when it is whole\n");
+  struct sigaction action {};
+  ::sigaction(SIGTERM, nullptr, &action);
+  if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) ::_exit(1);
+  ::kill(::getpid(), SIGTERM);  // whoever waits for it removes what is not whole
+  for (;;) ::pause();
+}
+
+}  // namespace
+
+void InstallBusErrorHandler() {
+  struct sigaction action {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 void InstallInterruptHandler() {

@@ -16,6 +16,9 @@ void OpenStandardFiles();
 // work next asks `Interrupted()`. A second Ctrl-C always ends it at once. What cannot be written is
 // an error of write() and ends nothing.
 void InstallInterruptHandler();
+// SIGBUS, where another process shortens a mapped file, becomes a message with its path and exit
+// code 1 (130 where an unfinished model is removed first).
+void InstallBusErrorHandler();
 bool IsInterrupted();
 class InterruptScope {
  public:

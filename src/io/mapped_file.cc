@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "ropewalk/base/error.h"
@@ -28,7 +31,46 @@ struct FileDescriptor {
   throw Error(ErrorCode::kIo, fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
+// A mapping that a signal handler may look up: `path` is set last and taken away first.
+struct Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<const std::byte*> data{nullptr};
+  std::atomic<std::size_t> size{0};
+  std::atomic<const char*> path{nullptr};
+};
+std::array<Slot, 1024> g_slots;
+
+void Enter(const std::byte* data, std::size_t size, const char* path) {
+  for (Slot& slot : g_slots) {
+    if (slot.taken.exchange(true)) continue;
+    slot.data = data;
+    slot.size = size;
+    slot.path = path;
+    return;
+  }
+}
+
+void Leave(const std::byte* data) {
+  for (Slot& slot : g_slots) {
+    if (slot.data != data || slot.path == nullptr) continue;
+    slot.path = nullptr;
+    slot.data = nullptr;
+    slot.taken = false;
+    return;
+  }
+}
+
 }  // namespace
+
+const char* MappedFile::PathAt(const void* address) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const Slot& slot : g_slots) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(slot.data.load());
+    const char* path = slot.path;
+    if (path != nullptr && begin <= at && at - begin < slot.size) return path;
+  }
+  return nullptr;
+}
 
 std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
@@ -52,12 +94,15 @@ std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
     ThrowErrno(path, "cannot map");
   }
   mapped->data_ = static_cast<const std::byte*>(data);
+  Enter(mapped->data_, mapped->size_, mapped->path_.c_str());
   ::madvise(data, mapped->size_, MADV_SEQUENTIAL);  // a hint: read ahead, once, front to back
   return mapped;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  Leave(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 namespace internal {

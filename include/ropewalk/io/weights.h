@@ -64,6 +64,10 @@ class MappedFile {
   std::size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
+  // The path of the mapping that holds `address`; null: none of the first 1024 does. For a handler of
+  // SIGBUS, the signal of a file that another process has shortened: it takes no lock and no memory.
+  static const char* PathAt(const void* address) noexcept;
+
  private:
   MappedFile() = default;
   std::string path_;
