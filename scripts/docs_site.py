@@ -107,7 +107,7 @@ def navigation(pages):
         return f"docs/api/{name}.md"
 
     nav = entry("README.md", 1, "Ropewalk")
-    program = ("README", "program", "models", "model-format", "support", "recommendation", "search", "extend-and-convert", "engines",
+    program = ("README", "program", "models", "model-format", "support", "security", "recommendation", "search", "extend-and-convert", "engines",
                "inspect-format", "curves", "results-format")
     nav += section("Program", [f"docs/{n}.md" for n in program])
     tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "prefix", "statistics")

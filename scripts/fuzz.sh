@@ -8,7 +8,7 @@ seconds=${1:-12}
 [[ $seconds =~ ^[0-9]+$ ]] || { echo "usage: scripts/fuzz.sh [SECONDS] [TARGET ...]" >&2; exit 2; }
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(safetensors gguf config_json tokenizer_json writers config_writers)
+[ ${#targets[@]} -gt 0 ] || targets=(safetensors gguf config_json tokenizer_json writers config_writers rope_dictionary eval_files server_answer)
 build=${BUILD:-build}/fuzz
 
 mkdir -p "$build/findings"
