@@ -92,7 +92,9 @@ def extrapolation(zoo):
         text += f" (chance between seeds: {zoo.chance():.1%})" if zoo.chance() else " (one seed)"
         yield "Learned slopes gain nothing", "[B], 3", text, graded(sum(b > a * (1 - zoo.chance()) for _, a, b in at), 2)
     if zoo.has("recurrent-layer", "floater"):
-        text = pairs(zoo, "recurrent-layer", "floater") + f"; keeps: at most {KEEPS:g}"
+        found = (zoo.mean(n, zoo.long, "passkey") for n in ("recurrent-layer", "floater"))
+        text = f"{pairs(zoo, 'recurrent-layer', 'floater')}; keeps: at most {KEEPS:g}; passkeys there "
+        text += " and ".join(f"{x:.2f}" for x in found)
         kept = sum(g(n) <= KEEPS for n in ("recurrent-layer", "floater"))
         yield "Recursion (an RNN in front, FLOATER) extrapolates well", "[B], 1.1 (3)", text, graded(kept, 2)
     absolute = [g(n) for n in ABSOLUTE if zoo.has(n)]
@@ -105,9 +107,11 @@ def extrapolation(zoo):
         ("hope", "[A], 3.7"),
         ("xpos", "Sun et al. 2022 ([2212.10554](https://arxiv.org/abs/2212.10554))"),
         ("none", "Kazemnejad et al. 2023 ([2305.19466](https://arxiv.org/abs/2305.19466))"),
+        ("pope", "Gopalakrishnan et al. 2025 ([2509.10534](https://arxiv.org/abs/2509.10534))"),
+        ("fope", "Hua et al. 2024 ([2412.17739](https://arxiv.org/abs/2412.17739))"),
     ):
         if zoo.has(name, "rope"):
-            title = {"hope": "HoPE", "xpos": "xPos", "none": "No encoding at all (NoPE)"}[name]
+            title = {"hope": "HoPE", "xpos": "xPos", "none": "No encoding at all (NoPE)", "pope": "PoPE", "fope": "FoPE"}[name]
             yield f"{title} extrapolates better than RoPE", source, *beside(zoo, name, "rope")
     for name, source in (
         ("kerple", "Chi et al. 2022 ([2205.09921](https://arxiv.org/abs/2205.09921))"),
