@@ -12,7 +12,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
 .PHONY: all build package sweep test test-torch wheel release release-check cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
-  sanitize clean
+  atlas sanitize clean
 all: build
 
 build:
@@ -141,6 +141,11 @@ charts: build
 	cmake --build $(BUILD) --target chart_numbers
 	$(BUILD)/tests/docs/chart_numbers > docs/charts.json
 	scripts/docs_charts.py
+
+# docs/atlas: the committed results on one page.
+atlas: build
+	scripts/atlas.sh $(BUILD) > $(BUILD)/atlas.md
+	mv $(BUILD)/atlas.md docs/atlas/README.md
 
 clean:
 	rm -rf $(BUILD)

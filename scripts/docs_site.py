@@ -116,6 +116,7 @@ def navigation(pages):
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md", "docs/results/zoo/README.md",
+                               "docs/atlas/README.md",
                                "docs/evidence/README.md", "models/README.md",
                                "docs/performance.md", "docs/encodings.md"])
     nav += section("Library", ["docs/python.md", "docs/python-torch.md", "docs/python-sweep.md",
