@@ -125,7 +125,7 @@ def navigation(pages):
                                 "docs/conformance/README.md",
                                 reference("index")]
                    + [reference(p.stem) for p in sorted((pages / "docs" / "api").glob("*.md")) if p.stem != "index"])
-    return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+    return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/releasing.md", "CHANGELOG.md", "SECURITY.md"])
 
 
 class Page(html.parser.HTMLParser):

@@ -19,13 +19,13 @@ git -C "$root" archive HEAD | tar -x -C "$out/work/source"
 cd "$out/work/source"
 # Neither git nor what else stands around the sources has a say.
 export GIT_CEILING_DIRECTORIES=$out/work
-cmake -S . -B ../build -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF -DROPEWALK_BUILD_TESTS=OFF \
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF -DROPEWALK_BUILD_TESTS=OFF \
   ${CMAKE_ARGS:-} >/dev/null
-cmake --build ../build >../log || { tail -50 ../log >&2; exit 1; }
-scripts/package.sh ../build "$out"
+cmake --build build >../log || { tail -50 ../log >&2; exit 1; }
+scripts/package.sh build "$out"
 scripts/wheel.sh ..
 cp ../wheel/ropewalk-*.{whl,tar.gz} "$out"
-version=$(../build/ropewalk --version | cut -d' ' -f2)
+version=$(build/ropewalk --version | cut -d' ' -f2)
 "$(scripts/venv.sh release scripts/release-requirements.txt)/bin/python" scripts/sbom.py "$out/ropewalk-$version.cdx.json"
 cd "$out"
 ! zgrep -laF "$out" ropewalk-*.tar.gz || { echo "release.sh: a path of this machine is in a file" >&2; exit 1; }

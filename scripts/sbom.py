@@ -36,7 +36,8 @@ def debian():
     names = set(said(ROOT / "scripts" / "deps.sh", "--list", "build").split()) - TOOLS | {"libstdc++6", "libgomp1"}
     sources = {}
     for name in sorted(names):
-        version, source, source_version = said("dpkg-query", "-W", "-f=${Version} ${source:Package} ${source:Version}", name).split()
+        facts = said("dpkg-query", "-W", "-f=${Version} ${source:Package} ${source:Version}", name)
+        version, source, source_version = facts.split()
         sources.setdefault((source, source_version), []).append(f"{name} {version}")
     for (source, version), packages in sorted(sources.items()):
         yield Component(name=source, version=version, type=ComponentType.LIBRARY, bom_ref=f"deb:{source}",
