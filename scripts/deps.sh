@@ -13,8 +13,8 @@ packages() {
         libcpp-httplib-dev libjs-chart.js
       # Newer sentencepiece.pc refer to protobuf-lite.pc, which libsentencepiece-dev does not bring.
       (. /etc/os-release && [ "${VERSION_ID:-}" = 12 ]) || echo libprotobuf-dev ;;
-    test)   # test framework, exact reference arithmetic, python3 for tests of the program, comparison of ABIs
-      echo libgtest-dev libgmock-dev libmpfr-dev python3 abigail-tools ;;
+    test)   # test framework, exact reference arithmetic, python3 for tests of the program, comparison of ABIs, packages
+      echo libgtest-dev libgmock-dev libmpfr-dev python3 abigail-tools dpkg-dev ;;
     sweep)  # the public-domain text that the embedded model is measured on
       echo bible-kjv bible-kjv-text ;;
     python) # what compiles the Python package, and virtual environments for it

@@ -2,7 +2,7 @@
 # Packs what a build installs, without changing the build: a tarball that may be unpacked anywhere, and a Debian package.
 #   usage: scripts/package.sh BUILD OUT      writes OUT/ropewalk-VERSION-linux-MACHINE.tar.gz and OUT/ropewalk_VERSION_ARCH.deb
 # Files have the time of the last commit (SOURCE_DATE_EPOCH, if set), a fixed owner and a fixed order: the same build gives
-# the same bytes. Without dpkg-deb the tarball alone.
+# the same bytes. Without dpkg-deb the tarball alone. PACK_LEVEL=1: compressed fast, for a test.
 set -euo pipefail
 umask 022
 export LC_ALL=C
@@ -35,7 +35,7 @@ FILES
 gzip -9n <"$root/CHANGELOG.md" >"$doc/changelog.gz"
 gzip -9n "$tree"/share/man/man1/*.1
 tar --create --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-  --directory "$work" "$name" | gzip -9n >"$out/$name.tar.gz"
+  --directory "$work" "$name" | gzip "-${PACK_LEVEL:-9}" -n >"$out/$name.tar.gz"
 
 command -v dpkg-deb >/dev/null || exit 0
 package=$work/package
@@ -67,4 +67,5 @@ echo "libropewalk ${library##*.so.}" | sed -E 's/ ([0-9]+)\..*/ \1 ropewalk (>= 
 echo "activate-noawait ldconfig" >"$package/DEBIAN/triggers"
 (cd "$package" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 find "$package" -newermt "@$SOURCE_DATE_EPOCH" -print0 | xargs -0r touch --no-dereference --date="@$SOURCE_DATE_EPOCH"
-dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$package" "$out/ropewalk_${version}_$(dpkg --print-architecture).deb" >/dev/null
+dpkg-deb --root-owner-group --threads-max=1 -Zxz "-z${PACK_LEVEL:-6}" --build "$package" \
+  "$out/ropewalk_${version}_$(dpkg --print-architecture).deb" >/dev/null
