@@ -11,8 +11,8 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build package sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
-  sanitize clean
+.PHONY: all build package sweep test test-torch wheel release release-check cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
+  atlas sanitize clean
 all: build
 
 build:
@@ -53,6 +53,15 @@ test-torch: package
 wheel:
 	scripts/deps.sh build python
 	scripts/wheel.sh $(BUILD)
+
+# $(BUILD)/release: the files of a release, from the last commit (docs/releasing.md).
+release:
+	scripts/deps.sh build python release
+	scripts/release.sh $(BUILD)/release
+
+# A release made twice, bit for bit, and its Debian package in a clean system: as root.
+release-check: release
+	scripts/release_check.sh $(BUILD)/release
 
 # With nvcc: everything with the kernels for GPUs in it, and what a machine without a GPU can check of them.
 cuda:
@@ -132,6 +141,11 @@ charts: build
 	cmake --build $(BUILD) --target chart_numbers
 	$(BUILD)/tests/docs/chart_numbers > docs/charts.json
 	scripts/docs_charts.py
+
+# docs/atlas: the committed results on one page.
+atlas: build
+	scripts/atlas.sh $(BUILD) > $(BUILD)/atlas.md
+	mv $(BUILD)/atlas.md docs/atlas/README.md
 
 clean:
 	rm -rf $(BUILD)

@@ -3,6 +3,7 @@
 
 namespace ropewalk::cli {
 
+void RunAtlas(const Options& options);
 void RunCompletion(const Options& options);
 void RunConvert(const Options& options);
 void RunCurves(const Options& options);
@@ -139,6 +140,20 @@ constexpr Command kCommands[] = {
      .examples = "ropewalk report smollm2-sweep --markdown\n"
                  "ropewalk report sweep-a sweep-b -o both.html",
      .run = RunReport},
+    {.name = "atlas",
+     .title = "Measured models on one page: method by length by task, protocols, settings to paste",
+     .group = kMeasure,
+     .required = "",
+     .options = "ACTION DIR --atlas --output",
+     .about =
+         "add copies the results of a sweep into the folder of --atlas, under the name of DIR, and "
+         "writes README.md there; list, the default, prints the page: of that folder, or of the "
+         "DIRs. Rows stand in one table where model, text, protocol and arithmetic are the same, "
+         "and nowhere else. Besides sweeps a DIR may be docs/results/zoo, or one like it. "
+         "docs/atlas is such a page.",
+     .examples = "ropewalk atlas add smollm2-sweep\n"
+                 "ropewalk atlas list sweep-a sweep-b -o both.md",
+     .run = RunAtlas},
     {.name = "perplexity",
      .title = "Perplexity under one method, at one length or the same tokens at several; of a text "
               "encoder, pseudo-perplexity",

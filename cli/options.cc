@@ -35,6 +35,12 @@ constexpr OptionRow kInput[] = {
      .value = "NAME",
      .field = &O::served_model,
      .help = "The server's name of the model, where it serves several"},
+    {.names = "ACTION",
+     .value = "ACTION",
+     .field = &O::action,
+     .help = "add or list",
+     .takes = Takes::kOneOf,
+     .choices = "add,list"},
     {.names = "DIR",
      .value = "DIR",
      .field = &O::folders,
@@ -135,6 +141,11 @@ constexpr OptionRow kInput[] = {
 
 constexpr OptionRow kOutput[] = {
     // ---- what is written
+    {.names = "--atlas",
+     .value = "DIR",
+     .field = &O::atlas,
+     .help = "The folder of the atlas",
+     .takes = Takes::kFile},
     {.names = "--type",
      .value = "TYPE",
      .field = &O::type,

@@ -25,9 +25,10 @@ struct Given {
 struct Options {
   std::string model, text, ids, output, per_token, prompt, shell, page;
   std::string dialect, type, layout;
-  std::string spans, evaluator, short_context;  // of key tokens
-  std::string prompts;                          // of a sweep: where its prompts go
-  std::string url, served_model;                // of verify
+  std::string action = "list", atlas = "atlas";  // of atlas
+  std::string spans, evaluator, short_context;   // of key tokens
+  std::string prompts;                           // of a sweep: where its prompts go
+  std::string url, served_model;                 // of verify
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
   std::string search_by;
   std::vector<std::string> kv;  // types of the KV cache

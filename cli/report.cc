@@ -23,16 +23,6 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 constexpr auto kReplace = Json::error_handler_t::replace;
 
-std::string FolderName(const std::string& folder) {
-  fs::path path = fs::path(folder).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (path.empty() || path == "." || path == "..") {
-    std::error_code ignored;
-    path = fs::weakly_canonical(folder, ignored);
-  }
-  return path.filename().empty() ? folder : path.filename().string();
-}
-
 // The cell of a method that a column shows; see Grid.
 int64_t PickCell(const std::vector<Cell>& cells, const std::string& method, int64_t length) {
   int64_t picked = -1;
@@ -64,6 +54,16 @@ bool IsReport(const std::string& text) {
 }
 
 }  // namespace
+
+std::string FolderName(const std::string& folder) {
+  fs::path path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.empty() || path == "." || path == "..") {
+    std::error_code ignored;
+    path = fs::weakly_canonical(folder, ignored);
+  }
+  return path.filename().empty() ? folder : path.filename().string();
+}
 
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results) {
   SweepReport report;

@@ -31,6 +31,8 @@ struct SweepReport {
   std::vector<EngineChoice> engines = {};  // whose settings are shown; empty: all
 };
 SweepReport MakeSweepReport(const std::string& label, const SweepResults& results);
+// What a folder is called, also one that is given as "." or with a slash at its end.
+std::string FolderName(const std::string& folder);
 std::vector<SweepReport> LoadSweeps(const std::vector<std::string>& folders,
                                     const std::vector<EngineChoice>& engines = {});
 

@@ -9,6 +9,8 @@ set(private_dir ${CMAKE_INSTALL_LIBDIR}/ropewalk)
 install(DIRECTORY include/ropewalk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET ropewalk)
   install(TARGETS ropewalk RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES models/README.md models/config.json models/model.safetensors models/tokenizer.json models/tokenizer_config.json
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/ropewalk/models)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/share/bash-completion ${PROJECT_BINARY_DIR}/share/zsh
                     ${PROJECT_BINARY_DIR}/share/fish DESTINATION ${CMAKE_INSTALL_DATADIR} OPTIONAL)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/share/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
@@ -18,8 +20,8 @@ if(ROPEWALK_HAVE_CUDA)
   install(FILES ${ROPEWALK_CUDART} DESTINATION ${private_dir} RENAME libcudart_static.a)
 endif()
 
-# For cc $(pkg-config --cflags --libs ropewalk-capi). There are static libraries alone, so Libs and Requires name
-# all that a linker needs. From where the file lies to the prefix, wherever that is when it is installed:
+# For cc $(pkg-config --cflags --libs ropewalk-capi). Of static libraries Libs and Requires name all that a
+# linker needs. From where the file lies to the prefix, wherever that is when it is installed:
 file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" to_prefix ${to_prefix})
 function(ropewalk_write_pc name description requires libs)
@@ -68,9 +70,15 @@ foreach(component IN LISTS components)
   get_target_property(externals ropewalk_${component} ROPEWALK_EXTERNALS)
   string(APPEND facts "set(_ropewalk_${component}_deps ${deps})\n"
                       "set(_ropewalk_${component}_externals ${externals})\n")
-  install(TARGETS ropewalk_${component} EXPORT ropewalk-${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ropewalk_${component} EXPORT ropewalk-${component} DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ropewalk-${component} NAMESPACE ropewalk:: DESTINATION ${config_dir})
 
+  get_target_property(type ropewalk_${component} TYPE)
+  if(type STREQUAL SHARED_LIBRARY) # of what it is made it says itself
+    ropewalk_write_pc(ropewalk-${component} "${PROJECT_DESCRIPTION}: the C interface, shared" "" "-L\${libdir} -lropewalk")
+    list(REMOVE_ITEM ends ${component})
+    continue()
+  endif()
   list(TRANSFORM deps PREPEND ropewalk- OUTPUT_VARIABLE modules)
   set(libs -L\${libdir} -lropewalk_${component})
   foreach(external IN LISTS externals)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a task needs, or lists them.
-#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|docs|ci ...
+#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|release|docs|ci ...
+#   scripts/deps.sh --list build      prints them, whatever is installed
 # ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
 set -euo pipefail
 
@@ -12,8 +13,8 @@ packages() {
         libcpp-httplib-dev libjs-chart.js
       # Newer sentencepiece.pc refer to protobuf-lite.pc, which libsentencepiece-dev does not bring.
       (. /etc/os-release && [ "${VERSION_ID:-}" = 12 ]) || echo libprotobuf-dev ;;
-    test)   # test framework, exact reference arithmetic, and python3 for tests of the program
-      echo libgtest-dev libgmock-dev libmpfr-dev python3 ;;
+    test)   # test framework, exact reference arithmetic, python3 for tests of the program, comparison of ABIs, packages
+      echo libgtest-dev libgmock-dev libmpfr-dev python3 abigail-tools dpkg-dev ;;
     sweep)  # the public-domain text that the embedded model is measured on
       echo bible-kjv bible-kjv-text ;;
     python) # what compiles the Python package, and virtual environments for it
@@ -22,14 +23,20 @@ packages() {
       echo python3 python3-venv ;;
     llamacpp) # what llama.cpp is built with for comparisons
       echo libopenblas-dev ;;
+    release) # Debian packages; a clean system to try one in
+      echo dpkg-dev debootstrap python3 python3-venv python3-dev bible-kjv bible-kjv-text ;;
     docs)   # a virtual environment with mkdocs
       echo python3 python3-venv ;;
     ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
       echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
-    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp docs ci)" >&2; exit 2 ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp release docs ci)" >&2; exit 2 ;;
   esac
 }
 
+if [ "${1:-}" = --list ]; then
+  for task in "${@:2}"; do packages "$task"; done | paste -sd' '
+  exit
+fi
 if ! command -v dpkg-query >/dev/null; then
   echo "This is no Debian system: install what README.md lists under 'Other systems'." >&2
   exit 0

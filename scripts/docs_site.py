@@ -116,6 +116,7 @@ def navigation(pages):
     for folder in ("relative", "absolute"):
         nav += section(folder.capitalize(), [f"docs/{folder}/README.md", *methods(folder)])
     nav += section("Results", ["docs/results/README.md", "docs/results/embedded/README.md", "docs/results/zoo/README.md",
+                               "docs/atlas/README.md",
                                "docs/evidence/README.md", "models/README.md",
                                "docs/performance.md", "docs/encodings.md"])
     nav += section("Library", ["docs/python.md", "docs/python-torch.md", "docs/python-sweep.md",
@@ -124,7 +125,7 @@ def navigation(pages):
                                 "docs/conformance/README.md",
                                 reference("index")]
                    + [reference(p.stem) for p in sorted((pages / "docs" / "api").glob("*.md")) if p.stem != "index"])
-    return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+    return nav + section("Project", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/releasing.md", "CHANGELOG.md", "SECURITY.md"])
 
 
 class Page(html.parser.HTMLParser):

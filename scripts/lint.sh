@@ -38,8 +38,16 @@ grep -rnE '^#include "(ropewalk|src)/(model|convert)/' src/eval include/ropewalk
 
 # nanobind for the sources of the Python package, and a linter for those in Python.
 venv=$(scripts/venv.sh python tests/python/requirements.txt)
-"$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py \
+"$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py scripts/sbom.py tests/capi \
   scripts/python_api_docs.py examples bench/openmp_alternation.py
+
+# Workflows by their schema, and by actionlint where that is installed (its PyPI package fetches a program from elsewhere).
+venv_lint=$(scripts/venv.sh lint scripts/lint-requirements.txt)
+"$venv_lint/bin/check-jsonschema" --builtin-schema vendor.github-workflows .github/workflows/*.yml >/dev/null
+if command -v actionlint >/dev/null; then actionlint; fi
+"$venv_lint/bin/cffconvert" --validate >/dev/null
+grep -qxF "version: $(sed -nE 's/^project\(ropewalk VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)" CITATION.cff ||
+  fail "CITATION.cff has another version than CMakeLists.txt"
 
 # Highway files compile once a target; the linter would report each line several times over.
 mapfile -t files < <(git ls-files 'src/*.cc' 'cli/*.cc' 'tools/*.cc' 'python/*.cc' | xargs grep -L foreach_target)

