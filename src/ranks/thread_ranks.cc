@@ -48,11 +48,37 @@ class Hub {
     const std::lock_guard lock(mutex_);
     return sent_[static_cast<size_t>(rank)];
   }
+  // While a rank reads what another shows; nobody leaves, and takes its memory along, before it has.
+  class Reading {
+   public:
+    explicit Reading(Hub& hub) : hub_(hub) {
+      const std::lock_guard lock(hub_.mutex_);
+      if (hub_.failed_) throw OtherFailed();
+      ++hub_.readers_;
+    }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    ~Reading() {
+      const std::lock_guard lock(hub_.mutex_);
+      --hub_.readers_;
+      hub_.changed_.notify_all();
+    }
+
+   private:
+    Hub& hub_;
+  };
   void Fail(std::exception_ptr error) noexcept {
     const std::lock_guard lock(mutex_);
     failed_ = true;
     if (error != nullptr && error_ == nullptr) error_ = std::move(error);
     changed_.notify_all();
+  }
+  // Fails with an error, once nobody reads what this rank shows.
+  [[noreturn]] void Leave(const Error& error) {
+    Fail(std::make_exception_ptr(error));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return readers_ == 0; });
+    throw OtherFailed();
   }
   void Rethrow() const {
     if (error_ != nullptr) std::rethrow_exception(error_);
@@ -62,12 +88,14 @@ class Hub {
   template <class Ready>
   void Wait(std::unique_lock<std::mutex>& lock, Ready ready) {
     changed_.wait(lock, [&] { return ready() || failed_; });
-    if (!ready()) throw OtherFailed();
+    if (ready()) return;
+    changed_.wait(lock, [&] { return readers_ == 0; });
+    throw OtherFailed();
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  int here_ = 0;
+  int here_ = 0, readers_ = 0;
   int64_t round_ = 0;
   bool failed_ = false;
   std::exception_ptr error_;
@@ -116,12 +144,14 @@ class ThreadRank final : public RankGroup {
   void Fail(int /*code*/) noexcept override { hub_.Fail(nullptr); }
 
  private:
-  static void Take(const std::vector<std::span<const std::byte>>& from,
-                   const std::vector<std::span<std::byte>>& to) {
+  void Take(const std::vector<std::span<const std::byte>>& from,
+            const std::vector<std::span<std::byte>>& to) {
     for (size_t i = 0; i < to.size(); ++i) {
-      if (i >= from.size() || from[i].size() != to[i].size()) {
-        throw Error(ErrorCode::kMismatch, "ranks: a rank sends what another does not expect");
-      }
+      if (i < from.size() && from[i].size() == to[i].size()) continue;
+      hub_.Leave(Error(ErrorCode::kMismatch, "ranks: a rank sends what another does not expect"));
+    }
+    const Hub::Reading reading(hub_);
+    for (size_t i = 0; i < to.size(); ++i) {
       if (!to[i].empty()) std::memcpy(to[i].data(), from[i].data(), to[i].size());
     }
   }
