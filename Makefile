@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build package sweep test test-torch wheel release release-check cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
+.PHONY: all build package sweep test test-torch test-ranks wheel release release-check cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
   atlas sanitize clean
 all: build
 
@@ -47,6 +47,13 @@ package: build
 # The Python package with PyTorch, and the examples in Python, under transformers 4.57 and 5.
 test-torch: package
 	scripts/test_torch.sh $(BUILD)
+
+# One sequence over ranks of MPI, in a build that has it: as threads, as processes, over a slowed link.
+test-ranks:
+	scripts/deps.sh build test ranks
+	$(CONFIGURE) -B $(BUILD)/ranks -DROPEWALK_BUILD_TESTS=ON -DROPEWALK_MPI=ON
+	cmake --build $(BUILD)/ranks --target ropewalk ranks_test ranked_engine_test ranked_mpi
+	ctest --test-dir $(BUILD)/ranks -R '^(ranks|ranked_engine|ranked_mpi_.|ranks_cli)$$' --output-on-failure --no-tests=error
 
 # $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
 # CUDA=1: with the kernels for GPUs.

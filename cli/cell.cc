@@ -9,9 +9,9 @@
 #include "cli/json_text.h"
 #include "cli/options.h"
 #include "cli/pseudo_perplexity.h"
+#include "cli/ranks.h"
 #include "cli/single_cell.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/decoder_engine.h"
 #include "ropewalk/eval/encoder_decoder_engine.h"
 #include "ropewalk/eval/statistics.h"
 
@@ -39,9 +39,10 @@ Scorer LoadScorer(const Options& options, const ModelFiles& files) {
   Scorer scorer;
   if (files.config.decoder == nullptr) {
     scorer.decoder = LoadDecoder(options, files);
-    scorer.engine = std::make_unique<DecoderEngine>(*scorer.decoder);
+    scorer.engine = EngineOf(*scorer.decoder);
     return scorer;
   }
+  RefuseRanks("an encoder-decoder, whose encoder reads a prefix whole,");
   scorer.both =
       EncoderDecoder::Load(files, {.compute = ComputeOf(options), .weights = WeightsOf(options)});
   scorer.engine = std::make_unique<EncoderDecoderEngine>(*scorer.both, options.prefix);
@@ -140,7 +141,10 @@ void Print(const Options& options, const std::vector<Cell>& cells) {
 void RunPerplexity(const Options& options) {
   const ModelFiles files = OpenModelFor(options, true);
   const bool both = files.config.decoder != nullptr;
-  if (files.config.encoder != nullptr && !both) return RunPseudoPerplexity(options, files);
+  if (files.config.encoder != nullptr && !both) {
+    RefuseRanks("pseudo-perplexity of a text encoder");
+    return RunPseudoPerplexity(options, files);
+  }
   both ? CheckEncoderDecoder(options, files) : RequireRunnable(files);
   RefuseEncoderOptions(options);
   const TokenText text = ReadTokenText(options, files);

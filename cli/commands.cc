@@ -129,7 +129,8 @@ constexpr Command kCommands[] = {
                  "ropewalk sweep model.gguf --text book.txt --methods none,yarn --lengths 8k,32k "
                  "--dry-run\n"
                  "ropewalk sweep ./Llama-3.1-8B --text book.txt --engine torch --device cuda",
-     .run = RunSweep},
+     .run = RunSweep,
+     .over_ranks = true},
     {.name = "report",
      .title = "Renders the report of a sweep again, or compares several sweeps in one",
      .group = kMeasure,
@@ -167,6 +168,7 @@ constexpr Command kCommands[] = {
      .about =
          "Without --method: as-shipped. docs/results-format.md describes --json, which is an array "
          "where several --lengths are given.\n"
+         "mpirun -n N computes each window over N ranks (docs/ranks.md).\n"
          "T5, mT5 and UMT5: the first --prefix tokens of each window go through the encoder, "
          "with its end token behind, and the decoder scores what follows "
          "(docs/tasks/prefix.md).\n"
@@ -181,7 +183,8 @@ constexpr Command kCommands[] = {
                  "--lengths 256,512,1k,2k\n"
                  "ropewalk perplexity ./bert-base-uncased --text book.txt --lengths 512,1k,2k "
                  "--positions hierarchical",
-     .run = RunPerplexity},
+     .run = RunPerplexity,
+     .over_ranks = true},
     {.name = "passkey",
      .title = "One cell: retrieval of numbers hidden in prompts of one length",
      .group = kMeasure,
@@ -193,7 +196,8 @@ constexpr Command kCommands[] = {
      .about = "--text is read only for --passkey-filler text. Without --method: as-shipped. "
               "docs/tasks/passkey.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk passkey model.gguf --length 16k --method yarn --factor 2",
-     .run = RunPasskey},
+     .run = RunPasskey,
+     .over_ranks = true},
     {.name = "kv",
      .title = "One cell: retrieval of a value among JSON key-value pairs",
      .group = kMeasure,
@@ -207,7 +211,8 @@ constexpr Command kCommands[] = {
          "computed once. --kv is no part of the task: it says what the model's KV cache holds. "
          "docs/tasks/kv.md describes the task, docs/results-format.md --json.",
      .examples = "ropewalk kv model.gguf --length 16k --method yarn --factor 2",
-     .run = RunKv},
+     .run = RunKv,
+     .over_ranks = true},
     {.name = "ruler",
      .title = "One cell: the tasks of RULER",
      .group = kMeasure,
@@ -219,7 +224,8 @@ constexpr Command kCommands[] = {
      .about = "Without --tasks every task that needs no file, or has its file. "
               "docs/tasks/ruler.md describes the tasks, docs/results-format.md --json.",
      .examples = "ropewalk ruler ./SmolLM2-135M --tasks vt,cwe --length 4k --samples 20",
-     .run = RunRuler},
+     .run = RunRuler,
+     .over_ranks = true},
     {.name = "prompts",
      .title = "Prints what tasks ask, and their answers, as JSON lines; runs no model",
      .group = kMeasure,

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string_view>
+#include <thread>
 
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
 
@@ -20,6 +23,12 @@ constexpr int kDone = 0, kFailed = 1, kWrongUsage = 2, kInterrupted = 130;
 
 int Fail(int code, const std::string& message) {
   std::string line = message;
+  if (const int rank = OtherRank(); rank != 0) {
+    // What rank 0 finds as well it says itself, and ends this one.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    Silence(false);
+    line = fmt::format("rank {}: {}", rank, message);
+  }
   for (char& c : line) {
     if (c == '\n' || c == '\r') c = ' ';
   }
@@ -47,7 +56,8 @@ int RunGuarded(int argc, char** argv, std::vector<std::string>& restart) {
     if (std::string_view(command->options).find("--threads") != std::string_view::npos) {
       LimitSpinning(restart);
     }
-    command->run(options);
+    EnterRanks(*command);
+    OtherRank() == 0 ? command->run(options) : ServeRank(options);
     return kDone;
   } catch (const UsageError& e) {
     return Fail(kWrongUsage, e.what());
@@ -70,6 +80,7 @@ int RunGuarded(int argc, char** argv, std::vector<std::string>& restart) {
 
 int RunProgram(int argc, char** argv, std::vector<std::string> restart) {
   OpenStandardFiles();
+  SilenceOtherRanks();
   InstallInterruptHandler();
   InstallBusErrorHandler();
   int code = RunGuarded(argc, argv, restart);
@@ -77,6 +88,7 @@ int RunProgram(int argc, char** argv, std::vector<std::string> restart) {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     code = Fail(kFailed, "cannot write to stdout");
   }
+  LeaveRanks(code);
   return code;
 }
 

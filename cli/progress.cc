@@ -19,6 +19,7 @@ namespace {
 std::atomic<int> g_scopes{0};
 std::atomic<bool> g_interrupted{false};
 bool g_line_open = false;
+bool g_silent = false;
 
 void OnInterrupt(int) {
   if (g_scopes.load() == 0 || g_interrupted.exchange(true)) _exit(130);
@@ -103,7 +104,10 @@ bool IsInterrupted() { return g_interrupted.load(); }
 InterruptScope::InterruptScope() { ++g_scopes; }
 InterruptScope::~InterruptScope() { --g_scopes; }
 
+void Silence(bool silent) { g_silent = silent; }
+
 void Message(const std::string& line) {
+  if (g_silent) return;
   CloseLine();
   Write(line + "\n");
 }
@@ -125,6 +129,7 @@ void ProgressLine::Update(const std::string& what, int64_t done_tokens, int64_t 
     if (!IsTerminal()) last_ = now;
   }
   done_ = done_tokens;
+  if (g_silent) return;
   const std::chrono::duration<double> quiet = now - last_;
   if (quiet.count() < (IsTerminal() ? 0.1 : 10.0)) return;
   last_ = now;

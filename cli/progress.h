@@ -27,6 +27,8 @@ class InterruptScope {
 };
 
 // To stderr, in place of a progress line; dropped where stderr cannot be written.
+// Whether messages are dropped.
+void Silence(bool silent);
 void Message(const std::string& line);
 
 // One line that is rewritten on a terminal; elsewhere a plain line now and then.

@@ -63,6 +63,7 @@ struct Command {
   const char* about;     // paragraphs
   const char* examples;  // a line each
   void (*run)(const Options& options);
+  bool over_ranks = false;  // processes that mpirun starts compute it together
 };
 
 std::span<const OptionRow> OptionRows();          // cli/options.cc

@@ -17,12 +17,12 @@
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/search.h"
 #include "cli/tasks.h"
 #include "cli/torch_engine.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -314,10 +314,11 @@ void RunSweep(const Options& given) {
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<ScoringEngine> engine;
   if (torch) {
+    RefuseRanks("--engine torch");
     engine = LoadTorchEngine(options);
   } else {
     decoder = LoadDecoder(options, sweep.files);
-    engine = std::make_unique<DecoderEngine>(*decoder);
+    engine = EngineOf(*decoder);
   }
   for (const KvType kv : sweep.spec.kv) engine->CheckKv(kv);  // not after hours
   SweepInputs inputs;

@@ -7,10 +7,10 @@
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/single_cell.h"
 #include "cli/tasks.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/decoder_engine.h"
 
 namespace ropewalk::cli {
 namespace {
@@ -57,12 +57,12 @@ void RunTasks(const Options& options, const std::vector<std::string>& names) {
   }
   const SweepTask task = SingleTask(options, files, spec, length);
   const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
-  const DecoderEngine engine(*decoder);
+  const std::unique_ptr<ScoringEngine> engine = EngineOf(*decoder);
   SweepInputs inputs;
-  inputs.engine = &engine;
+  inputs.engine = engine.get();
   inputs.tokenizer = files.tokenizer.get();
   inputs.text = given;
-  engine.CheckKv(task.kv);
+  engine->CheckKv(task.kv);
   if (options.dry_run) return DryRunCell(options, task, spec, inputs);
   inputs.model_hash = files.Hash();
   const Cell cell = ComputeCell(task, spec, inputs, task.length, nullptr);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "ropewalk/base/threads.h"
 
 namespace ropewalk::cli {
@@ -14,6 +15,8 @@ void UseThreads(const Options& options) {
   const int cores = NumCores();
   // OpenMP has read the variable; this thread has not told it anything else.
   int threads = options.threads > 0 ? options.threads : std::max(1, omp_get_max_threads());
+  // Ranks of one machine share its cores.
+  if (options.threads == 0) threads = std::min(threads, std::max(1, cores / LocalRanks()));
   if (threads > cores && !options.oversubscribe) {
     const std::string may =
         fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");

@@ -13,7 +13,7 @@ mapfile -t sources < <(git ls-files '*.h' '*.cc' '*.cu')
 clang-format --dry-run -Werror "${sources[@]}"
 
 fail() { echo "lint: $1" >&2; exit 1; }
-grep -rnE '^#include <(hwy|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8proc|sentencepiece|cuda)' \
+grep -rnE '^#include <(hwy|mpi|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8proc|sentencepiece|cuda)' \
   include && fail "public headers include standard C++ and ropewalk headers alone"
 grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b' src include &&
   fail "the library does not print, exit, or read the environment"
@@ -24,7 +24,7 @@ grep -n '^#include "src/' cli/*.cc cli/*.h &&
 grep -ln '<CLI/CLI.hpp>' cli/*.cc cli/*.h | grep -v '^cli/parse\.cc$' &&
   fail "options are rows (cli/options*.cc); CLI11 is read by cli/parse.cc alone"
 # A folder includes only folders to its left.
-order=(base rotary absolute relative plan capi analysis attention capi_attention io linear tokenizer config engines model convert eval)
+order=(base rotary absolute relative plan capi analysis attention capi_attention ranks io linear tokenizer config engines model convert eval)
 for i in "${!order[@]}"; do
   for later in "${order[@]:i+1}"; do
     grep -rsnE "^#include \"(ropewalk|src)/$later/" "src/${order[i]}" \
@@ -33,7 +33,7 @@ for i in "${!order[@]}"; do
 done
 # Measurements ask a ScoringEngine, or a MaskedEngine; their adapters and what observes a real decoder alone know one.
 grep -rnE '^#include "(ropewalk|src)/(model|convert)/' src/eval include/ropewalk/eval |
-  grep -vE '/(asker|attention_profile|decoder_engine|encoder_decoder_engine|encoder_engine|entropy|frequency_use|sequence_feeder)\.(h|cc):' &&
+  grep -vE '/(asker|attention_profile|decoder_engine|encoder_decoder_engine|encoder_engine|entropy|frequency_use|ranked_engine|sequence_feeder)\.(h|cc):' &&
   fail "measurements know no decoder, only ropewalk/eval/scoring_engine.h"
 
 # nanobind for the sources of the Python package, and a linter for those in Python.

@@ -26,8 +26,8 @@ bool Contextual(const ScoreForm* form) {
   return running != nullptr && running->kind == RunningForm::Kind::kContextual;
 }
 
-AttentionTile MakeTile(const AttentionArgs& args, const internal::AttentionRun& run,
-                       const Schedule& s, const Schedule::Job& job) {
+AttentionTile TileOfJob(const AttentionArgs& args, const internal::AttentionRun& run,
+                        const Schedule& s, const Schedule::Job& job) {
   const int64_t token = job.tile * s.tile_tokens;
   const int64_t tokens = std::min(s.tile_tokens, args.q.shape[0] - token);
   AttentionTile t = internal::MakeTile(args, run, token, tokens, job.kv_head);
@@ -160,6 +160,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
                       : args.log_sum_exp.data() + token * t.log_sum_exp_stride + head;
   t.entropy =
       args.entropy.empty() ? nullptr : args.entropy.data() + token * t.log_sum_exp_stride + head;
+  t.wants_entropy = !args.entropy.empty();
   t.key_begin = 0;
   t.key_end = cache.tokens();
   t.scale = ScaleOf(args);
@@ -211,45 +212,116 @@ void internal::WriteEntropy(const AttentionTile& t, int64_t group_head, int64_t 
       entropy < 0 ? 0.0f : static_cast<float>(entropy);
 }
 
+namespace internal {
+namespace {
+
+// One call: how it is divided, and its memory.
+class Call {
+ public:
+  explicit Call(const AttentionArgs& args)
+      : args_(args), dims_(*args.cache), record_(dims_.value_stride() + kRowSums) {
+    Prepare(args, run_);
+    const KvCache& cache = *args.cache;
+    const int64_t tokens = args.q.shape[0], kv_heads = cache.kv_heads();
+    group_ = args.q.shape[1] / kv_heads;
+    s_ = PlanSchedule(tokens, group_, kv_heads, std::max<int64_t>(1, cache.tokens()), NumThreads(),
+                      Contextual(run_.form.form));
+    max_rows_ = std::min(s_.tile_tokens, tokens) * group_;
+  }
+
+  // `sums` and its first row; null: to args.out.
+  void Run(float* sums, bool want_entropy) {
+    // A multiplication for each element of a key and of a value, at some 50 a nanosecond.
+    const KvCache& cache = *args_.cache;
+    const int64_t work_ns =
+        max_rows_ * s_.tiles * cache.kv_heads() * cache.tokens() * (dims_.key + dims_.value) / 50;
+    const int threads = static_cast<int>(std::min<int64_t>(ThreadsFor(work_ns), s_.jobs));
+    const int64_t scratch_floats = TileScratchFloats(run_, max_rows_, group_, dims_);
+    const int64_t rows_of_span = max_rows_ * record_;
+    const bool direct = s_.spans == 1 && sums == nullptr;
+    // Of each job, or of each thread where a job is all of its rows.
+    const int64_t kept = direct ? 0 : s_.spans > 1 ? s_.jobs : threads;
+    AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
+    AlignedBuffer<float> partials(static_cast<size_t>(kept * rows_of_span));
+
+    // Jobs are independent, so handing them out as threads become free changes no bit.
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t job = 0; job < s_.jobs; ++job) {
+      const int64_t span = job % s_.spans;
+      AttentionTile t = TileOf(job, want_entropy);
+      SetScratch(t, run_, scratch.data() + omp_get_thread_num() * scratch_floats);
+      if (s_.spans > 1) {
+        const int64_t rows = t.tokens * t.group;
+        t.partial = partials.data() + (job - span) * rows_of_span + span * rows * record_;
+      } else if (!direct) {
+        t.partial = partials.data() + omp_get_thread_num() * rows_of_span;
+      }
+      AttendTile(t);
+      if (s_.spans == 1 && sums != nullptr) AddTo(sums, t, t.partial);
+    }
+    if (s_.spans == 1) return;
+    for (int64_t job = 0; job < s_.jobs; job += s_.spans) {
+      const AttentionTile t = TileOf(job, want_entropy);
+      const float* partial = partials.data() + job * rows_of_span;
+      if (sums == nullptr) {
+        Merge(t, partial, s_.spans);
+        continue;
+      }
+      for (int64_t span = 0; span < s_.spans; ++span) {
+        AddTo(sums, t, partial + span * t.tokens * t.group * record_);
+      }
+    }
+  }
+
+ private:
+  AttentionTile TileOf(int64_t job, bool want_entropy) const {
+    AttentionTile t = TileOfJob(args_, run_, s_, s_.At(job));
+    t.wants_entropy = want_entropy;
+    return t;
+  }
+
+  // sums [tokens, heads, record] and those of a tile's rows: each row's larger maximum scales both.
+  void AddTo(float* sums, const AttentionTile& t, const float* partial) const {
+    const int64_t heads = args_.q.shape[1], values = dims_.value_stride();
+    for (int64_t r = 0; r < t.tokens * t.group; ++r, partial += record_) {
+      const int64_t token = t.first_token + r / t.group, head = t.first_head + r % t.group;
+      float* to = sums + (token * heads + head) * record_;
+      float &max = to[values], &sum = to[values + 1], &weighted = to[values + 2];
+      const float added = partial[values + 1];
+      if (added == 0) continue;  // it sees none of these keys
+      const bool numbers = !std::isnan(max) && !std::isnan(partial[values]);
+      const float top =
+          numbers ? std::max(max, partial[values]) : std::numeric_limits<float>::quiet_NaN();
+      const float below = max - top, other_below = partial[values] - top;
+      const float factor = sum == 0 ? 0.0f : std::exp2(below), other = std::exp2(other_below);
+      weighted = (factor == 0 ? 0.0f : factor * (weighted + below * sum)) +
+                 (other == 0 ? 0.0f : other * (partial[values + 2] + other_below * added));
+      sum = factor * sum + other * added;
+      max = top;
+      for (int64_t i = 0; i < values; ++i) to[i] = factor * to[i] + other * partial[i];
+    }
+  }
+
+  const AttentionArgs& args_;
+  AttentionRun run_;
+  const HeadDims dims_;
+  const int64_t record_;
+  Schedule s_;
+  int64_t group_ = 0, max_rows_ = 0;
+};
+
+}  // namespace
+
+void RunAttention(const AttentionArgs& args, float* sums, bool want_entropy) {
+  Call(args).Run(sums, want_entropy);
+}
+
+}  // namespace internal
+
 void Attention(const AttentionArgs& args) {
   internal::CheckAttention(args);
-  const int64_t tokens = args.q.shape[0];
-  if (tokens == 0) return;
-  internal::AttentionRun run;
-  internal::Prepare(args, run);
-  const KvCache& cache = *args.cache;
-  const int64_t kv_heads = cache.kv_heads(), group = args.q.shape[1] / kv_heads;
-  const Schedule s =
-      internal::PlanSchedule(tokens, group, kv_heads, std::max<int64_t>(1, cache.tokens()),
-                             NumThreads(), Contextual(run.form.form));
-  const int64_t max_rows = std::min(s.tile_tokens, tokens) * group;
-  const internal::HeadDims dims(cache);
-  const int64_t record = dims.value_stride() + internal::kRowSums;
-  // A multiplication for each element of a key and of a value, at some 50 a nanosecond.
-  const int64_t work_ns =
-      max_rows * s.tiles * kv_heads * cache.tokens() * (dims.key + dims.value) / 50;
-  const int threads = static_cast<int>(std::min<int64_t>(internal::ThreadsFor(work_ns), s.jobs));
-  const int64_t scratch_floats = internal::TileScratchFloats(run, max_rows, group, dims);
-  AlignedBuffer<float> scratch(static_cast<size_t>(threads * scratch_floats));
-  AlignedBuffer<float> partials(static_cast<size_t>(s.spans > 1 ? s.jobs * max_rows * record : 0));
-
-  // Jobs are independent, so handing them out as threads become free changes no bit.
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t job = 0; job < s.jobs; ++job) {
-    const int64_t span = job % s.spans;
-    AttentionTile t = MakeTile(args, run, s, s.At(job));
-    internal::SetScratch(t, run, scratch.data() + omp_get_thread_num() * scratch_floats);
-    if (s.spans > 1) {
-      const int64_t rows = t.tokens * t.group;
-      t.partial = partials.data() + (job - span) * max_rows * record + span * rows * record;
-    }
-    internal::AttendTile(t);
-  }
-  if (s.spans == 1) return;
-  for (int64_t job = 0; job < s.jobs; job += s.spans) {
-    const AttentionTile t = MakeTile(args, run, s, s.At(job));
-    Merge(t, partials.data() + job * max_rows * record, s.spans);
-  }
+  if (args.q.shape[0] == 0) return;
+  internal::RunAttention(args, nullptr, !args.entropy.empty());
 }
 
 }  // namespace ropewalk

@@ -52,6 +52,12 @@ void Check(const AttentionBackwardArgs& args) {
   if (f.compute != ComputeType::kFloat32) {
     Refuse(std::string("forward.compute: expected float32, got ") + Name(f.compute));
   }
+  if (internal::InParts(f)) {
+    Refuse(
+        "forward.gate_sums and contextual_sums: expected none, because the gradient of a gate "
+        "needs "
+        "all keys");
+  }
   const int64_t tokens = f.q.shape[0], heads = f.q.shape[1];
   const internal::HeadDims dims(*f.cache);
   if (tokens > 0 && f.log_sum_exp.empty()) {

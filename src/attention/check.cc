@@ -72,13 +72,22 @@ void CheckValueRows(const AttentionArgs& args) {
 
 }  // namespace
 
-void CheckAttention(const AttentionArgs& args) {
+void CheckOut(const char* name, const TensorView& out) {
+  CheckView(name, out, out.rank == 3 ? out.shape[2] : 0);
+  if (out.data == nullptr && out.shape[0] > 0)
+    Refuse(std::string(name) + ": expected data, got null");
+}
+
+void CheckAttention(const AttentionArgs& args, bool writes_out) {
   if (args.cache == nullptr) Refuse("cache: expected a KvCache, got null");
   const KvCache& cache = *args.cache;
   CheckView("q", args.q, cache.head_dim());
-  CheckView("out", args.out, cache.value_dim());
+  if (writes_out) CheckView("out", args.out, cache.value_dim());
   const int64_t tokens = args.q.shape[0], heads = args.q.shape[1];
-  if (args.out.shape[0] != tokens || args.out.shape[1] != heads) {
+  if (!writes_out && args.query_positions.empty()) {
+    Refuse("query_positions: expected those of the queries, whose keys come in parts");
+  }
+  if (writes_out && (args.out.shape[0] != tokens || args.out.shape[1] != heads)) {
     Refuse("out: expected the tokens and heads of q, " + args.q.ShapeString() + ", got " +
            args.out.ShapeString());
   }
@@ -109,12 +118,14 @@ void CheckAttention(const AttentionArgs& args) {
              std::to_string(cache.head_dim()) + ", got one for " + std::to_string(f.heads()) +
              " of " + std::to_string(f.head_dim()));
     }
-  } else if (args.form != nullptr) {
+  } else if (args.form != nullptr && args.gate_sums.queries.empty()) {
     CheckForm(*args.form, heads, cache.head_dim());
   }
   CheckValueRows(args);
-  if (args.q.data == nullptr || args.out.data == nullptr)
+  if (args.q.data == nullptr || (writes_out && args.out.data == nullptr)) {
     Refuse("q and out: expected data, got null");
+  }
+  if (!writes_out) return;
   const auto [q_begin, q_end] = Extent(args.q);
   const auto [out_begin, out_end] = Extent(args.out);
   const bool same = args.q.data == args.out.data && args.q.strides[0] == args.out.strides[0] &&

@@ -129,8 +129,14 @@ struct Preparer {
     if (args.mask != AttentionMask::kCausal) {
       Refuse("mask: expected a causal one for a RunningForm, which sums over the tokens between");
     }
+    if (InParts(args)) {
+      f.kind == RunningForm::Kind::kGates ? TakeGateSums() : TakeContextualSums();
+      return;
+    }
     if (!args.query_positions.empty()) {
-      Refuse("query_positions: expected none for a RunningForm, whose queries are the last keys");
+      Refuse(
+          "query_positions: expected none for a RunningForm, whose queries are the last keys, "
+          "unless gate_sums or contextual_sums say what other parts hold");
     }
     const int64_t keys = args.cache->tokens(), heads = args.q.shape[1];
     if (f.kind == RunningForm::Kind::kContextual) return;
@@ -148,6 +154,39 @@ struct Preparer {
         sums[l + 1] = sums[l] + f.log_gates[static_cast<size_t>(l * heads + h)];
       }
     }
+  }
+
+ private:
+  void TakeGateSums() const {
+    const int64_t keys = args.cache->tokens(), heads = args.q.shape[1], queries = args.q.shape[0];
+    const GateSums& given = args.gate_sums;
+    CheckSums("gate_sums.queries", given.queries.size(), queries * heads, "query");
+    CheckSums("gate_sums.keys", given.keys.size(), keys * heads, "key");
+    run.gate_stride = keys + 1;
+    run.gate_sums.assign(static_cast<size_t>(heads * (keys + 1)), 0.0);
+    run.query_gate_sums.resize(given.queries.size());
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t j = 0; j < keys; ++j) {
+        run.gate_sums[h * (keys + 1) + j + 1] = given.keys[j * heads + h];
+      }
+      for (int64_t t = 0; t < queries; ++t) {
+        run.query_gate_sums[h * queries + t] = given.queries[t * heads + h];
+      }
+    }
+  }
+  void TakeContextualSums() const {
+    const int64_t expected = args.q.shape[0] * args.q.shape[1];
+    const ContextualSums& given = args.contextual_sums;
+    if (!given.nearer.empty()) {
+      CheckSums("contextual_sums.nearer", given.nearer.size(), expected, "query");
+    }
+    if (!given.all.empty()) CheckSums("contextual_sums.all", given.all.size(), expected, "query");
+    run.contextual_sums = &given;
+  }
+  static void CheckSums(const char* name, size_t got, int64_t expected, const char* of) {
+    if (static_cast<int64_t>(got) == expected) return;
+    Refuse(std::string(name) + ": expected " + std::to_string(expected) +
+           " numbers, one for each " + of + " and head, got " + std::to_string(got));
   }
 };
 

@@ -25,7 +25,8 @@ struct QueryRanges {
 };
 
 // Throw Error that names the argument.
-void CheckAttention(const AttentionArgs& args);
+void CheckAttention(const AttentionArgs& args, bool writes_out = true);
+void CheckOut(const char* name, const TensorView& out);  // of a result of any shape
 QueryRanges FindRanges(const AttentionArgs& args);
 
 // A content form with the rows of its tables in the order in which a row of scores meets them:
@@ -56,13 +57,21 @@ struct FormRun {
   // ContentForm; kContextual: query_rows, one column per row; else null.
   std::shared_ptr<const ContentColumns> own;
   const ContentColumns* content = nullptr;
-  std::vector<double> gate_sums;  // kGates: [heads, keys + 1], the sum before each key
-  int64_t gate_stride = 0;        // keys + 1
-  int64_t first_index = 0;        // of query 0 among the keys
+  std::vector<double> gate_sums;        // kGates: [heads, keys + 1], the sum before each key
+  int64_t gate_stride = 0;              // keys + 1
+  std::vector<double> query_gate_sums;  // kGates of keys in parts: [heads, queries]; else empty
+  const ContextualSums* contextual_sums = nullptr;
+  int64_t first_index = 0;  // of query 0 among the keys
 };
 
 inline const ScoreForm* FormOf(const AttentionArgs& args) {
   return args.prepared != nullptr ? &args.prepared->form() : args.form;
+}
+
+// Whether a RunningForm's keys come in parts.
+inline bool InParts(const AttentionArgs& args) {
+  return !args.gate_sums.queries.empty() || !args.gate_sums.keys.empty() ||
+         !args.contextual_sums.nearer.empty() || !args.contextual_sums.all.empty();
 }
 
 inline float ScaleOf(const AttentionArgs& args) {

@@ -34,12 +34,11 @@ KeyRotations::KeyRotations(const KvCache& cache, const RotationRun& rotation) {
     }
     rows.emplace_back();
     if (begin >= end) continue;
-    if (LoadRotationAccess::KeyBlock(*rotation.rotation, v, 0) == nullptr) continue;
+    if (rotation.KeyBlock(v, 0) == nullptr) continue;
     const int64_t width = 2 * rotation.pairs;
     rows.back() = AlignedBuffer<float>(static_cast<size_t>((end - begin) * width));
     for (int64_t j = begin; j < end; j += kBlock) {
-      Transpose(width, std::min(kBlock, end - j),
-                LoadRotationAccess::KeyBlock(*rotation.rotation, v, j / kBlock), kBlock,
+      Transpose(width, std::min(kBlock, end - j), rotation.KeyBlock(v, j / kBlock), kBlock,
                 rows.back().data() + (j - begin) * width, width);
     }
   }

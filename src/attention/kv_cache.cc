@@ -119,6 +119,24 @@ void KvCache::Truncate(int64_t tokens) {
   tokens_ = tokens;
 }
 
+std::vector<std::span<std::byte>> KvCache::Memory() {
+  std::vector<std::span<std::byte>> all = {{keys_.data(), keys_.size()},
+                                           {values_.data(), values_.size()}};
+  for (AlignedBuffer<uint16_t>* scales : {&key_scales_, &value_scales_}) {
+    if (scales->size() == 0) continue;
+    all.push_back(std::as_writable_bytes(std::span(scales->data(), scales->size())));
+  }
+  return all;
+}
+
+void KvCache::SetTokens(int64_t tokens) {
+  if (tokens < 0 || tokens > capacity_) {
+    Refuse("SetTokens: expected 0 to " + std::to_string(capacity_) + " tokens, got " +
+           std::to_string(tokens));
+  }
+  tokens_ = tokens;
+}
+
 void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const {
   if (kv_head < 0 || kv_head >= kv_heads_ || first < 0 || count < 0 || count > tokens_ - first) {
     Refuse("CopyKeys: expected a head below " + std::to_string(kv_heads_) + " and keys of " +

@@ -168,6 +168,17 @@ void LoadRotationAccess::FillQueries(const LoadRotation& r, int view, int64_t fi
 namespace internal {
 namespace {
 
+int64_t FirstOf(std::span<const int64_t> positions, int64_t otherwise) {
+  return positions.empty() ? otherwise : positions.front();
+}
+
+bool RisesByOne(std::span<const int64_t> positions) {
+  for (size_t i = 1; i < positions.size(); ++i) {
+    if (positions[i] != positions[i - 1] + 1) return false;
+  }
+  return positions.empty() || positions.front() >= 0;
+}
+
 void CheckRotation(const AttentionArgs& args) {
   const LoadRotation& r = *args.rotation;
   const std::string name = "Attention: rotation: ";
@@ -175,14 +186,20 @@ void CheckRotation(const AttentionArgs& args) {
     Refuse(name + "expected one of heads of " + std::to_string(args.cache->head_dim()) +
            ", got one of " + std::to_string(r.head_dim()));
   }
-  if (r.tokens() < args.cache->tokens()) {
+  const int64_t first_key = FirstOf(args.key_positions, 0), keys = args.cache->tokens();
+  if (r.tokens() < first_key + keys) {
     Refuse(name + "knows " + std::to_string(r.tokens()) + " tokens but the cache holds " +
-           std::to_string(args.cache->tokens()) + "; call Grow first");
+           std::to_string(keys) +
+           (first_key == 0 ? "" : " from " + std::to_string(first_key) + " on") +
+           "; call Grow first");
   }
-  if (!args.query_positions.empty() || !args.key_positions.empty()) {
-    Refuse(name +
-           "expected no query_positions and no key_positions: key j has position j; rotate "
-           "queries and keys before they are cached");
+  if (!RisesByOne(args.query_positions) || !RisesByOne(args.key_positions) ||
+      first_key % kRotatedBlock != 0) {
+    Refuse(
+        name +
+        "expected query_positions and key_positions that are consecutive from 0 or more on, and a "
+        "first key at a multiple of " +
+        std::to_string(kRotatedBlock) + "; rotate queries and keys before they are cached");
   }
   const ScoreForm* form = FormOf(args);
   const auto* running = form == nullptr ? nullptr : std::get_if<RunningForm>(form);
@@ -213,7 +230,9 @@ RotationRun PrepareRotation(const AttentionArgs& args) {
   run.views = LoadRotationAccess::Views(r);
   run.pairs = LoadRotationAccess::Pairs(r);
   run.queries = args.q.shape[0];
-  const int64_t first = args.cache->tokens() - run.queries;
+  const int64_t keys = args.cache->tokens(), first_key = FirstOf(args.key_positions, 0);
+  const int64_t first = FirstOf(args.query_positions, first_key + keys - run.queries);
+  run.first_block = first_key / kBlock;
   for (int64_t p = 0; p < run.pairs; ++p) {
     const bool half = spec.layout == PairLayout::kHalf;
     const int64_t a = spec.first_dim + (half ? p : 2 * p);
@@ -232,9 +251,9 @@ RotationRun PrepareRotation(const AttentionArgs& args) {
                                     run.query_rows.data() + v * run.queries * 2 * run.pairs);
     if (run.views == 1) break;
     for (int64_t t = 0; t < run.queries; ++t) {
-      const KeyInterval keys = KeysOfView(*r.map(), v, first + t);
-      run.begin.push_back(keys.first);
-      run.end.push_back(keys.end);
+      const KeyInterval seen = KeysOfView(*r.map(), v, first + t);
+      run.begin.push_back(std::clamp<int64_t>(seen.first - first_key, 0, keys));
+      run.end.push_back(std::clamp<int64_t>(seen.end - first_key, 0, keys));
     }
   }
   return run;

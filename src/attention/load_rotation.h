@@ -36,12 +36,17 @@ struct RotationRun {
   const LoadRotation* rotation = nullptr;
   int views = 0;
   int64_t pairs = 0, queries = 0;
+  int64_t first_block = 0;          // of the first key, among blocks of positions
   std::vector<int32_t> dims;        // [pairs, 2]: the two elements of each pair
   std::vector<int32_t> unrotated;   // elements that do not rotate
   AlignedBuffer<float> query_rows;  // [views, queries, 2, pairs]
   // The keys that a query sees through a view, where there are several: [views, queries].
   std::vector<int64_t> begin, end;
 
+  // cos and sin of the keys 64 block .. of the cache, as LoadRotationAccess has them.
+  const float* KeyBlock(int view, int64_t block) const {
+    return LoadRotationAccess::KeyBlock(*rotation, view, first_block + block);
+  }
   const float* Row(int view, int64_t query) const {
     return query_rows.data() + (view * queries + query) * 2 * pairs;
   }

@@ -65,9 +65,9 @@ std::vector<int64_t> ChunkStarts(int64_t chunk, int64_t first_position, int64_t 
   return starts;
 }
 
-// Rotates q and k by their positions; returns the multiplier of the scores.
-double RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
-                TensorView q, TensorView k) {
+// Rotates q and k by their positions.
+void RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int64_t first_position,
+              TensorView q, TensorView k) {
   if (const int64_t n = rotation.spec.rotated_heads; n > 0) {
     q.shape[1] = std::min(n, q.shape[1]);
     k.shape[1] = std::min(n, k.shape[1]);
@@ -80,7 +80,6 @@ double RotateQk(const ResolvedRotation& rotation, const CosSinTable& table, int6
           .q_out = {},
           .k_out = {},
           .first_dim = rotation.spec.first_dim});
-  return rotation.frequencies.softmax_multiplier;
 }
 
 // Values by their positions, in place; kInverse: what attention found, back by the query's.
@@ -104,26 +103,37 @@ void RotateValues(const ResolvedRotation& rotation, const CosSinTable& table,
 
 }  // namespace
 
-void Decoder::Impl::Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& s) const {
+void Decoder::Impl::CheckIds(std::span<const int32_t> ids) const {
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] >= 0 && ids[t] < config.vocab) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("Forward: token id {} at index {} is outside the vocabulary of {} tokens "
+                    "(0 to {}); was the text tokenized for another model?",
+                    ids[t], t, config.vocab, config.vocab - 1));
+  }
+}
+
+void Decoder::Impl::Embed(std::span<const int32_t> ids, const Place& place, float* x,
+                          float* room) const {
   const int64_t hidden = config.hidden, tokens = static_cast<int64_t>(ids.size());
-  const int64_t first_position = sequence.first_position_ + sequence.tokens_;
   if (embedding.data != nullptr) {
-    for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, s.x.data() + t * hidden);
+    for (int64_t t = 0; t < tokens; ++t) embedding.ReadRows(ids[t], 1, x + t * hidden);
   }
   if (config.embedding_scale != 1) {
     const float scale = static_cast<float>(config.embedding_scale);
-    for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] *= scale;
+    for (int64_t i = 0; i < tokens * hidden; ++i) x[i] *= scale;
   }
   if (embedder != nullptr) {
-    const std::span<float> x(s.x.data(), static_cast<std::size_t>(tokens * hidden));
-    embedder->Run(ids, first_position, sequence.embedding_.get(), x);
+    embedder->Run(ids, place.first_position, place.embedding,
+                  {x, static_cast<std::size_t>(tokens * hidden)});
   } else if (config.plan.learned) {
-    const int64_t first_row = config.plan.learned->first_row + first_position;
-    positions.ReadRows(first_row, tokens, s.normed.data());
-    for (int64_t i = 0; i < tokens * hidden; ++i) s.x[i] += s.normed[i];
+    const int64_t first_row = config.plan.learned->first_row + place.first_position;
+    positions.ReadRows(first_row, tokens, room);
+    for (int64_t i = 0; i < tokens * hidden; ++i) x[i] += room[i];
   }
   if (config.embedding_norm.exists()) {
-    ApplyNorm(config.embedding_norm, embedding_norm, config, s.x.data(), tokens, s.x.data());
+    ApplyNorm(config.embedding_norm, embedding_norm, config, x, tokens, x);
   }
 }
 
@@ -135,16 +145,74 @@ const PreparedForm* Decoder::Impl::FormOf(const Sequence& sequence, std::size_t 
   return learned_forms.empty() ? &sequence.forms_[bias] : &LearnedForm(layer);
 }
 
-// The gates of all tokens of a layer, those of this chunk appended; null: it has none. `input`: the
-// normalised rows [tokens, hidden] that the layer's attention reads.
-const ScoreForm* Decoder::Impl::AppendGates(Sequence& sequence, std::size_t layer,
-                                            std::span<const float> input) const {
+// The gates of `tokens` tokens, whose normalised rows the layer's attention reads.
+RunningForm Decoder::Impl::GatesOf(std::size_t layer, int64_t tokens,
+                                   const internal::LayerScratch& s) const {
+  return layer_forms[layer].gate->Lower(
+      config.heads, {s.normed.data(), static_cast<std::size_t>(tokens * config.hidden)});
+}
+
+// The gates of all tokens of a layer, those of this chunk appended; null: it has none.
+const ScoreForm* Decoder::Impl::AppendGates(Sequence& sequence, std::size_t layer, int64_t tokens,
+                                            const internal::LayerScratch& s) const {
   if (sequence.gates_.empty()) return nullptr;
   ScoreForm& gates = sequence.gates_[layer];
-  const RunningForm added = layer_forms[layer].gate->Lower(config.heads, input);
+  const RunningForm added = GatesOf(layer, tokens, s);
   std::vector<float>& all = std::get<RunningForm>(gates).log_gates;
   all.insert(all.end(), added.log_gates.begin(), added.log_gates.end());
   return &gates;
+}
+
+Decoder::Impl::Encoded Decoder::Impl::Encode(const Sequence& sequence, std::size_t l,
+                                             int64_t tokens, int64_t rows, const Place& place,
+                                             float* x, internal::LayerScratch& s) const {
+  const ResolvedLayer& plan = sequence.resolved_.layers[l];
+  const int64_t first_position = place.first_position;
+  auto [q, k, v] = ProjectQkv(config, layers[l], tokens, x, s);
+  if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
+  if (sequence.load_of_[l] < 0 && plan.rotation >= 0) {
+    RotateQk(sequence.resolved_.rotations[plan.rotation], place.tables[plan.rotation],
+             first_position, q, k);
+  }
+  if (query_keys != nullptr) {
+    query_keys->Encode(l, place.tables.back(), first_position, q, k, s);
+  }
+  if (plan.rotates_values) {
+    RotateValues(sequence.resolved_.rotations[plan.rotation], place.tables[plan.rotation],
+                 first_position, Direction::kForward, v);
+  }
+  Encoded encoded{q, k, v, {}};
+  if (plan.temperature && !layer_forms.empty() && layer_forms[l].reads_query) {
+    encoded.temperatures = Temperatures(*plan.temperature, first_position + tokens - rows, rows);
+  } else if (plan.temperature) {
+    Warm(*plan.temperature, first_position, q);
+  }
+  return encoded;
+}
+
+AttentionArgs Decoder::Impl::ArgsOf(const Sequence& sequence, std::size_t l) const {
+  const ResolvedLayer& plan = sequence.resolved_.layers[l];
+  const int load = sequence.load_of_[l];
+  double multiplier = 1;
+  if (plan.rotation >= 0) {
+    multiplier = sequence.resolved_.rotations[plan.rotation].frequencies.softmax_multiplier;
+  }
+  AttentionArgs args;
+  args.scale = internal::ScoreScale(config, multiplier);
+  args.window_tokens = plan.window_tokens;
+  args.compute = head.compute();
+  args.prepared = FormOf(sequence, l);
+  args.rotation = load < 0 ? nullptr : &sequence.loads_[load].fused;
+  args.soft_cap = static_cast<float>(config.layer.attention.soft_cap);
+  return args;
+}
+
+void Decoder::Impl::RotateBack(const Sequence& sequence, std::size_t l, const Place& place,
+                               int64_t first_position, const TensorView& out) const {
+  const ResolvedLayer& plan = sequence.resolved_.layers[l];
+  if (!plan.rotates_values) return;
+  RotateValues(sequence.resolved_.rotations[plan.rotation], place.tables[plan.rotation],
+               first_position, Direction::kInverse, out);
 }
 
 // Afterwards the last `wanted_rows` rows of s.normed hold the final normalised states.
@@ -152,69 +220,38 @@ void Decoder::Impl::ForwardChunk(Sequence& sequence, std::span<const int32_t> id
                                  int64_t wanted_rows, Scratch& s) const {
   const ModelConfig& c = config;
   const int64_t tokens = static_cast<int64_t>(ids.size());
-  const int64_t first_position = sequence.first_position_ + sequence.tokens_;
+  const Place place = {.first_position = sequence.first_position_ + sequence.tokens_,
+                       .tables = sequence.tables_,
+                       .embedding = sequence.embedding_.get()};
   const bool observed =
       sequence.attention_observer_ && sequence.tokens_ + tokens > sequence.observed_from_;
   float* x = s.x.data();  // [tokens, hidden]
 
-  Embed(ids, sequence, s);
+  Embed(ids, place, x, s.normed.data());
 
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const ResolvedLayer& plan = sequence.resolved_.layers[l];
     KvCache& cache = sequence.caches_[l];
     // Apart from its keys and values, the last layer is computed only for rows that are read.
     const int64_t rows = l + 1 < layers.size() ? tokens : wanted_rows;
 
-    auto [q, k, v] = ProjectQkv(c, layers[l], tokens, x, s.layer);
-    if (sequence.observer_) sequence.observer_(static_cast<int64_t>(l), q, k);
-    double softmax_multiplier = 1;
-    const int load = sequence.load_of_[l];
-    if (load >= 0) {
-      softmax_multiplier =
-          sequence.resolved_.rotations[plan.rotation].frequencies.softmax_multiplier;
-    } else if (plan.rotation >= 0) {
-      softmax_multiplier = RotateQk(sequence.resolved_.rotations[plan.rotation],
-                                    sequence.tables_[plan.rotation], first_position, q, k);
-    }
-    if (query_keys != nullptr) {
-      query_keys->Encode(l, sequence.tables_.back(), first_position, q, k, s.layer);
-    }
-    if (plan.rotates_values) {
-      RotateValues(sequence.resolved_.rotations[plan.rotation], sequence.tables_[plan.rotation],
-                   first_position, Direction::kForward, v);
-    }
-    std::vector<float> temperatures;
-    if (plan.temperature && !layer_forms.empty() && layer_forms[l].reads_query) {
-      temperatures = Temperatures(*plan.temperature, first_position + tokens - rows, rows);
-    } else if (plan.temperature) {
-      Warm(*plan.temperature, first_position, q);
-    }
-    cache.Append(k, v);
-    const ScoreForm* gates = AppendGates(
-        sequence, l, {s.layer.normed.data(), static_cast<std::size_t>(tokens * c.hidden)});
+    const Encoded encoded = Encode(sequence, l, tokens, rows, place, x, s.layer);
+    cache.Append(encoded.k, encoded.v);
+    const ScoreForm* gates = AppendGates(sequence, l, tokens, s.layer);
     if (rows == 0) continue;
     std::vector<float> entropy(observed ? rows * c.heads : 0);
-    const std::vector<int64_t> chunks =
-        ChunkStarts(plan.chunk_tokens, sequence.first_position_, cache.tokens());
-    const AttentionArgs args = {.q = LastRows(q, rows),
-                                .out = AttendedView(c, rows, s.layer),
-                                .cache = &cache,
-                                .scale = internal::ScoreScale(c, softmax_multiplier),
-                                .window_tokens = plan.window_tokens,
-                                .compute = head.compute(),
-                                .form = gates,
-                                .prepared = FormOf(sequence, l),
-                                .rotation = load < 0 ? nullptr : &sequence.loads_[load].fused,
-                                .soft_cap = static_cast<float>(c.layer.attention.soft_cap),
-                                .sinks = {layers[l].sinks.data(), layers[l].sinks.size()},
-                                .temperatures = temperatures,
-                                .document_starts = chunks,
-                                .entropy = entropy};
+    const std::vector<int64_t> chunks = ChunkStarts(sequence.resolved_.layers[l].chunk_tokens,
+                                                    sequence.first_position_, cache.tokens());
+    AttentionArgs args = ArgsOf(sequence, l);
+    args.q = LastRows(encoded.q, rows);
+    args.out = AttendedView(c, rows, s.layer);
+    args.cache = &cache;
+    args.form = gates;
+    args.sinks = {layers[l].sinks.data(), layers[l].sinks.size()};
+    args.temperatures = encoded.temperatures;
+    args.document_starts = chunks;
+    args.entropy = entropy;
     Attention(args);
-    if (plan.rotates_values) {
-      RotateValues(sequence.resolved_.rotations[plan.rotation], sequence.tables_[plan.rotation],
-                   first_position + tokens - rows, Direction::kInverse, args.out);
-    }
+    RotateBack(sequence, l, place, place.first_position + tokens - rows, args.out);
     if (observed) sequence.attention_observer_(static_cast<int64_t>(l), args);
     FinishLayer(c, layers[l], tokens, rows, x, s.layer,
                 sequence.sources_.empty() ? nullptr : &sequence.sources_[l]);
@@ -270,14 +307,7 @@ void Decoder::Forward(Sequence& sequence, std::span<const int32_t> ids, float* h
         "Forward: the decoder has cross-attention, and the sequence no states of an encoder; "
         "call ReadSource first");
   }
-  for (int64_t t = 0; t < tokens; ++t) {
-    if (ids[t] >= 0 && ids[t] < config().vocab) continue;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("Forward: token id {} at index {} is outside the vocabulary of {} tokens "
-                    "(0 to {}); was the text tokenized for another model?",
-                    ids[t], t, config().vocab, config().vocab - 1));
-  }
+  impl_->CheckIds(ids);
   if (tokens > sequence.final_length() - sequence.tokens()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("Forward: {} tokens after {} pass the sequence's declared final length "

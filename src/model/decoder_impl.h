@@ -35,10 +35,33 @@ struct Decoder::Impl {
   }
 
   struct Scratch;
+  // Where tokens stand: the position of the first, the tables that have its row (one per rotation, then
+  // that of an encoding), and what encodings in front of the layers keep of earlier tokens.
+  struct Place {
+    int64_t first_position = 0;
+    std::span<const CosSinTable> tables;
+    internal::EmbeddingState* embedding = nullptr;
+  };
+  // Queries, keys and values of a layer as attention reads them, in the layer's scratch.
+  struct Encoded {
+    TensorView q, k, v;
+    std::vector<float> temperatures;  // of the last rows, where attention applies them
+  };
   const PreparedForm* FormOf(const Sequence& sequence, std::size_t layer) const;
-  const ScoreForm* AppendGates(Sequence& sequence, std::size_t layer,
-                               std::span<const float> input) const;
-  void Embed(std::span<const int32_t> ids, Sequence& sequence, Scratch& scratch) const;
+  RunningForm GatesOf(std::size_t layer, int64_t tokens, const internal::LayerScratch& s) const;
+  const ScoreForm* AppendGates(Sequence& sequence, std::size_t layer, int64_t tokens,
+                               const internal::LayerScratch& s) const;
+  void CheckIds(std::span<const int32_t> ids) const;  // throws Error outside the vocabulary
+  // x [ids, hidden], what the first layer reads; `room` as large.
+  void Embed(std::span<const int32_t> ids, const Place& place, float* x, float* room) const;
+  // Of x [tokens, hidden]; attention will ask for the last `rows`.
+  Encoded Encode(const Sequence& sequence, std::size_t layer, int64_t tokens, int64_t rows,
+                 const Place& place, float* x, internal::LayerScratch& s) const;
+  // What all queries of a layer have in common: scale, window, bias, fused rotation, soft cap.
+  AttentionArgs ArgsOf(const Sequence& sequence, std::size_t layer) const;
+  // Where values are rotated: what attention found for the queries from first_position on, back.
+  void RotateBack(const Sequence& sequence, std::size_t layer, const Place& place,
+                  int64_t first_position, const TensorView& out) const;
   void ForwardChunk(Sequence& sequence, std::span<const int32_t> ids, int64_t wanted_rows,
                     Scratch& scratch) const;
 };

@@ -88,6 +88,16 @@ void CheckPlan(const ModelConfig& config, const PositionPlan& plan) {
 
 Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
                    AnglePrecision precision, KvType kv)
+    : Sequence(decoder, plan, final_length, precision, WithoutCaches()) {
+  const ModelConfig& c = decoder.config();
+  caches_.reserve(c.layers);
+  for (int64_t l = 0; l < c.layers; ++l) {
+    caches_.emplace_back(c.kv_heads, c.key_dim(), final_length, kv, c.value_dim());
+  }
+}
+
+Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
+                   AnglePrecision precision, WithoutCaches)
     : embedding_(std::make_unique<internal::EmbeddingState>()),
       hidden_(decoder.config().hidden),
       precision_(precision) {
@@ -102,10 +112,6 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
   resolved_ = Resolve(plan, final_length);
   CentreXpos();
   LowerBiases(decoder, plan);
-  caches_.reserve(c.layers);
-  for (int64_t l = 0; l < c.layers; ++l) {
-    caches_.emplace_back(c.kv_heads, c.key_dim(), final_length, kv, c.value_dim());
-  }
   if (const auto& encoding = c.plan.layers[0].encoding) {
     encoding_ = EncodingFrequencies(*encoding, c.head_dim);
   }
@@ -170,6 +176,10 @@ void Sequence::GrowTables(int64_t tokens) {
     if (table.count() >= tokens) continue;
     table.Grow(std::min(final_length(), std::max(tokens, 2 * table.count())));
   }
+  GrowLoads(tokens);
+}
+
+void Sequence::GrowLoads(int64_t tokens) {
   for (Load& load : loads_) {
     if (load.fused.tokens() >= tokens) continue;
     load.fused.Grow(std::min(final_length(), std::max(tokens, 2 * load.fused.tokens())));

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ropewalk/attention/load_rotation.h"
 #include "ropewalk/base/buffer.h"
@@ -64,6 +65,10 @@ class KvCache {
   // Appends k and v, float32 [tokens, kv_heads, head_dim] and [tokens, kv_heads, value_dim]; the last
   // stride is 1, the others are free. Throws Error past the capacity.
   void Append(const TensorView& k, const TensorView& v);
+  // Its memory as it lies there, to be sent elsewhere: what another cache of the same sizes, capacity
+  // and type reads as its own, once it is told the tokens.
+  std::vector<std::span<std::byte>> Memory();
+  void SetTokens(int64_t tokens);  // of memory that was received; throws Error past the capacity
   // Copies keys first .. first + count - 1 of a head, as the type holds them, to out [head_dim, count].
   void CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const;
 
@@ -95,6 +100,19 @@ class PreparedForm {
 
 enum class AttentionMask : uint8_t { kCausal, kBidirectional };
 
+// A gate's running sums for keys that come in parts, in the place of log_gates: G(t) is the sum of the
+// log-gates of all tokens up to and with t, so that the bias of RunningForm is G(i) - G(j).
+struct GateSums {
+  std::span<const double> queries;  // [tokens, heads]
+  std::span<const double> keys;     // [cache->tokens(), heads]
+};
+
+// What CoPE sums over keys that come in parts: a key's position needs the gates of all nearer ones.
+struct ContextualSums {
+  std::span<const double> nearer;  // [tokens, heads], of keys nearer than this cache's; empty: none
+  std::span<double> all;           // [tokens, heads] becomes `nearer` and those of this cache
+};
+
 // The scale of most models: 1 / sqrt(head_dim), with head_dim that of `q` (PoPE's encoded q has
 // twice its model's).
 inline constexpr std::optional<float> kScaleByHeadDim = std::nullopt;
@@ -121,8 +139,9 @@ struct AttentionArgs {
   const ScoreForm* form = nullptr;              // score bias; null: none, or `prepared`
   const PreparedForm* prepared = nullptr;       // a bias that several calls share
   // Fused RoPE: q and the cached keys are unrotated and are rotated as they are read, so one cache
-  // serves any frequencies and distance map. Key j then has position j; ContentForm and kContextual
-  // are refused. Null: q and the cached keys are rotated already.
+  // serves any frequencies and distance map. Positions are then consecutive, and those of keys begin
+  // at a multiple of kRotatedBlock; ContentForm and kContextual are refused. Null: q and the cached
+  // keys are rotated already.
   const LoadRotation* rotation = nullptr;
   float soft_cap = 0;                        // of the score with its bias; 0: none
   std::span<const float> sinks = {};         // [heads] logits added to the denominator alone
@@ -145,7 +164,13 @@ struct AttentionArgs {
   // [tokens, heads] entropy of each query's weights, -sum of w ln w in nats, with the sink's weight
   // among them; its exp is the effective number of keys. Empty: none. `out` stays bit-identical.
   std::span<float> entropy = {};
+
+  // Of a RunningForm whose keys come in parts (AttendPart), by its kind; queries then have
+  // query_positions. Empty: all keys are in the cache.
+  GateSums gate_sums = {};
+  ContextualSums contextual_sums = {};
 };
+inline constexpr int64_t kRotatedBlock = 64;
 
 // Whether ComputeType::kBFloat16 multiplies in bf16 here: the CPU has avx512_bf16. Elsewhere it is
 // kFloat32.
@@ -158,5 +183,41 @@ bool HasBf16Attention();
 // consecutive key positions; RunningForm needs a causal mask and queries that are tokens of the
 // cache. Throws Error for shapes, forms and positions that do not fit.
 void Attention(const AttentionArgs& args);
+
+// What queries found in the keys that they met so far, unnormalised: for keys that come in parts, as
+// they do when other machines hold them.
+class AttentionSums {
+ public:
+  AttentionSums() = default;
+  // Of nothing. Throws Error for sizes below 1.
+  AttentionSums(int64_t tokens, int64_t heads, int64_t value_dim);
+  void Clear();
+  int64_t tokens() const { return tokens_; }
+  int64_t bytes() const { return static_cast<int64_t>(rows_.size() * sizeof(float)); }
+
+ private:
+  friend struct AttentionAccess;
+  int64_t tokens_ = 0, heads_ = 0, value_dim_ = 0;
+  AlignedBuffer<float> rows_;  // [tokens, heads, padded value_dim + 3]: values, maximum, two sums
+};
+
+// Adds what the queries find in the keys of args.cache to rows first_row .. of `sums`, merged by
+// log-sum-exp in the order of the calls. Positions of queries and keys are data (query_positions and
+// key_positions), so that parts may come in any order; the same order gives the same bits. What
+// belongs to a whole row waits for FinishParts: args.out, log_sum_exp, entropy and sinks are not
+// read. want_entropy: that sums are to know it.
+void AttendPart(const AttentionArgs& args, AttentionSums& sums, int64_t first_row,
+                bool want_entropy = false);
+
+// Where the rows of FinishParts go; as in AttentionArgs.
+struct FinishedRows {
+  TensorView out;  // float32 [tokens, heads, value_dim]
+  std::span<const float> sinks = {};
+  std::span<float> log_sum_exp = {};
+  std::span<float> entropy = {};
+};
+// Writes rows first_row .. of `sums`, normalised: what Attention gives for all parts at once, within
+// rounding.
+void FinishParts(const AttentionSums& sums, int64_t first_row, const FinishedRows& rows);
 
 }  // namespace ropewalk

@@ -25,6 +25,7 @@ namespace ropewalk {
 namespace internal {
 struct EmbeddingState;
 }
+class RankedSequence;
 
 // A model on disk: a Hugging Face folder, a .gguf file or a llama2.c .bin. Opening it maps the
 // files and reads metadata only.
@@ -95,12 +96,18 @@ class Sequence {
 
  private:
   friend class Decoder;
+  friend class RankedSequence;
+  // Without caches: keys of a RankedSequence are elsewhere.
+  struct WithoutCaches {};
+  Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t final_length,
+           AnglePrecision precision, WithoutCaches);
   Observer observer_;
   AttentionObserver attention_observer_;
   int64_t observed_from_ = 0;
   void CentreXpos();
   void LowerBiases(const Decoder& decoder, const PositionPlan& plan);
   void GrowTables(int64_t tokens);
+  void GrowLoads(int64_t tokens);
   void ResizeGates();
   void ResizeEmbedding(int64_t tokens);
   ResolvedPlan resolved_;
@@ -167,6 +174,7 @@ class Decoder {
 
  private:
   friend class Sequence;
+  friend class RankedSequence;
   struct Impl;
   explicit Decoder(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -35,6 +35,7 @@ class Forward {
       tile_.end = std::min(tile_.begin + kTileKeys, end);
       if (scores_.ClipTile()) RunTile();
     }
+    term_.End();
     if (t_.partial != nullptr) {
       softmax_.WritePartial();
     } else {

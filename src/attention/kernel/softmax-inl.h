@@ -54,7 +54,7 @@ class Softmax {
     std::fill_n(tile_.maxima, tile_.rows, kNoScore);
     std::memset(tile_.sums, 0, sizeof(float) * tile_.rows * value_stride_);
     std::memset(tile_.weights, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
-    if (t_.entropy == nullptr) return;
+    if (!t_.wants_entropy) return;
     std::memset(tile_.weighted_scores, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
   }
 
@@ -184,7 +184,7 @@ class Softmax {
       if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
       maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
     }
-    if (t_.entropy != nullptr) {
+    if (t_.wants_entropy) {
       for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
     }
     for (int64_t r = 0; r < g.rows; ++r) {
@@ -290,7 +290,7 @@ class Softmax {
     const D d;
     const int64_t at = r * AttentionAccess::kMaxLanes;
     RowSums row{tile_.maxima[r], hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weights + at)))};
-    if (t_.entropy != nullptr) {
+    if (t_.wants_entropy) {
       row.weighted_score = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, tile_.weighted_scores + at)));
     }
     return row;

@@ -38,6 +38,16 @@ struct AttentionAccess {
     if (type == KvType::kQ8_0) return value_dim * tokens;
     return 4 * RowStride(value_dim) * (type == KvType::kBf16 ? (tokens + 1) / 2 : tokens);
   }
+  // Of a row of AttentionSums.
+  static constexpr int64_t RecordOf(int64_t value_dim) { return RowStride(value_dim) + 3; }
+  // Its memory may be written by those who may write the sums.
+  static float* Row(const AttentionSums& sums, int64_t row);
+  struct RowsShape {
+    int64_t tokens, heads, value_dim;
+  };
+  // Throws Error unless there is room from first_row on.
+  static void CheckRows(const char* function, const AttentionSums& sums, int64_t first_row,
+                        const RowsShape& rows);
   // Its memory may be written by those who may write the cache.
   static internal::KvHead Head(const KvCache& c, int64_t kv_head);
 };
@@ -86,6 +96,7 @@ struct AttentionTile {
   float scale;
   float* log_sum_exp;  // [tokens, log_sum_exp_stride] or null
   float* entropy;      // as log_sum_exp
+  bool wants_entropy;  // rows sum what it needs
   int64_t log_sum_exp_stride;
   float* scratch;           // ScratchFloats(rows, dims) and FormScratchFloats
   float* rotation_scratch;  // RotationScratchFloats
@@ -178,6 +189,10 @@ float FinishRow(const AttentionTile& tile, int64_t group_head, int64_t token, Ro
 void WriteEntropy(const AttentionTile& tile, int64_t group_head, int64_t token, RowSums row);
 
 void AttendTile(const AttentionTile& tile) noexcept;
+
+// A checked call of one query or more. `sums`: AttentionAccess::Row, to which its rows are added; null:
+// they go to args.out.
+void RunAttention(const AttentionArgs& args, float* sums, bool want_entropy);
 
 int64_t AttentionTarget();  // the HWY_TARGET that dispatch chooses; for tests
 

@@ -210,8 +210,7 @@ class Scores {
   // cos and sin of the block's keys in a view; null: they stay as they are.
   const float* BlockRotation(int view, int64_t block) const {
     if (rotation_ == nullptr) return nullptr;
-    return LoadRotationAccess::KeyBlock(*rotation_->rotation, view,
-                                        block / AttentionAccess::kBlock);
+    return rotation_->KeyBlock(view, block / AttentionAccess::kBlock);
   }
 
   // The block's keys, rotated to their positions in a view.

@@ -71,6 +71,7 @@ class NoTerm {
   void Begin() {}                   // once per tile of queries, when these are scaled
   void AddTo(float* /*scores*/) {}  // once per tile of keys, after QK^T: adds, or prepares Bias()
   void AddValueRows() {}            // after the softmax, to the sums of values
+  void End() {}                     // behind the last tile of keys
 
   // The backward pass, in the order of the calls; `first` and `end` are those of all keys.
   void BeginBackward(const Gradients&, const Scores&, int64_t /*first*/, int64_t /*end*/) {}

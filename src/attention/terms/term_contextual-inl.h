@@ -41,6 +41,10 @@ class ContextualTerm : public NoTerm {
     FillQueries(
         tile_, {}, [](int64_t) { return kLog2E; }, relative_q_);
     std::fill_n(passed_, tile_.rows, 0.0);
+    if (const ContextualSums* sums = t_.form->contextual_sums;
+        sums != nullptr && !sums->nearer.empty()) {
+      for (int64_t r = 0; r < tile_.rows; ++r) passed_[r] = sums->nearer[Of(r)];
+    }
     for (int64_t h = 0; h < t_.group; ++h) {
       for (int64_t token = 0; token < t_.tokens; token += kRows) {
         const int64_t row = token * t_.group + h;
@@ -54,6 +58,12 @@ class ContextualTerm : public NoTerm {
 
   void AddTo(float* scores) {
     for (int64_t r = 0; r < tile_.rows; ++r) AddToRow(r, scores + r * kScoreStride);
+  }
+
+  void End() {
+    const ContextualSums* sums = t_.form->contextual_sums;
+    if (sums == nullptr || sums->all.empty()) return;
+    for (int64_t r = 0; r < tile_.rows; ++r) sums->all[Of(r)] = passed_[r];
   }
 
   // position(j) = sum over l >= j of gate(l), so a gate's gradient is a sum over the keys beyond
@@ -112,6 +122,13 @@ class ContextualTerm : public NoTerm {
   }
 
  private:
+  // Of a row in ContextualSums, all heads of which are the form's.
+  size_t Of(int64_t r) const {
+    const int64_t heads = t_.log_sum_exp_stride;
+    return static_cast<size_t>((t_.first_token + tile_.Token(r)) * heads + t_.first_head +
+                               r % t_.group);
+  }
+
   // The gates of keys begin .. end of the tile, sigmoids of their scores.
   static void FillGates(const float* scores, int64_t begin, int64_t end, float* gates) {
     const D d;

@@ -24,6 +24,7 @@ class GateTerm : public NoTerm {
       : tile_(tile),
         t_(tile.t),
         first_(t_.form->first_index + t_.first_token + 1),
+        in_parts_(!t_.form->query_gate_sums.empty()),
         lines_(tile.form_scratch) {}
 
   static constexpr bool kRowBias = true;
@@ -37,7 +38,7 @@ class GateTerm : public NoTerm {
     for (int64_t h = 0; h < t_.group; ++h) {
       const double* sums = Sums(h);
       float* line = lines_ + h * kBandStride;
-      const double from = sums[first_];
+      const double from = *QuerySums(h);
       for (int64_t k = 0; k < count; ++k) {
         line[k] = static_cast<float>((from - sums[tile_.begin + k + 1]) * kLog2EDouble);
       }
@@ -47,7 +48,7 @@ class GateTerm : public NoTerm {
 
   RowBias Bias(int64_t row, int64_t, int64_t) const {
     const int64_t h = row % t_.group;
-    const double* at = Sums(h) + first_;
+    const double* at = QuerySums(h);
     return {lines_ + h * kBandStride,
             static_cast<float>((at[tile_.Token(row)] - at[0]) * kLog2EDouble), 1.0f};
   }
@@ -81,10 +82,18 @@ class GateTerm : public NoTerm {
     return t_.form->gate_sums.data() + (t_.first_head + h) * t_.form->gate_stride;
   }
 
+  // [tokens], with each query's own gate
+  const double* QuerySums(int64_t h) const {
+    if (!in_parts_) return Sums(h) + first_;
+    const auto queries = static_cast<int64_t>(t_.form->ranges->end.size());
+    return t_.form->query_gate_sums.data() + (t_.first_head + h) * queries + t_.first_token;
+  }
+
   const Tile& tile_;
   const AttentionTile& t_;
-  const int64_t first_;  // of the first query, in Sums
-  float* const lines_;   // [group, kBandStride]
+  const int64_t first_;  // of the first query, in Sums, where all keys are there
+  const bool in_parts_;
+  float* const lines_;  // [group, kBandStride]
 };
 
 }  // namespace HWY_NAMESPACE

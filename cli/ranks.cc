@@ -1,0 +1,95 @@
+#include "cli/ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "cli/input.h"
+#include "cli/progress.h"
+#include "ropewalk/base/error.h"
+#include "ropewalk/base/threads.h"
+#include "ropewalk/eval/decoder_engine.h"
+#include "ropewalk/eval/ranked_engine.h"
+
+namespace ropewalk::cli {
+namespace {
+
+// Of this process; it ends with it.
+struct Ranks {
+  std::unique_ptr<RankGroup> group;
+  bool engine_made = false;  // whose end lets the others go
+};
+Ranks& Mine() {
+  static Ranks ranks;
+  return ranks;
+}
+
+bool Launched() {
+  return UnderMpi([](const char* name) { return std::getenv(name); });
+}
+
+// A number that the launcher says before MPI begins, under the name that Open MPI or MPICH has for it.
+int Said(const char* open_mpi, const char* mpich, int otherwise) {
+  for (const char* name : {open_mpi, mpich}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+int OtherRank() { return Launched() ? Said("OMPI_COMM_WORLD_RANK", "PMI_RANK", 0) : 0; }
+
+int LocalRanks() {
+  return Launched() ? std::max(1, Said("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 1)) : 1;
+}
+
+void SilenceOtherRanks() {
+  if (OtherRank() == 0) return;
+  Silence(true);
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) std::fclose(stdout);
+}
+
+void EnterRanks(const Command& command) {
+  if (!Launched()) return;
+  if (!command.over_ranks) {
+    throw UsageError(fmt::format(
+        "{}: this command runs in one process; start it without mpirun (over ranks run perplexity, "
+        "passkey, kv, ruler and sweep)",
+        command.name));
+  }
+  Mine().group = MpiRanks();
+  Message(fmt::format("ropewalk: over {}", Mine().group->Describe()));
+}
+
+void ServeRank(const Options& options) {
+  const ModelFiles files = OpenRunnable(options);
+  const std::unique_ptr<Decoder> decoder = LoadDecoder(options, files);
+  ServeRankedEngine(*decoder, *Mine().group);
+}
+
+std::unique_ptr<ScoringEngine> EngineOf(const Decoder& decoder) {
+  if (Mine().group == nullptr) return std::make_unique<DecoderEngine>(decoder);
+  Mine().engine_made = true;
+  return std::make_unique<RankedEngine>(decoder, *Mine().group);
+}
+
+void RefuseRanks(const std::string& what) {
+  if (Mine().group == nullptr) return;
+  throw Error(ErrorCode::kUnsupported,
+              what + " is not computed over ranks; start the program without mpirun");
+}
+
+void LeaveRanks(int code) {
+  Ranks& ranks = Mine();
+  if (ranks.group == nullptr) return;
+  if (code != 0) return ranks.group->Fail(code);
+  if (OtherRank() == 0 && !ranks.engine_made) ranks.group->BroadcastBytes({}, 0);
+  ranks.group.reset();
+}
+
+}  // namespace ropewalk::cli
