@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build package sweep test test-torch wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
+.PHONY: all build package sweep test test-torch cluster wheel cuda bench results parity parity-llamacpp evidence zoo fuzz lint format docs charts \
   sanitize clean
 all: build
 
@@ -47,6 +47,11 @@ package: build
 # The Python package with PyTorch, and the examples in Python, under transformers 4.57 and 5.
 test-torch: package
 	scripts/test_torch.sh $(BUILD)
+
+# Sweeps by several processes on a real SLURM of one node, under mpirun and with Ray, some of them killed.
+cluster: package
+	scripts/deps.sh slurm
+	scripts/cluster_test.sh $(BUILD)
 
 # $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
 # CUDA=1: with the kernels for GPUs.

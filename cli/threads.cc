@@ -4,9 +4,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/progress.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/eval/shard.h"
 
 namespace ropewalk::cli {
 
@@ -14,6 +16,10 @@ void UseThreads(const Options& options) {
   const int cores = NumCores();
   // OpenMP has read the variable; this thread has not told it anything else.
   int threads = options.threads > 0 ? options.threads : std::max(1, omp_get_max_threads());
+  if (options.shard == "auto" && options.threads == 0 &&
+      std::getenv("OMP_NUM_THREADS") == nullptr) {
+    threads = ThreadsOfRank(std::min(cores, threads));
+  }
   if (threads > cores && !options.oversubscribe) {
     const std::string may =
         fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a task needs, or lists them.
-#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|docs|ci ...
+#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|slurm|docs|ci ...
 # ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
 set -euo pipefail
 
@@ -22,11 +22,13 @@ packages() {
       echo python3 python3-venv ;;
     llamacpp) # what llama.cpp is built with for comparisons
       echo libopenblas-dev ;;
+    slurm)  # a batch system of one node and an MPI, on which sweeps by several processes are tried
+      echo slurm-wlm munge openmpi-bin procps ;;
     docs)   # a virtual environment with mkdocs
       echo python3 python3-venv ;;
     ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
       echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
-    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp docs ci)" >&2; exit 2 ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp slurm docs ci)" >&2; exit 2 ;;
   esac
 }
 
