@@ -111,7 +111,7 @@ constexpr Command kCommands[] = {
          "--special "
          "--threads --oversubscribe --allow-unknown --json --dry-run --budget --search --search-by "
          "--search-trials --engine "
-         "--device --dtype",
+         "--device --dtype --shard --slurm",
      .about =
          "The result is a folder, ropewalk-results without -o, with results.jsonl and report.html "
          "(docs/results-format.md).\n"
@@ -124,11 +124,15 @@ constexpr Command kCommands[] = {
          "says otherwise; what it leaves out is said with its price and the command that goes "
          "on.\n"
          "After an interruption (Ctrl-C, kill, power failure) the same command continues; what was "
-         "measured is not measured again.",
+         "measured is not measured again.\n"
+         "On several machines: the same command with --shard on each, with one -o that all of them "
+         "reach (docs/many-machines.md).",
      .examples = "ropewalk sweep ./SmolLM2-135M --text book.txt -o smollm2-sweep\n"
                  "ropewalk sweep model.gguf --text book.txt --methods none,yarn --lengths 8k,32k "
                  "--dry-run\n"
-                 "ropewalk sweep ./Llama-3.1-8B --text book.txt --engine torch --device cuda",
+                 "ropewalk sweep ./Llama-3.1-8B --text book.txt --engine torch --device cuda\n"
+                 "ropewalk sweep ./Llama-3.1-8B --text book.txt -o out --slurm | sbatch\n"
+                 "mpirun -n 4 ropewalk sweep ./SmolLM2-135M --text book.txt -o out --shard auto",
      .run = RunSweep,
      .over_ranks = true},
     {.name = "report",

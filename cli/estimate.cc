@@ -75,7 +75,8 @@ class Estimator {
 
 // Lengths in ascending order get their first round while there is time.
 void LeaveOut(Estimate& estimate, double searches_seconds) {
-  double time = estimate.budget - searches_seconds - estimate.costs_seconds;
+  double time = estimate.budget * static_cast<double>(estimate.shards) - searches_seconds -
+                estimate.costs_seconds;
   for (LengthEstimate& length : estimate.lengths) {
     time -= length.first_seconds;
     length.left_out = time < 0 && length.cells > 0;
@@ -121,9 +122,11 @@ Price& Price::operator+=(const Price& other) {
 }
 
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
-                       bool costs_known, const std::vector<SearchLeft>& searches, double budget) {
+                       bool costs_known, const std::vector<SearchLeft>& searches, double budget,
+                       int64_t shards) {
   Estimate estimate{.left = std::move(left),
                     .budget = budget,
+                    .shards = shards,
                     .mapped_bytes = inputs.engine->Facts().mapped_bytes};
   estimate.cell_seconds.resize(sweep.tasks.size());
   const bool done = costs_known && std::all_of(estimate.left.begin(), estimate.left.end(),
@@ -189,7 +192,8 @@ std::string Text(const Estimate& estimate) {
                         mebibytes(estimate.mapped_bytes));
   }
   text += fmt::format(", about {}", Times(estimate.price));
-  if (estimate.price.seconds > estimate.budget) {
+  if (estimate.shards > 1) text += fmt::format(", which {} shards divide", estimate.shards);
+  if (estimate.price.seconds > estimate.budget * static_cast<double>(estimate.shards)) {
     text += fmt::format("; the budget ends it after {}", Duration(estimate.budget));
     const std::string without = Lengths(estimate.lengths);
     if (!without.empty()) text += ", without " + without + " if no method leaves the race";
@@ -209,10 +213,8 @@ std::string LengthsText(const Estimate& estimate) {
   return text;
 }
 
-namespace {
-
-// The sweep's command line with other values of some options.
-std::string CommandWith(const Options& options, const std::map<std::string, std::string>& values) {
+std::string CommandWith(const Options& options, const std::map<std::string, std::string>& values,
+                        const std::set<std::string>& without) {
   std::string line = "ropewalk sweep";
   const auto add = [&](const std::string& name, const std::string& value) {
     line += " " + name + " " + Quoted(value);
@@ -222,7 +224,7 @@ std::string CommandWith(const Options& options, const std::map<std::string, std:
     const std::string name = MainName(option);
     if (IsPositional(option)) {
       line += " " + Quoted(given.values.at(0));
-    } else if (values.contains(name)) {
+    } else if (values.contains(name) || without.contains(name)) {
       continue;
     } else if (IsFlag(option)) {
       line += " " + (given.values.at(0) == "false" ? NamesOf(option).back() : name);
@@ -235,8 +237,6 @@ std::string CommandWith(const Options& options, const std::map<std::string, std:
   for (const auto& [name, value] : values) add(name, value);
   return line;
 }
-
-}  // namespace
 
 std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left_out) {
   std::string text;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,7 @@ struct Estimate {
   double costs_seconds = 0;     // of the cells that AddCosts may add
   double searches_seconds = 0;  // of the trials
   double budget = 0;            // seconds
+  int64_t shards = 1;           // that work for so long each
   int64_t memory_bytes = 0;
   int64_t mapped_bytes = 0;  // of the model's files, where weights stay there
   Pace pace = {};
@@ -63,12 +66,17 @@ struct Estimate {
 // `costs_known`: AddCosts has been applied to the tasks. Each of `searches` adds a method. Measures
 // the pace of this machine if there is anything to compute.
 Estimate EstimateSweep(const Sweep& sweep, const SweepInputs& inputs, std::vector<CellLeft> left,
-                       bool costs_known, const std::vector<SearchLeft>& searches, double budget);
+                       bool costs_known, const std::vector<SearchLeft>& searches, double budget,
+                       int64_t shards = 1);
 
 // One line: cells, tokens, memory, time, what the budget leaves out.
 std::string Text(const Estimate& estimate);
 // A table of lengths.
 std::string LengthsText(const Estimate& estimate);
+
+// The sweep's command line with other values of some options and without others.
+std::string CommandWith(const Options& options, const std::map<std::string, std::string>& values,
+                        const std::set<std::string>& without = {});
 
 // What a budget left out, and the command that goes on.
 std::string LeftOutText(const Options& options, const std::vector<LeftOut>& left_out);

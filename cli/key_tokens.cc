@@ -277,7 +277,7 @@ void AddKeyTokens(const Options& given, const ScoringEngine& engine, Sweep& swee
   } else {
     const Evaluator evaluator = EvaluatorOf(options, exam, sweep.files, engine);
     const Price price = PriceOf(evaluator.finder, exam);
-    if (options.dry_run) {
+    if (options.dry_run || options.slurm) {
       sweep.key_tokens_price = price;
       sweep.spec.key_tokens.emplace();  // which they are is not known yet
       return;

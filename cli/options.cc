@@ -268,6 +268,21 @@ constexpr OptionRow kOutput[] = {
      .value = "",
      .field = &O::oversubscribe,
      .help = "Allow more threads than cores"},
+    {.names = "--shard",
+     .value = "N/COUNT",
+     .field = &O::shard,
+     .help = "Measure together with other processes that share the folder of -o: 3/16 is the third "
+             "of sixteen; auto: as SLURM (array or srun), mpirun or torchrun say. Each measures "
+             "what no other one is measuring and what dead ones left (docs/many-machines.md)",
+     .takes = Takes::kSuggest,
+     .choices = "auto"},
+    {.names = "--slurm",
+     .value = "",
+     .field = &O::slurm,
+     .help =
+         "Print a script for sbatch with this sweep as a job array, with the time and memory of "
+         "--dry-run",
+     .excludes = "--dry-run --json --prompts-only"},
     {.names = "--dry-run",
      .value = "",
      .field = &O::dry_run,

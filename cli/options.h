@@ -29,6 +29,7 @@ struct Options {
   std::string spans, evaluator, short_context;   // of key tokens
   std::string prompts;                           // of a sweep: where its prompts go
   std::string url, served_model;                 // of verify
+  std::string shard;                             // of a sweep
   std::vector<std::string> folders, methods, rope_scaling, lengths, diff, search, engines;
   std::string search_by;
   std::vector<std::string> kv;  // types of the KV cache
@@ -55,7 +56,8 @@ struct Options {
   bool oversubscribe = false;  // more threads than cores
   bool json = false, html = false, csv = false, markdown = false;
   bool dry_run = false, allow_unknown = false, special = false, pieces = false, decode = false,
-       no_race = false, prompts_only = false, link = false, no_tokenizer = false, no_verify = false;
+       slurm = false, no_race = false, prompts_only = false, link = false, no_tokenizer = false,
+       no_verify = false;
 
   std::vector<Given> given;  // in the order of the command's row
 };

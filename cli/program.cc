@@ -80,7 +80,7 @@ int RunGuarded(int argc, char** argv, std::vector<std::string>& restart) {
 
 int RunProgram(int argc, char** argv, std::vector<std::string> restart) {
   OpenStandardFiles();
-  SilenceOtherRanks();
+  SilenceOtherRanks(argc, argv);
   InstallInterruptHandler();
   InstallBusErrorHandler();
   int code = RunGuarded(argc, argv, restart);

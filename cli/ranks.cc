@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "cli/input.h"
@@ -22,6 +23,7 @@ namespace {
 struct Ranks {
   std::unique_ptr<RankGroup> group;
   bool engine_made = false;  // whose end lets the others go
+  bool shards = false;       // what was started together is not one thing
 };
 Ranks& Mine() {
   static Ranks ranks;
@@ -29,7 +31,7 @@ Ranks& Mine() {
 }
 
 bool Launched() {
-  return UnderMpi([](const char* name) { return std::getenv(name); });
+  return !Mine().shards && UnderMpi([](const char* name) { return std::getenv(name); });
 }
 
 // A number that the launcher says before MPI begins, under the name that Open MPI or MPICH has for it.
@@ -48,7 +50,11 @@ int LocalRanks() {
   return Launched() ? std::max(1, Said("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 1)) : 1;
 }
 
-void SilenceOtherRanks() {
+void SilenceOtherRanks(int argc, char** argv) {
+  Mine().shards = std::any_of(argv, argv + argc, [](const char* argument) {
+    return std::string_view(argument) == "--shard" ||
+           std::string_view(argument).starts_with("--shard=");
+  });
   if (OtherRank() == 0) return;
   Silence(true);
   if (std::freopen("/dev/null", "w", stdout) == nullptr) std::fclose(stdout);

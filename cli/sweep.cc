@@ -20,6 +20,8 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/search.h"
+#include "cli/shard.h"
+#include "cli/slurm.h"
 #include "cli/tasks.h"
 #include "cli/torch_engine.h"
 #include "ropewalk/base/error.h"
@@ -191,6 +193,7 @@ SweepHeader HeaderOf(const Options& options, const Sweep& sweep, const SweepInpu
 // Measures the cells, and what the recommended settings cost; what the budget left out.
 std::vector<LeftOut> RunTasks(const Options& options, Sweep& sweep, const SweepInputs& inputs,
                               const SweepBudget& budget, double costs_seconds) {
+  const std::optional<Shard> shard = ShardOf(options);
   const SweepHeader header = HeaderOf(options, sweep, inputs);
   ProgressLine progress;
   const auto name = [&](size_t i) {
@@ -210,9 +213,10 @@ std::vector<LeftOut> RunTasks(const Options& options, Sweep& sweep, const SweepI
   events.finished = [&](size_t i, const Cell& cell, bool resumed) {
     progress.Finish(name(i), CellResult(cell), !resumed);
   };
+  events.waiting = Waiting();
   InterruptScope scope;
   return RunSweepAndCosts(sweep.tasks, sweep.spec, sweep.files.config.plan, inputs, header,
-                          options.output, events, budget, costs_seconds);
+                          options.output, events, budget, costs_seconds, shard);
 }
 
 // Adds the tasks that measure the cost of the recommended settings at the trained length.
@@ -233,14 +237,17 @@ void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, boo
             int64_t most_trials, std::vector<std::string>& left) {
   std::vector<std::string> later;
   for (const std::string& kind : left) {
-    SearchRequest request = RequestOf(options, kind);
-    if (finished_alone && TrialsLeft(request) > 0) {
-      later.push_back(kind);
-      continue;
-    }
-    request.trials -= std::max<int64_t>(0, TrialsLeft(request) - most_trials);
-    sweep.spec.methods.push_back(
-        SearchSetting(request, sweep.spec, inputs, sweep.files, HeaderOf(options, sweep, inputs)));
+    // Of several shards one searches, and the others read what it tried.
+    OneAtATime(options, "search-" + kind, [&] {
+      SearchRequest request = RequestOf(options, kind);
+      if (finished_alone && TrialsLeft(request) > 0) {
+        later.push_back(kind);
+        return;
+      }
+      request.trials -= std::max<int64_t>(0, TrialsLeft(request) - most_trials);
+      sweep.spec.methods.push_back(SearchSetting(request, sweep.spec, inputs, sweep.files,
+                                                 HeaderOf(options, sweep, inputs)));
+    });
   }
   if (later.size() < left.size()) {
     sweep.tasks = PlanSweep(sweep.spec, sweep.files.config.plan);
@@ -251,6 +258,8 @@ void Search(const Options& options, Sweep& sweep, const SweepInputs& inputs, boo
 // As many trials of each search as take half of the budget.
 int64_t TrialsThatFit(const Estimate& estimate, size_t searches) {
   constexpr int64_t kFewest = 2;
+  // Shards need one result, whatever time each has left.
+  if (estimate.shards > 1) return std::numeric_limits<int64_t>::max();
   if (estimate.searches_seconds <= estimate.budget / 2) return std::numeric_limits<int64_t>::max();
   const double share = estimate.budget / 2 / estimate.searches_seconds;
   const double each = static_cast<double>(estimate.search_trials) / static_cast<double>(searches);
@@ -278,7 +287,9 @@ Estimate Plan(const Options& options, Sweep& sweep, const SweepInputs& inputs, d
       searches.empty() &&
       std::all_of(cells.begin(), cells.end(), [](const CellLeft& cell) { return cell.finished; });
   if (costs_known && AddCosts(options, sweep)) cells = left();
-  return EstimateSweep(sweep, inputs, std::move(cells), costs_known, searches, budget);
+  const std::optional<Shard> shard = ShardOf(options);
+  return EstimateSweep(sweep, inputs, std::move(cells), costs_known, searches, budget,
+                       shard ? shard->count : 1);
 }
 
 // Measures what is left, within the rest of the budget; what it left out.
@@ -290,7 +301,7 @@ std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepIn
   std::vector<LeftOut> left_out =
       RunTasks(options, sweep, inputs,
                {.seconds = estimate.budget - searched.count(), .pace = estimate.pace},
-               estimate.costs_seconds);
+               estimate.costs_seconds / static_cast<double>(estimate.shards));
   if (!left_out.empty() && ReadResults(options.output).cells.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("nothing can be measured within the budget of {}; {}",
@@ -307,7 +318,10 @@ void RunSweep(const Options& given) {
   double budget = ParseBudget(options.budget);
   const std::vector<EngineChoice> shown = EnginesOf(options.engines);  // not after hours either
   if (options.output.empty()) options.output = "ropewalk-results";
-  if (!options.dry_run) RefuseForeign(options.output + "/report.html");  // not after hours
+  const std::optional<Shard> shard = ShardOf(options);
+  if (options.slurm) CheckForSlurm(options);
+  if (!options.dry_run && !options.slurm)
+    RefuseForeign(options.output + "/report.html");  // not after hours
   Sweep sweep = Prepare(options, torch);
   for (const std::string& note : sweep.notes) Message("ropewalk: " + note);
   if (PromptsWritten(options, sweep)) return;
@@ -326,16 +340,20 @@ void RunSweep(const Options& given) {
   inputs.tokenizer = sweep.files.tokenizer.get();
   inputs.text = &sweep.text;
   inputs.model_hash = sweep.files.Hash();
-  if (WantsKeyTokens(options)) AddKeyTokens(options, *engine, sweep, budget);
+  if (WantsKeyTokens(options)) {
+    OneAtATime(options, "key-tokens", [&] { AddKeyTokens(options, *engine, sweep, budget); });
+  }
   const Protocol& protocol = sweep.spec.protocol;
   const EngineFacts facts = engine->Facts();
-  Message(fmt::format(
-      "ropewalk: {}, {} windows per cell{}, {}, {} threads; rows in {}/results.jsonl",
-      protocol.Name(), protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
-      protocol.bos ? ", BOS first" : ", no BOS", facts.compute, facts.threads, options.output));
+  Message(fmt::format("ropewalk: {}, {} windows per cell{}, {}, {} threads; rows in {}/{}",
+                      protocol.Name(),
+                      protocol.anchors > 0 ? std::to_string(protocol.anchors) : "all",
+                      protocol.bos ? ", BOS first" : ", no BOS", facts.compute, facts.threads,
+                      options.output, ResultsNameOf(shard)));
   std::vector<std::string> searches_left = options.search;
   const Estimate estimate = Plan(options, sweep, inputs, budget, searches_left);
   if (options.dry_run) return DryRun(options, sweep, inputs, estimate);
+  if (options.slurm) return PrintSlurmScript(options, estimate, facts.threads);
   Message("ropewalk: " + Text(estimate));
   std::vector<LeftOut> left_out;
   try {
@@ -345,8 +363,11 @@ void RunSweep(const Options& given) {
     throw;
   }
   const std::vector<SweepReport> reports = LoadSweeps({options.output}, shown);
-  const std::string report = WriteReport({options.output}, "", shown);
-  if (options.json) {
+  std::string report;
+  OneAtATime(options, "report", [&] { report = WriteReport({options.output}, "", shown); });
+  if (shard && shard->index > 1) {  // the first one prints for all
+    Message(fmt::format("ropewalk: shard {} is done; report {}", shard->Name(), report));
+  } else if (options.json) {
     fmt::print("{}\n", JsonText(ReportJson(reports)));
     Message("ropewalk: report " + report);
   } else {

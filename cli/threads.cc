@@ -4,10 +4,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "ropewalk/base/threads.h"
+#include "ropewalk/eval/shard.h"
 
 namespace ropewalk::cli {
 
@@ -15,8 +17,12 @@ void UseThreads(const Options& options) {
   const int cores = NumCores();
   // OpenMP has read the variable; this thread has not told it anything else.
   int threads = options.threads > 0 ? options.threads : std::max(1, omp_get_max_threads());
-  // Ranks of one machine share its cores.
+  // Ranks of one machine share its cores, and so do shards.
   if (options.threads == 0) threads = std::min(threads, std::max(1, cores / LocalRanks()));
+  if (options.shard == "auto" && options.threads == 0 &&
+      std::getenv("OMP_NUM_THREADS") == nullptr) {
+    threads = ThreadsOfRank(std::min(cores, threads));
+  }
   if (threads > cores && !options.oversubscribe) {
     const std::string may =
         fmt::format("the program may use {} core{}", cores, cores == 1 ? "" : "s");

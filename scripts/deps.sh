@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a task needs, or lists them.
-#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|ranks|release|docs|ci ...
+#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|ranks|slurm|release|docs|ci ...
 #   scripts/deps.sh --list build      prints them, whatever is installed
 # ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
 set -euo pipefail
@@ -27,11 +27,13 @@ packages() {
       echo dpkg-dev debootstrap python3 python3-venv python3-dev bible-kjv bible-kjv-text ;;
     ranks)  # MPI, and what slows a link between network namespaces
       echo libopenmpi-dev openmpi-bin iproute2 ;;
+    slurm)  # a batch system of one node and an MPI, on which sweeps by several processes are tried
+      echo slurm-wlm munge openmpi-bin procps ;;
     docs)   # a virtual environment with mkdocs
       echo python3 python3-venv ;;
     ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
       echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
-    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp ranks release docs ci)" >&2; exit 2 ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp ranks slurm release docs ci)" >&2; exit 2 ;;
   esac
 }
 

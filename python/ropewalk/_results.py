@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from ropewalk import _core
 from ropewalk._core import Error
 from ropewalk._pictures import charts, kv_table, paragraphs, table
+
+_OURS = re.compile(r"results(\.\d+-of-\d+)?\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -114,16 +117,19 @@ class Sweep:
         return Path(_core.write_report([str(self._folder)], os.fspath(path)))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copies results.jsonl into a folder, which ``sweep(output=folder)`` continues and the program reports.
-        Results that are there already are not replaced."""
+        """Copies results.jsonl, or the files of shards, into a folder, which ``sweep(output=folder)`` continues and the
+        program reports. Results that are there already are not replaced."""
         import shutil
 
-        target = Path(folder) / "results.jsonl"
-        if target.exists():
-            raise Error(f"{target}: exists already; choose another folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._folder / "results.jsonl", target)
-        return target
+        target = Path(folder)
+        there = sorted(target.glob("results*.jsonl"))
+        if there:
+            raise Error(f"{there[0]}: exists already; choose another folder")
+        target.mkdir(parents=True, exist_ok=True)
+        files = [path for path in sorted(self._folder.glob("results*.jsonl")) if _OURS.fullmatch(path.name)]
+        for path in files:
+            shutil.copyfile(path, target / path.name)
+        return target / files[0].name
 
     def __str__(self) -> str:
         return _core.report_text(str(self._folder))

@@ -251,6 +251,7 @@ def sweep(
     weights: str | None = None,
     threads: int | None = None,
     output: str | os.PathLike[str] | None = None,
+    shard: str | None = None,
     progress: bool = True,
     allow_unknown: bool = False,
 ) -> Sweep:
@@ -290,6 +291,10 @@ def sweep(
     threads: as ``ropewalk.set_num_threads``, for the library as a whole.
     output: a folder for results.jsonl. What it holds already is not measured again; results with other settings, of
         another model or of another engine are refused. Without it a folder of its own, removed with the Sweep.
+    shard: "3/16", or "auto" (as SLURM, mpirun or torchrun say): this process is one of several that measure the sweep
+        together in the folder of ``output``, which all of them reach; each returns when all is measured, by whomever
+        (docs/many-machines.md). With "auto" the processes of one machine share its threads unless ``threads`` or
+        OMP_NUM_THREADS say otherwise.
     progress: tqdm's bar where that is installed, else lines on stderr.
 
     Ctrl-C ends it with KeyboardInterrupt; finished rows are kept, and the message says where. Several threads may
@@ -297,13 +302,18 @@ def sweep(
 
     Raises ropewalk.Error for whatever does not fit, with the reason.
     """
-    import shutil  # here, since importing ropewalk should take no time
+    import glob  # here, since importing ropewalk should take no time
+    import shutil
     import tempfile
     import weakref
 
     content, ids, text_path = _read_text(text)
+    if shard is not None and output is None:
+        raise Error("shard: give the folder that the processes share as output")
     if threads is not None:
         _core.set_num_threads(threads)
+    elif shard == "auto" and "OMP_NUM_THREADS" not in os.environ:
+        _core.set_num_threads(_core.threads_of_rank())
     kv_types = _check_kv(kv, engine or ("native" if isinstance(model, (str, os.PathLike)) else "torch"))
     opened = _open(model, tokenizer, engine, device, dtype, weights, allow_unknown)
     if content is not None and opened.tokenizer is None:
@@ -348,11 +358,11 @@ def sweep(
         for note in [*opened.warnings, *core.notes]:
             shown.message(note)
         calls = (shown.message, shown.progress, shown.finished)
-        left_out = core.run(opened.engine, opened.model_hash(), folder, seconds, *calls)
+        left_out = core.run(opened.engine, opened.model_hash(), folder, seconds, shard, *calls)
         if left_out:
             shown.message(_left_out_text(left_out, None if temporary else folder))
     except KeyboardInterrupt:
-        if os.path.exists(os.path.join(folder, "results.jsonl")):
+        if glob.glob(os.path.join(glob.escape(folder), "results*.jsonl")):
             shown.message(f"interrupted; finished rows are kept: sweep(..., output={folder!r}) continues")
         raise
     except BaseException:

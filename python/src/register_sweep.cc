@@ -19,9 +19,11 @@
 #include "cli/report.h"
 #include "python/src/eval.h"
 #include "python/src/register.h"
+#include "ropewalk/base/threads.h"
 #include "ropewalk/eval/key_tokens.h"
 #include "ropewalk/eval/prepare.h"
 #include "ropewalk/eval/results.h"
+#include "ropewalk/eval/shard.h"
 #include "ropewalk/eval/tasks.h"
 #include "ropewalk/tokenizer/utf8_text.h"
 
@@ -39,8 +41,9 @@ struct PySweep {
 
   // What the budget, in seconds, left out: (length, windows, asked, seconds, type of KV cache).
   nb::list Run(const ScoringEngine& engine, const std::string& model_hash,
-               const std::string& folder, double budget, const nb::callable& message,
-               const nb::callable& progress, const nb::callable& finished);
+               const std::string& folder, double budget, const std::optional<std::string>& shard,
+               const nb::callable& message, const nb::callable& progress,
+               const nb::callable& finished);
 
  private:
   using Say = std::function<void(const std::string& line)>;
@@ -239,9 +242,12 @@ void PySweep::AddKeyTokens(const SweepInputs& inputs, const std::string& folder,
 }
 
 nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
-                      const std::string& folder, double budget, const nb::callable& message,
+                      const std::string& folder, double budget,
+                      const std::optional<std::string>& shard_name, const nb::callable& message,
                       const nb::callable& progress, const nb::callable& finished) {
   const Clock clock;
+  std::optional<Shard> shard;
+  if (shard_name) shard = ParseShard(*shard_name);
   const SweepInputs inputs{&engine, tokenizer, &text, model_hash};
   Signals signals;
   SweepEvents events;
@@ -263,12 +269,21 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
     const nb::gil_scoped_acquire gil;
     finished(index, ToJson(cell), resumed);
   };
+  events.waiting = [&](const std::string&) {
+    signals.Check();
+    return true;
+  };
   std::vector<LeftOut> left_out;
   {
     const nb::gil_scoped_release no_gil;
     const SweepSpec& spec = prepared.spec;
     for (const KvType kv : spec.kv) engine.CheckKv(kv);  // before key tokens are found
-    if (key_tokens) AddKeyTokens(inputs, folder, budget, signals, events.message);
+    const auto find = [&] { AddKeyTokens(inputs, folder, budget, signals, events.message); };
+    if (key_tokens && shard) {
+      OneAfterTheOther(folder, *shard, "key-tokens", events.waiting, find);
+    } else if (key_tokens) {
+      find();
+    }
     header.common = CommonFields(spec, inputs, prepared.longest);
     SweepBudget limit;
     double costs = 0;
@@ -280,10 +295,11 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
       for (const SweepTask& task : PossibleCosts(prepared.tasks, spec)) {
         costs += limit.pace.Seconds(CostOf(task, spec, inputs, prepared.longest), task.plan);
       }
+      if (shard) costs /= static_cast<double>(shard->count);
       limit.seconds = budget - clock.Seconds();
     }
-    left_out =
-        RunSweepAndCosts(prepared.tasks, spec, plan, inputs, header, folder, events, limit, costs);
+    left_out = RunSweepAndCosts(prepared.tasks, spec, plan, inputs, header, folder, events, limit,
+                                costs, shard);
     if (!left_out.empty() && ReadResults(folder).cells.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "budget: nothing can be measured within it");
     }
@@ -327,8 +343,9 @@ void RegisterSweep(nb::module_& m) {
              s.header.command = std::move(command);
            })
       .def("run", &PySweep::Run, nb::arg("engine"), nb::arg("model_hash"), nb::arg("folder"),
-           nb::arg("budget"), nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
+           nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
 
+  m.def("threads_of_rank", [] { return ThreadsOfRank(NumThreads()); });
   m.def("report_json", [](const std::vector<std::string>& folders) {
     const nlohmann::ordered_json json = cli::ReportJson(cli::LoadSweeps(folders));
     return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

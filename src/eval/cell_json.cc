@@ -74,6 +74,7 @@ void VisitLater(C& c, Visit&& visit) {
   visit("local_base", c.local_base);
   visit("kv", c.kv);
   visit("kv_keys", c.kv_keys);
+  visit("place", c.place);
 }
 
 template <class R, class Visit>
@@ -208,6 +209,7 @@ Json ToJson(const Cell& cell) {
     json.erase("kv");
     json.erase("kv_keys");
   }
+  if (cell.place < 0) json.erase("place");
   json["identity"] = cell.Identity();
   return json;
 }

@@ -134,8 +134,7 @@ RunOptions CellWork::Options() const {
   return options;
 }
 
-void CellWork::MeasureWindows(int64_t end) {
-  const auto begin = static_cast<int64_t>(parts_.windows.size());
+void CellWork::MeasureWindows(int64_t begin, int64_t end) {
   end = std::min(end, windows());
   if (begin >= end) return;
   const auto start = std::chrono::steady_clock::now();
@@ -143,14 +142,15 @@ void CellWork::MeasureWindows(int64_t end) {
       ScoreWindows(*inputs_.engine, task_.plan, *inputs_.text, spec_.protocol, plan_.windows, begin,
                    end, task_.length, Options(), tokens);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::vector<UnitRecord> units;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const UnitRecord unit{.cell = row_.Identity(),
-                          .window = begin + static_cast<int64_t>(i),
-                          .score = scores[i],
-                          .seconds = seconds.count() / static_cast<double>(scores.size())};
-    AddUnit(unit, parts_);
-    if (keep) keep(unit);
+    units.push_back({.cell = row_.Identity(),
+                     .window = begin + static_cast<int64_t>(i),
+                     .score = scores[i],
+                     .seconds = seconds.count() / static_cast<double>(scores.size())});
+    AddUnit(units.back(), parts_);
   }
+  if (keep) keep(units);
 }
 
 template <class Measure>
@@ -160,26 +160,28 @@ void CellWork::Part(UnitRecord unit, Measure&& measure) {
   measure(unit);
   unit.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   AddUnit(unit, parts_);
-  if (keep) keep(unit);
+  if (keep) keep({&unit, 1});
 }
 
-int64_t CellWork::RestLeft() const {
-  const auto parts = std::ranges::count_if(spec_.tasks, [this](const auto& sampled) {
+int64_t CellWork::Rest() const {
+  return std::ranges::count_if(spec_.tasks, [this](const auto& sampled) {
     return sampled.get() != plan_.shared && !sampled->Prompts(task_.length).empty();
   });
-  return parts - static_cast<int64_t>(parts_.tasks.size());
 }
 
-void CellWork::MeasureRest(int64_t most) {
-  size_t index = 0;
+void CellWork::MeasureRest() {
+  for (auto i = static_cast<int64_t>(parts_.tasks.size()); i < Rest(); ++i) MeasureTask(i);
+}
+
+void CellWork::MeasureTask(int64_t i) {
+  int64_t index = 0;
   for (const auto& sampled : spec_.tasks) {
     if (sampled.get() == plan_.shared) continue;
     const std::span<const TaskPrompt> prompts = sampled->Prompts(task_.length);
-    if (prompts.empty()) continue;
-    if (index++ < parts_.tasks.size() || most-- <= 0) continue;
-    Part({}, [&](UnitRecord& unit) {
-      unit.task = MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts, task_.length,
-                              TaskOptionsOf(*sampled, inputs_), Options());
+    if (prompts.empty() || index++ != i) continue;
+    Part({.task_index = i}, [&](UnitRecord& unit) {
+      unit.task = ropewalk::MeasureTask(*inputs_.engine, task_.plan, sampled->task(), prompts,
+                                        task_.length, TaskOptionsOf(*sampled, inputs_), Options());
     });
   }
 }

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/eval/results.h"
@@ -24,10 +25,11 @@ struct CellParts {
 
 // One line of units.jsonl: a part that was measured, with the identity of its cell.
 struct UnitRecord {
-  std::string cell;
+  std::string cell = {};
   int64_t window = -1;  // index; -1: one of the others
   WindowScore score = {};
   std::optional<TaskResult> task = {};
+  int64_t task_index = -1;  // among those of the cell; -1: the next one, in older files
   double seconds = 0;
 };
 std::string ToJson(const UnitRecord& unit);
@@ -57,18 +59,27 @@ class CellWork {
   CellWork(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
            const Cell& common, CellParts parts = {});
 
-  // What a new part is reported to, before the next begins.
-  std::function<void(const UnitRecord& unit)> keep = {};
+  // What new parts are reported to, before the next begin: windows that went to the engine in one call
+  // together, since their entropy is that of the call.
+  std::function<void(std::span<const UnitRecord> units)> keep = {};
   ProgressFn progress = {};                    // of the part that runs
   std::vector<ScoredToken>* tokens = nullptr;  // gets the scored tokens
 
   const CellParts& parts() const { return parts_; }
   int64_t windows() const { return static_cast<int64_t>(plan_.windows.size()); }  // in all
+  // What others have measured of the cell as well.
+  void Take(CellParts parts) { parts_ = std::move(parts); }
   // Measures what is missing of the first `end` windows.
-  void MeasureWindows(int64_t end);
-  int64_t RestLeft() const;  // tasks with prompts of their own that are missing
-  void MeasureRest(int64_t most = std::numeric_limits<int64_t>::max());  // so many of them
-  Cell Row() const;  // from the parts that are there
+  void MeasureWindows(int64_t end) {
+    MeasureWindows(static_cast<int64_t>(parts_.windows.size()), end);
+  }
+  // Those alone. parts() has them once there is no gap in front of them.
+  void MeasureWindows(int64_t begin, int64_t end);
+  int64_t Rest() const;  // tasks with prompts of their own
+  int64_t RestLeft() const { return Rest() - static_cast<int64_t>(parts_.tasks.size()); }
+  void MeasureRest();           // those that are missing
+  void MeasureTask(int64_t i);  // of the Rest() that one, as windows
+  Cell Row() const;             // from the parts that are there
 
  private:
   void AddFromWindows(TaskResult result, std::vector<TaskAnswer> WindowScore::*answers,

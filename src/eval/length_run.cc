@@ -51,9 +51,10 @@ bool LengthRun::IsYardstick(const Arm& arm) const {
 }
 
 std::unique_ptr<CellWork> LengthRun::MakeWork(size_t task) {
-  auto work = std::make_unique<CellWork>(run_.tasks[task], run_.spec, run_.inputs,
-                                         run_.header.common, run_.folder.Parts(Identity(task)));
-  work->keep = [this](const UnitRecord& unit) { run_.folder.Append(unit); };
+  auto work =
+      std::make_unique<CellWork>(run_.tasks[task], run_.spec, run_.inputs, run_.header.common,
+                                 run_.folder.units().Parts(Identity(task)));
+  work->keep = [this](std::span<const UnitRecord> units) { run_.folder.Append(units); };
   return work;
 }
 
@@ -70,9 +71,27 @@ void LengthRun::Estimate(Arm& arm) const {
 
 double LengthRun::WindowSeconds(const Arm& arm, int64_t end) const {
   if (arm.work == nullptr || (arm.exit && !IsYardstick(arm))) return 0;
-  const auto there = static_cast<int64_t>(arm.work->parts().windows.size());
-  return static_cast<double>(std::max<int64_t>(0, std::min(end, arm.work->windows()) - there)) *
-         arm.window_seconds;
+  return static_cast<double>(MissingWindows(arm, end)) * arm.window_seconds;
+}
+
+int64_t LengthRun::MissingWindows(const Arm& arm, int64_t end) const {
+  int64_t missing = 0;
+  for (const auto& [first, last] : run_.folder.units().MissingWindows(
+           Identity(arm.task), 0, std::min(end, arm.work->windows()))) {
+    missing += last - first;
+  }
+  return missing;
+}
+
+double LengthRun::PartSeconds() const {
+  double seconds = 0;
+  if (!run_.folder.shard()) return seconds;
+  for (const Arm& arm : arms_) {
+    if (!IsIn(arm)) continue;
+    if (HasRound()) seconds = std::max(seconds, WindowSeconds(arm, ends_[round_]));
+    if (arm.work->RestLeft() > 0) seconds = std::max(seconds, arm.rest_seconds);
+  }
+  return seconds;
 }
 
 double LengthRun::RestSeconds(const Arm& arm) const {
@@ -111,6 +130,7 @@ double LengthRun::AllSeconds() const {
 
 bool LengthRun::Measure(Arm& arm, double expected, const std::function<void()>& part) {
   if (run_.clock.Expired()) return false;
+  ++run_.parts;
   const double left = run_.seconds_left();
   arm.work->progress = [&](int64_t done, int64_t all) {
     if (!run_.events.progress) return true;
@@ -127,56 +147,88 @@ bool LengthRun::Measure(Arm& arm, double expected, const std::function<void()>& 
   return true;
 }
 
-bool LengthRun::MeasureWindows(Arm& arm, int64_t end) {
-  if (!IsIn(arm)) return true;
+Outcome LengthRun::MeasureArms(const std::function<Outcome(Arm& arm)>& measure) {
+  Outcome all = Outcome::kDone;
+  const std::optional<Shard>& shard = run_.folder.shard();
+  const size_t first = shard ? arms_.size() * static_cast<size_t>(shard->index - 1) /
+                                   static_cast<size_t>(shard->count)
+                             : 0;
+  for (size_t i = 0; i < arms_.size(); ++i) {
+    const Outcome one = measure(arms_[(first + i) % arms_.size()]);
+    if (one == Outcome::kNoTime) return one;
+    if (one == Outcome::kWait) all = one;
+  }
+  return all;
+}
+
+Outcome LengthRun::MeasureWindows(Arm& arm, int64_t end) {
+  if (!IsIn(arm)) return Outcome::kDone;
   end = std::min(end, arm.work->windows());
-  if (static_cast<int64_t>(arm.work->parts().windows.size()) >= end) return true;
-  return Measure(arm, WindowSeconds(arm, end), [&] { arm.work->MeasureWindows(end); });
-}
-
-bool LengthRun::MeasureRest(Arm& arm) {
-  if (!IsIn(arm)) return true;
-  while (arm.work->RestLeft() > 0) {
-    if (!Measure(arm, arm.rest_seconds, [&] { arm.work->MeasureRest(1); })) return false;
-  }
-  return true;
-}
-
-bool LengthRun::MeasureYardstick() {
-  for (Arm& arm : arms_) {
-    if (!IsYardstick(arm)) continue;
-    if (!ends_.empty() && !MeasureWindows(arm, ends_[0])) return false;
-    if (!MeasureRest(arm)) return false;
-  }
-  return true;
-}
-
-bool LengthRun::MeasureLeast() {
-  if (!ends_.empty()) {
-    for (Arm& arm : arms_) {
-      if (!MeasureWindows(arm, ends_[0])) return false;
+  const std::string identity = Identity(arm.task);
+  const UnitStore& units = run_.folder.units();
+  if (!units.MissingWindows(identity, 0, end).empty()) {
+    const SweepFolder::Lease lease = run_.folder.Claim(identity + ".w" + std::to_string(end));
+    if (!lease) return Outcome::kWait;
+    for (const auto& [first, last] : units.MissingWindows(identity, 0, end)) {
+      const double seconds = static_cast<double>(last - first) * arm.window_seconds;
+      const auto part = [&, first = first, last = last] { arm.work->MeasureWindows(first, last); };
+      if (!Measure(arm, seconds, part)) return Outcome::kNoTime;
     }
+  }
+  arm.work->Take(units.Parts(identity));
+  return Outcome::kDone;
+}
+
+Outcome LengthRun::MeasureRest(Arm& arm) {
+  if (!IsIn(arm)) return Outcome::kDone;
+  const std::string identity = Identity(arm.task);
+  Outcome outcome = Outcome::kDone;
+  for (int64_t i = 0; i < arm.work->Rest(); ++i) {
+    if (run_.folder.units().HasTask(identity, i)) continue;
+    const SweepFolder::Lease lease = run_.folder.Claim(identity + ".t" + std::to_string(i));
+    if (!lease) {
+      outcome = Outcome::kWait;
+      continue;
+    }
+    if (run_.folder.units().HasTask(identity, i)) continue;
+    if (!Measure(arm, arm.rest_seconds, [&] { arm.work->MeasureTask(i); })) {
+      return Outcome::kNoTime;
+    }
+  }
+  arm.work->Take(run_.folder.units().Parts(identity));
+  return outcome;
+}
+
+Outcome LengthRun::MeasureYardstick() {
+  return MeasureArms([this](Arm& arm) {
+    if (!IsYardstick(arm)) return Outcome::kDone;
+    const Outcome windows = ends_.empty() ? Outcome::kDone : MeasureWindows(arm, ends_[0]);
+    return windows == Outcome::kDone ? MeasureRest(arm) : windows;
+  });
+}
+
+Outcome LengthRun::MeasureLeast() {
+  if (!ends_.empty() && round_ == 0) {
+    const Outcome windows = MeasureArms([this](Arm& arm) { return MeasureWindows(arm, ends_[0]); });
+    if (windows != Outcome::kDone) return windows;
     round_ = 1;
     Race();
   }
-  for (Arm& arm : arms_) {
-    if (!MeasureRest(arm)) return false;
-  }
+  const Outcome rest = MeasureArms([this](Arm& arm) { return MeasureRest(arm); });
+  if (rest != Outcome::kDone) return rest;
   least_ = true;
   SettleRows(false);
-  if (IsWhole()) Finish();
-  return true;
+  return IsWhole() ? Finish() : rest;
 }
 
-bool LengthRun::MeasureRound() {
-  for (Arm& arm : arms_) {
-    if (!MeasureWindows(arm, ends_[round_])) return false;
-  }
+Outcome LengthRun::MeasureRound() {
+  const Outcome windows =
+      MeasureArms([this](Arm& arm) { return MeasureWindows(arm, ends_[round_]); });
+  if (windows != Outcome::kDone) return windows;
   ++round_;
   Race();
   SettleRows(false);
-  if (IsWhole()) Finish();
-  return true;
+  return IsWhole() ? Finish() : windows;
 }
 
 std::vector<double> LengthRun::Losses(const Arm& arm) const {
@@ -243,16 +295,23 @@ void LengthRun::Settle(size_t task, Cell row) {
   run_.cells[task] = std::move(row);
 }
 
-bool LengthRun::IsThere(size_t task, const Cell& row) const {
-  const Cell* there = run_.folder.Find(Identity(task));
-  return there != nullptr && ropewalk::ToJson(*there) == ropewalk::ToJson(row);
+bool LengthRun::IsThere(size_t task, Cell row) const {
+  const Cell* found = run_.folder.Find(Identity(task));
+  if (found == nullptr) return false;
+  Cell there = *found;
+  // Of two processes that measured one part, each goes by its own time.
+  there.seconds = row.seconds = 0;
+  there.place = row.place = -1;
+  return ropewalk::ToJson(there) == ropewalk::ToJson(row);
 }
 
 void LengthRun::SettleRows(bool all) {
   for (const Arm& arm : arms_) {
     if (run_.cells[arm.task]) continue;
     if (arm.work == nullptr) {
-      Settle(arm.task, *run_.folder.Find(Identity(arm.task)));
+      Cell row = *run_.folder.Find(Identity(arm.task));
+      row.place = -1;
+      Settle(arm.task, std::move(row));
     } else if (all || arm.exit || IsWhole(arm)) {
       Cell row = arm.work->Row();
       row.race_exit = arm.exit;
@@ -268,13 +327,20 @@ void LengthRun::SettleRows(bool all) {
   }
 }
 
-void LengthRun::Finish() {
-  if (!least_ || written_) return;
+Outcome LengthRun::Finish() {
+  if (!least_ || written_) return Outcome::kDone;
   SettleRows(true);
+  const SweepFolder::Lease lease =
+      run_.folder.Claim("rows-" + std::to_string(length()) + "-" + Name(kv()));
+  if (!lease) return Outcome::kWait;
   for (size_t k = begin_; k < end_; ++k) {
-    if (run_.cells[k] && !IsThere(k, *run_.cells[k])) run_.folder.Append(*run_.cells[k]);
+    if (!run_.cells[k] || IsThere(k, *run_.cells[k])) continue;
+    Cell row = *run_.cells[k];
+    if (run_.folder.shard()) row.place = static_cast<int64_t>(k);
+    run_.folder.Append(row);
   }
   written_ = true;
+  return Outcome::kDone;
 }
 
 }  // namespace ropewalk::internal

@@ -12,6 +12,13 @@
 
 namespace ropewalk::internal {
 
+// How far a part of a sweep is.
+enum class Outcome : uint8_t {
+  kDone,
+  kWait,    // what is missing others are measuring
+  kNoTime,  // the budget ended before
+};
+
 // What all lengths of a sweep share. All must outlive it.
 struct SweepRun {
   const std::vector<SweepTask>& tasks;
@@ -24,6 +31,9 @@ struct SweepRun {
   BudgetClock& clock;
   std::function<double()> seconds_left = {};    // that are expected of everything that is missing
   std::vector<std::optional<Cell>> cells = {};  // the rows of `tasks` that are there
+  int64_t parts = 0;                            // that this process measured
+
+  int64_t shards() const { return folder.shard() ? folder.shard()->count : 1; }
 };
 
 // Its least are the windows of the first round (with a race, and without one, under a budget) and
@@ -42,10 +52,11 @@ class LengthRun {
   double LeastSeconds() const;
   double RoundSeconds() const;  // of the next round; 0: there is none
   double AllSeconds() const;    // of everything that is missing
-  // Each measures what its price is for, and returns false where the budget ended before.
-  bool MeasureYardstick();
-  bool MeasureLeast();
-  bool MeasureRound();
+  double PartSeconds() const;   // of the longest part that shards do not divide
+  // Each measures what its price is for.
+  Outcome MeasureYardstick();
+  Outcome MeasureLeast();
+  Outcome MeasureRound();
 
   bool HasLeast() const { return least_; }
   bool HasRound() const { return round_ < ends_.size(); }
@@ -56,9 +67,9 @@ class LengthRun {
   // is not told apart from all others. Only the first KV type is recommended by.
   bool IsOpen() const;
 
-  // Writes the rows, in the order of the tasks; none where its least is not there. Happens by itself
-  // as soon as it is whole.
-  void Finish();
+  // Writes the rows, in the order of the tasks, but those that another shard has written; none where
+  // its least is not there.
+  Outcome Finish();
 
  private:
   struct Arm {
@@ -79,16 +90,19 @@ class LengthRun {
 
   double WindowSeconds(const Arm& arm, int64_t end) const;
   double RestSeconds(const Arm& arm) const;
-  bool MeasureWindows(Arm& arm, int64_t end);
-  bool MeasureRest(Arm& arm);
+  // Of each arm, from another one on in each shard, so that they rarely meet.
+  Outcome MeasureArms(const std::function<Outcome(Arm& arm)>& measure);
+  Outcome MeasureWindows(Arm& arm, int64_t end);
+  Outcome MeasureRest(Arm& arm);
   bool Measure(Arm& arm, double expected, const std::function<void()>& part);
+  int64_t MissingWindows(const Arm& arm, int64_t end) const;
   std::vector<double> Losses(const Arm& arm) const;
   // Lets the arms leave that are clearly behind after the rounds so far.
   void Race();
   // `racers` gets the index of each arm of the race.
   RaceState RaceOf(const RaceRule& rule, std::vector<size_t>& racers) const;
   bool IsWhole(const Arm& arm) const;
-  bool IsThere(size_t task, const Cell& row) const;  // in the folder
+  bool IsThere(size_t task, Cell row) const;  // in the folder
   void Settle(size_t task, Cell row);
   // Makes the rows of arms that are whole or out, or of all, and of tasks that share theirs.
   void SettleRows(bool all);

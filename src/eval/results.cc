@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <string_view>
 
 #include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
 #include "src/eval/results_text.h"
+#include "src/eval/sweep_files.h"
 
 namespace ropewalk {
 namespace internal {
@@ -83,34 +83,51 @@ ParsedResults ParseResults(const std::string& text, const std::string& path) {
 
 }  // namespace internal
 
+namespace {
+
+// A shard may be writing the last line of its file, even of its header.
+internal::ParsedResults ParseFile(std::string text, const std::string& path, bool complete) {
+  const size_t bytes = text.size();
+  if (!complete) text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
+  internal::ParsedResults parsed = internal::ParseResults(text, path);
+  parsed.results.dropped_bytes += static_cast<int64_t>(bytes - text.size());
+  return parsed;
+}
+
+}  // namespace
+
 SweepResults ReadResults(const std::string& folder) {
-  const std::string path = folder + "/results.jsonl";
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    throw Error(ErrorCode::kIo, "cannot read " + path + ": expected the folder of a sweep");
-  }
-  internal::ParsedResults parsed = internal::ParseResults(text.str(), path);
-  if (!parsed.has_header) {
-    throw Error(ErrorCode::kInvalidFile, path + ": empty, the sweep wrote nothing yet");
-  }
-  // A cell that left a race and was measured whole later has two rows.
-  std::map<std::string, std::size_t> index;
-  std::vector<Cell> cells;
-  for (Cell& cell : parsed.results.cells) {
-    const auto [it, added] = index.try_emplace(cell.Identity(), cells.size());
-    if (added) {
-      cells.push_back(std::move(cell));
-    } else {
-      cells[it->second] = std::move(cell);
+  std::vector<std::string> names = internal::FilesOf(folder, internal::kResults);
+  const std::string without = internal::NameOfFile(internal::kResults, {});
+  if (names.empty()) names = {without};
+  internal::RowStore rows;
+  SweepResults results;
+  bool any = false;
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    if (file) text << file.rdbuf();
+    if (!file) {
+      throw Error(ErrorCode::kIo, "cannot read " + path + ": expected the folder of a sweep");
     }
+    internal::ParsedResults parsed = ParseFile(std::move(text).str(), path, name == without);
+    results.dropped_bytes += parsed.results.dropped_bytes;
+    if (!parsed.has_header) continue;
+    if (any) {
+      internal::CheckSame(parsed.results.header, results.header.common, path);
+    } else {
+      results.header = std::move(parsed.results.header);
+    }
+    any = true;
+    rows.Add(std::move(parsed.results.cells));
   }
-  // Lengths are finished in the order in which they decide something.
-  std::stable_sort(cells.begin(), cells.end(),
-                   [](const Cell& a, const Cell& b) { return a.length < b.length; });
-  parsed.results.cells = std::move(cells);
-  return std::move(parsed.results);
+  if (!any) {
+    throw Error(ErrorCode::kInvalidFile,
+                folder + "/" + names.front() + ": empty, the sweep wrote nothing yet");
+  }
+  results.cells = std::move(rows).Take();
+  return results;
 }
 
 std::string Version() { return ROPEWALK_VERSION; }

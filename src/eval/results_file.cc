@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "ropewalk/base/error.h"
 #include "src/io/atomic_file.h"
@@ -20,7 +22,26 @@ namespace {
   throw Error(ErrorCode::kIo, what + ": " + std::strerror(error));
 }
 
+// 0, or why not. Another process may look for a moment whether the file is locked.
+int Lock(int fd) {
+  constexpr int kAttempts = 20;
+  constexpr std::chrono::milliseconds kPause(10);
+  for (int attempt = 0;; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EWOULDBLOCK || attempt == kAttempts) return errno;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
+
+bool IsLocked(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool locked = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return locked;
+}
 
 ResultsFile::ResultsFile(const std::string& folder, const std::string& name)
     : path_(folder + "/" + name) {
@@ -34,8 +55,7 @@ ResultsFile::ResultsFile(const std::string& folder, const std::string& name)
   if (fd_ < 0) {
     Fail("cannot write " + path_ + " (choose another folder with -o)", errno);
   }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
+  if (const int reason = Lock(fd_); reason != 0) {
     ::close(fd_);
     if (reason == EWOULDBLOCK) {
       throw Error(ErrorCode::kMismatch, "another ropewalk is writing to " + path_ +

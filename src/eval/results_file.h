@@ -7,6 +7,9 @@
 
 namespace ropewalk::internal {
 
+// Whether a process writes to the file.
+bool IsLocked(const std::string& path);
+
 class ResultsFile {
  public:
   // Creates the folder and the file where they are missing, and takes the lock. Throws Error(kIo)

@@ -21,7 +21,8 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
                                       const PositionPlan& model_plan, const SweepInputs& inputs,
                                       const SweepHeader& header, const std::string& folder,
                                       const SweepEvents& events, const SweepBudget& budget,
-                                      double costs_seconds) {
+                                      double costs_seconds,
+                                      const std::optional<Shard>& shard) {
   const auto now = [&] {
     return budget.clock
                ? budget.clock()
@@ -34,7 +35,7 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
   SweepEvents own = events;
   own.left_out = [&](const LeftOut& out) { left_out.push_back(out); };
   rest.seconds = budget.seconds - std::min(costs_seconds, budget.seconds / 4);
-  const bool any = !RunSweep(tasks, spec, inputs, header, folder, own, rest).empty();
+  const bool any = !RunSweep(tasks, spec, inputs, header, folder, own, rest, shard).empty();
   const size_t asked = tasks.size();
   if (any || left_out.empty()) {
     tasks = AddCosts(std::move(tasks), spec, model_plan, ReadResults(folder).cells);
@@ -45,7 +46,7 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
     if (index >= asked && events.finished) events.finished(index, cell, resumed);
   };
   rest.seconds = end - now();
-  RunSweep(tasks, spec, inputs, header, folder, own, rest);
+  RunSweep(tasks, spec, inputs, header, folder, own, rest, shard);
   return left_out;
 }
 

@@ -1,11 +1,12 @@
 #include "src/eval/sweep_folder.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "ropewalk/base/error.h"
@@ -26,64 +27,24 @@ void Cut(ResultsFile& file, int64_t dropped, int64_t whole, const SweepEvents& e
   file.Truncate(whole);
 }
 
-std::string TextOf(const std::string& path) {
-  std::ostringstream text;
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) {
-    text << std::ifstream(path, std::ios::binary).rdbuf();
+// What decides who races against whom, and is in no header.
+std::string AskedText(const SweepSpec& spec) {
+  std::vector<std::string> methods, kv;
+  for (const SweepMethod& method : spec.methods) {
+    const auto* fixed = std::get_if<FixedPlan>(&method);
+    methods.push_back(NameOf(method) + (fixed == nullptr ? "" : " " + fixed->dictionary));
   }
-  return text.str();
+  for (const KvType type : spec.kv) kv.emplace_back(Name(type));
+  const std::string race =
+      spec.race ? fmt::format("alpha {}, margin {}", spec.race->alpha, spec.race->margin) : "none";
+  return fmt::format("methods {}; lengths {}; factors {}; kv {}; race {}", fmt::join(methods, ","),
+                     fmt::join(spec.lengths, ","), fmt::join(spec.factors, ","), fmt::join(kv, ","),
+                     race);
 }
+
+constexpr char kStart[] = "start", kHere[] = "shard";
 
 }  // namespace
-
-void CheckSame(const SweepHeader& theirs, const Cell& ours, const std::string& path) {
-  const auto there = CommonIdentity(theirs.common);
-  const auto here = CommonIdentity(ours);
-  std::string differences;
-  for (size_t i = 0; i < here.size(); ++i) {
-    if (there[i].second == here[i].second) continue;
-    if (!differences.empty()) differences += "; ";
-    differences += here[i].first + " there " + there[i].second + ", here " + here[i].second;
-  }
-  if (differences.empty()) return;
-  throw Error(ErrorCode::kMismatch,
-              path + " holds results of another sweep (" + differences +
-                  "); choose another folder with -o, or give the options it was made with");
-}
-
-bool IsFinishedRow(const Cell& row, bool race) {
-  return !row.unfinished && (race || !row.race_exit);
-}
-
-CellRows RowsOf(std::vector<Cell>&& cells) {
-  CellRows rows;
-  for (Cell& cell : cells) {
-    std::string identity = cell.Identity();
-    rows.insert_or_assign(std::move(identity), std::move(cell));
-  }
-  return rows;
-}
-
-CellPartsOf ParseUnits(const std::string& text, const std::string& path, int64_t& whole) {
-  CellPartsOf parts;
-  size_t begin = 0;
-  for (int64_t number = 1; begin < text.size(); ++number) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    try {
-      const UnitRecord unit = UnitFromJson(text.substr(begin, end - begin));
-      AddUnit(unit, parts[unit.cell]);
-    } catch (const nlohmann::json::exception& e) {
-      throw Error(ErrorCode::kInvalidFile,
-                  path + ", line " + std::to_string(number) + ": " + e.what() +
-                      "; the file was written or changed by something else: move it away");
-    }
-    begin = end + 1;
-  }
-  whole = static_cast<int64_t>(begin);
-  return parts;
-}
 
 CellLeft LeftOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 const Cell& common, const CellParts& parts) {
@@ -101,35 +62,114 @@ CellLeft LeftOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs&
   return left;
 }
 
-SweepFolder::SweepFolder(const std::string& folder, const SweepHeader& header,
-                         const SweepEvents& events)
-    : rows_(folder), units_(folder, "units.jsonl") {
-  ParsedResults old = ParseResults(rows_.Read(), rows_.path());
-  Cut(rows_, old.results.dropped_bytes, old.whole_bytes, events);
-  if (old.has_header) {
-    CheckSame(old.results.header, header.common, rows_.path());
-  } else {
-    rows_.Append(ropewalk::ToJson(header));
+SweepFolder::SweepFolder(const std::string& folder, const SweepSpec& spec,
+                         const SweepHeader& header, const SweepEvents& events,
+                         const std::optional<Shard>& shard)
+    : shard_(shard),
+      common_(header.common),
+      results_name_(NameOfFile(kResults, shard)),
+      units_name_(NameOfFile(kUnits, shard)),
+      others_(folder, results_name_, units_name_) {
+  if (!shard) {
+    Open(folder);
+    ReadOwn(header, events);
+    return;
   }
-  cells_ = RowsOf(std::move(old.results.cells));
-  const std::string units = units_.Read();
-  int64_t whole = 0;
-  parts_ = ParseUnits(units, units_.path(), whole);
-  Cut(units_, static_cast<int64_t>(units.size()) - whole, whole, events);
+  // One after the other, so that each sees with what options the others began. Results of another
+  // sweep are refused before there is a file of one's own.
+  LeaseFolder gate(folder, *shard, "", false);
+  const LeaseFolder::Lease start = gate.Wait(kStart, events.waiting);
+  others_.Read(common_, rows_, units_);
+  Open(folder);
+  leases_.emplace(folder, *shard, AskedText(spec), true, events.message);
+  Enter(spec, events);
+  ReadOwn(header, events);
 }
 
-const Cell* SweepFolder::Find(const std::string& identity) const {
-  const auto found = cells_.find(identity);
-  return found == cells_.end() ? nullptr : &found->second;
+// The locks of files tell who is at work: that of results.jsonl a process without a shard, those of the
+// other files a shard.
+void SweepFolder::Open(const std::string& folder) {
+  rows_file_.emplace(folder, results_name_);
+  for (const std::string& name : FilesOf(folder, kResults)) {
+    const bool without = name == NameOfFile(kResults, {});
+    if (without != shard_.has_value() || !IsLocked(folder + "/" + name)) continue;
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("another ropewalk, {} --shard, is writing to {}/{}; wait for it, or choose "
+                    "another folder with -o",
+                    without ? "without" : "with", folder, name));
+  }
+  units_file_.emplace(folder, units_name_);
 }
 
-CellParts SweepFolder::Parts(const std::string& identity) const {
-  const auto found = parts_.find(identity);
-  return found == parts_.end() ? CellParts() : found->second;
+// Says that this shard is at work, unless another one that is alive races other methods.
+void SweepFolder::Enter(const SweepSpec& spec, const SweepEvents& events) {
+  const std::string asked = AskedText(spec);
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr std::chrono::milliseconds kPause(200);
+  for (bool first = true;; first = false) {
+    std::vector<LeaseHolder> others = leases_->Holders(kHere);
+    std::erase_if(others, [&](const LeaseHolder& other) {
+      return other.asked == asked || other.asked.empty() || other.shard == shard_->Name();
+    });
+    if (others.empty()) break;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (others.front().alive || waited.count() > shard_->stale_seconds + 1) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("{} is at work in this folder with other options ({} there, {} "
+                              "here); shards of one sweep get the same options",
+                              others.front().Text(), others.front().asked, asked));
+    }
+    if (first && events.message) {
+      events.message("looking whether " + others.front().Text() +
+                     " is still at work, with other options");
+    }
+    if (events.waiting && !events.waiting(others.front().Text())) throw Interrupted();
+    std::this_thread::sleep_for(kPause);
+  }
+  here_ = leases_->Wait(fmt::format("{}-{}-of-{}", kHere, shard_->index, shard_->count),
+                        events.waiting);
 }
 
-void SweepFolder::Append(const Cell& cell) { rows_.Append(ropewalk::ToJson(cell)); }
-void SweepFolder::Append(const UnitRecord& unit) { units_.Append(ToJson(unit)); }
+void SweepFolder::ReadOwn(const SweepHeader& header, const SweepEvents& events) {
+  ParsedResults old = ParseResults(rows_file_->Read(), rows_file_->path());
+  Cut(*rows_file_, old.results.dropped_bytes, old.whole_bytes, events);
+  if (old.has_header) {
+    CheckSame(old.results.header, common_, rows_file_->path());
+  } else {
+    rows_file_->Append(ropewalk::ToJson(header));
+  }
+  rows_.Add(std::move(old.results.cells));
+  const std::string units = units_file_->Read();
+  int64_t line = 0;
+  const int64_t whole = units_.AddLines(units, units_file_->path(), line);
+  Cut(*units_file_, static_cast<int64_t>(units.size()) - whole, whole, events);
+  others_.Read(common_, rows_, units_);
+}
+
+void SweepFolder::Refresh() {
+  if (shard_) others_.Read(common_, rows_, units_);
+}
+
+SweepFolder::Lease SweepFolder::Claim(const std::string& name) {
+  if (!shard_) return LeaseFolder::Lease();
+  LeaseFolder::Lease lease = leases_->Claim(name);
+  if (!lease) return {};
+  Refresh();
+  return lease;
+}
+
+void SweepFolder::Append(const Cell& cell) {
+  rows_file_->Append(ropewalk::ToJson(cell));
+  rows_.Put(cell);
+}
+
+void SweepFolder::Append(std::span<const UnitRecord> units) {
+  std::string lines;
+  for (const UnitRecord& unit : units) lines += (lines.empty() ? "" : "\n") + ToJson(unit);
+  units_file_->Append(lines);
+  for (const UnitRecord& unit : units) units_.Add(unit);
+}
 
 }  // namespace internal
 
@@ -137,25 +177,19 @@ std::vector<CellLeft> WhatIsLeft(const std::vector<SweepTask>& tasks, const Swee
                                  const SweepInputs& inputs, const SweepHeader& header,
                                  const std::string& folder) {
   for (const SweepTask& task : tasks) inputs.engine->CheckKv(task.kv);
-  const std::string path = folder + "/results.jsonl", units = folder + "/units.jsonl";
-  internal::ParsedResults old = internal::ParseResults(internal::TextOf(path), path);
-  if (old.has_header) internal::CheckSame(old.results.header, header.common, path);
-  const internal::CellRows rows = internal::RowsOf(std::move(old.results.cells));
-  int64_t whole = 0;
-  const internal::CellPartsOf parts = internal::ParseUnits(internal::TextOf(units), units, whole);
+  internal::RowStore rows;
+  internal::UnitStore units;
+  internal::OthersFiles(folder, "", "").Read(header.common, rows, units);
   std::vector<CellLeft> left;
   for (const SweepTask& task : tasks) {
     const std::string identity = internal::EmptyRow(task, header.common).Identity();
-    const auto row = rows.find(identity);
-    const auto known = parts.find(identity);
-    if (row != rows.end() && internal::IsFinishedRow(row->second, spec.race.has_value())) {
-      left.push_back({.finished = true, .asked = row->second.windows});
+    const Cell* row = rows.Find(identity);
+    if (row != nullptr && internal::IsFinishedRow(*row, spec.race.has_value())) {
+      left.push_back({.finished = true, .asked = row->windows});
     } else if (task.shares >= 0) {
       left.emplace_back();
     } else {
-      left.push_back(
-          internal::LeftOf(task, spec, inputs, header.common,
-                           known == parts.end() ? internal::CellParts() : known->second));
+      left.push_back(internal::LeftOf(task, spec, inputs, header.common, units.Parts(identity)));
     }
   }
   return left;

@@ -1,47 +1,63 @@
 // What is on disk of a sweep, and where more goes.
 #pragma once
 
-#include <map>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/eval/results.h"
+#include "ropewalk/eval/shard.h"
 #include "src/eval/cell_work.h"
+#include "src/eval/lease.h"
 #include "src/eval/results_file.h"
+#include "src/eval/sweep_files.h"
+#include "src/eval/unit_store.h"
 
 namespace ropewalk::internal {
-
-// Throws Error(kMismatch) that names what differs between a header and the sweep `ours`.
-void CheckSame(const SweepHeader& theirs, const Cell& ours, const std::string& path);
-
-// Whether a sweep, with or without a race, has nothing to add to this row.
-bool IsFinishedRow(const Cell& row, bool race);
-
-// The rows of results.jsonl and the parts of units.jsonl, by the identity of their cells.
-using CellRows = std::map<std::string, Cell>;
-using CellPartsOf = std::map<std::string, CellParts>;
-CellRows RowsOf(std::vector<Cell>&& cells);  // of rows with one identity the last
-// `whole` gets the bytes up to the end of the last whole line. Throws Error(kInvalidFile).
-CellPartsOf ParseUnits(const std::string& text, const std::string& path, int64_t& whole);
 
 // What is missing of a cell of which there are `parts`.
 CellLeft LeftOf(const SweepTask& task, const SweepSpec& spec, const SweepInputs& inputs,
                 const Cell& common, const CellParts& parts);
 
+// Reads the files of everybody, writes those of one process. Without a shard there is no other process
+// while it lives: each is refused while the other is at work.
 class SweepFolder {
  public:
-  SweepFolder(const std::string& folder, const SweepHeader& header, const SweepEvents& events);
+  SweepFolder(const std::string& folder, const SweepSpec& spec, const SweepHeader& header,
+              const SweepEvents& events, const std::optional<Shard>& shard);
 
-  // The row that is there; null: none.
-  const Cell* Find(const std::string& identity) const;
-  CellParts Parts(const std::string& identity) const;
+  // The row that is there; null: none. Until more is read or appended.
+  const Cell* Find(const std::string& identity) const { return rows_.Find(identity); }
+  const UnitStore& units() const { return units_; }
   void Append(const Cell& cell);
-  void Append(const UnitRecord& unit);
+  // All or none of them, as far as the process decides.
+  void Append(std::span<const UnitRecord> units);
+
+  const std::optional<Shard>& shard() const { return shard_; }
+  // Reads what other shards have appended.
+  void Refresh();
+  // Empty: another shard has it, whom holder() names; else what it left is read. Without a shard it is
+  // always given.
+  using Lease = std::optional<LeaseFolder::Lease>;
+  Lease Claim(const std::string& name);
+  std::string holder() const { return leases_ ? leases_->holder() : std::string(); }
 
  private:
-  ResultsFile rows_, units_;
-  CellRows cells_;
-  CellPartsOf parts_;
+  void Open(const std::string& folder);
+  void Enter(const SweepSpec& spec, const SweepEvents& events);
+  void ReadOwn(const SweepHeader& header, const SweepEvents& events);
+
+  std::optional<Shard> shard_;
+  Cell common_;
+  std::string results_name_, units_name_;
+  OthersFiles others_;
+  RowStore rows_;
+  UnitStore units_;
+  std::optional<ResultsFile> rows_file_, units_file_;
+  std::optional<LeaseFolder> leases_;
+  std::optional<LeaseFolder::Lease> here_;  // says that this shard is at work, and at what
 };
 
 }  // namespace ropewalk::internal

@@ -1,6 +1,8 @@
 // The sweep: measures what the folder does not hold yet, what decides most first.
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "ropewalk/eval/results.h"
 #include "src/eval/length_run.h"
@@ -9,6 +11,7 @@ namespace ropewalk {
 namespace {
 
 using internal::LengthRun;
+using internal::Outcome;
 
 // The least of each length, the shortest first, up to the first that does not fit: then shorter ones
 // have their whole least, and none is begun that will not end.
@@ -30,51 +33,91 @@ class Schedule {
     run.seconds_left = [this] {
       double seconds = 0;
       for (const auto& length : lengths_) seconds += length->AllSeconds();
-      return seconds;
+      return Shared(seconds);
     };
   }
 
   void Run() {
-    if (MeasureLeast()) MeasureRounds();
+    for (int64_t parts = 0; Pass() == Outcome::kWait; parts = run_.parts) {
+      if (run_.parts > parts) continue;  // there may be more already
+      if (run_.clock.Expired()) break;
+      Pause();
+    }
     for (const auto& length : lengths_) {
-      length->Finish();
+      while (length->Finish() == Outcome::kWait) Pause();
       if (run_.events.left_out && !length->IsWhole()) {
         run_.events.left_out({.length = length->length(),
                               .kv = length->kv(),
                               .windows = length->HasLeast() ? length->windows() : 0,
                               .asked = length->asked(),
-                              .seconds = run_.clock.Corrected(length->AllSeconds()),
+                              .seconds = run_.clock.Corrected(Shared(length->AllSeconds())),
                               .open = !length->HasLeast() || length->IsOpen()});
       }
     }
   }
 
  private:
-  bool Fits(double seconds) const { return run_.clock.Corrected(seconds) <= run_.clock.Left(); }
+  // Of what all shards do together.
+  double Shared(double seconds) const { return seconds / static_cast<double>(run_.shards()); }
+  bool Fits(double seconds, double longest_part) const {
+    return run_.clock.Corrected(std::max(Shared(seconds), longest_part)) <= run_.clock.Left();
+  }
+
+  // Measures what this process can; kWait where others have to end something first.
+  Outcome Pass() {
+    run_.folder.Refresh();
+    bool waits = false;
+    if (!MeasureLeast(waits) || !MeasureRounds(waits)) return Outcome::kNoTime;
+    for (const auto& length : lengths_) {
+      if (length->IsWhole() && length->Finish() == Outcome::kWait) waits = true;
+    }
+    return waits ? Outcome::kWait : Outcome::kDone;
+  }
 
   // Whether there may be time for more.
-  bool MeasureLeast() {
+  bool MeasureLeast(bool& waits) {
+    const auto go_on = [&](Outcome outcome) {
+      if (outcome == Outcome::kWait) waits = true;
+      return outcome != Outcome::kNoTime;
+    };
     for (const auto& length : lengths_) {
-      if (!Fits(length->YardstickSeconds()) || !length->MeasureYardstick()) return false;
+      const double seconds = length->YardstickSeconds();
+      const double part = seconds > 0 ? length->PartSeconds() : 0;
+      if (!Fits(seconds, part) || !go_on(length->MeasureYardstick())) return false;
     }
     for (const auto& length : lengths_) {
-      if (!Fits(length->LeastSeconds())) return true;
-      if (!length->MeasureLeast()) return false;
+      if (length->HasLeast()) continue;
+      if (!Fits(length->LeastSeconds(), length->PartSeconds())) return true;
+      if (!go_on(length->MeasureLeast())) return false;
     }
     return true;
   }
 
   // One round after the other, where they decide most: at lengths that are open, with the fewest
   // windows, the shortest.
-  void MeasureRounds() {
+  bool MeasureRounds(bool& waits) {
+    std::vector<const LengthRun*> held;
     for (;;) {
       LengthRun* next = nullptr;
       for (const auto& length : lengths_) {
-        if (!length->HasLeast() || !length->HasRound() || !Fits(length->RoundSeconds())) continue;
+        if (!length->HasLeast() || !length->HasRound()) continue;
+        if (!Fits(length->RoundSeconds(), length->PartSeconds())) continue;
+        if (std::ranges::find(held, length.get()) != held.end()) continue;
         if (next == nullptr || Comes(*length, *next)) next = length.get();
       }
-      if (next == nullptr || !next->MeasureRound()) return;
+      if (next == nullptr) return true;
+      const Outcome outcome = next->MeasureRound();
+      if (outcome == Outcome::kNoTime) return false;
+      if (outcome == Outcome::kDone) continue;
+      held.push_back(next);
+      waits = true;
     }
+  }
+
+  void Pause() {
+    if (run_.events.waiting && !run_.events.waiting(run_.folder.holder())) throw Interrupted();
+    constexpr std::chrono::milliseconds kPause(200);
+    std::this_thread::sleep_for(kPause);
   }
 
   static bool Comes(const LengthRun& a, const LengthRun& b) {
@@ -91,9 +134,9 @@ class Schedule {
 std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                            const SweepInputs& inputs, const SweepHeader& header,
                            const std::string& folder, const SweepEvents& events,
-                           const SweepBudget& budget) {
+                           const SweepBudget& budget, const std::optional<Shard>& shard) {
   for (const SweepTask& task : tasks) inputs.engine->CheckKv(task.kv);
-  internal::SweepFolder there(folder, header, events);
+  internal::SweepFolder there(folder, spec, header, events, shard);
   internal::BudgetClock clock(budget);
   internal::SweepRun run{.tasks = tasks,
                          .spec = spec,

@@ -48,7 +48,10 @@ std::string ToJson(const UnitRecord& unit) {
     json["window"] = unit.window;
     json["score"] = WindowJson(unit.score);
   }
-  if (unit.task) json["task"] = ToJson(*unit.task);
+  if (unit.task) {
+    if (unit.task_index >= 0) json["index"] = unit.task_index;
+    json["task"] = ToJson(*unit.task);
+  }
   return Line(json);
 }
 
@@ -61,7 +64,10 @@ UnitRecord UnitFromJson(const std::string& line) {
     json["window"].get_to(unit.window);
     unit.score = WindowFromJson(json.at("score"));
   }
-  if (json.contains("task")) unit.task = TaskFromJson(json["task"]);
+  if (json.contains("task")) {
+    unit.task = TaskFromJson(json["task"]);
+    if (json.contains("index")) json["index"].get_to(unit.task_index);
+  }
   return unit;
 }
 
@@ -70,6 +76,8 @@ void AddUnit(const UnitRecord& unit, CellParts& parts) {
     if (unit.window != static_cast<int64_t>(parts.windows.size())) return;
     parts.windows.push_back(unit.score);
   } else if (unit.task) {
+    const auto next = static_cast<int64_t>(parts.tasks.size());
+    if (unit.task_index >= 0 && unit.task_index != next) return;
     parts.tasks.push_back(*unit.task);
   }
   parts.seconds += unit.seconds;

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,9 +37,11 @@ class NoisyEngine : public ScoringEngine {
  public:
   mutable std::map<std::pair<std::string, std::vector<int32_t>>, int> asked;  // plan, ids
   mutable int calls = 0;
-  int last_call = -1;      // then it is interrupted
-  mutable double now = 0;  // seconds
-  double slowness = 1;     // seconds for each token
+  int last_call = -1;                  // then it is interrupted
+  int killed_at = -1;                  // in this call by SIGKILL
+  std::chrono::microseconds pause{0};  // that each call takes
+  mutable double now = 0;              // seconds
+  double slowness = 1;                 // seconds for each token
 
   EngineFacts Facts() const override {
     return {.name = "noisy", .vocab = 257, .compute = "none", .token_flops = 1};
@@ -45,7 +50,9 @@ class NoisyEngine : public ScoringEngine {
 
  private:
   Scores DoScore(const EngineCall& call, std::span<const ScoreRequest> requests) const override {
+    if (calls == killed_at) ::raise(SIGKILL);
     if (calls++ == last_call) throw Interrupted();
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
     const internal::WorkMeter meter(*this);
     meter.Score(call, requests);
     now += slowness * meter.Take().flops;
@@ -97,17 +104,20 @@ struct Made {
     tasks = PlanSweep(spec, plan);
     header.common = CommonFields(spec, inputs, kLength);
   }
-  std::vector<Cell> Run(const TempFolder& folder) {
-    return RunSweep(tasks, spec, inputs, header, folder.path(), {});
+  std::vector<Cell> Run(const TempFolder& folder, const std::optional<Shard>& shard = {},
+                        const SweepEvents& events = {}) {
+    return RunSweep(tasks, spec, inputs, header, folder.path(), events, {}, shard);
   }
   // A token is expected to take a second.
-  std::vector<Cell> Run(const TempFolder& folder, double seconds) {
+  std::vector<Cell> Run(const TempFolder& folder, double seconds,
+                        const std::optional<Shard>& shard = {}) {
     left_out.clear();
     SweepEvents events;
     events.left_out = [this](const LeftOut& out) { left_out.push_back(out); };
     return RunSweep(
         tasks, spec, inputs, header, folder.path(), events,
-        {.seconds = seconds, .pace = Pace::OfFlops(1), .clock = [this] { return engine.now; }});
+        {.seconds = seconds, .pace = Pace::OfFlops(1), .clock = [this] { return engine.now; }},
+        shard);
   }
 };
 

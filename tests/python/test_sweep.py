@@ -651,3 +651,38 @@ def test_ctrl_c_keeps_finished_rows(tmp_path):
     assert f"output={str(out)!r}" in stderr
     lines = results.read_text().splitlines()
     assert 2 <= len(lines) < 13 and all(json.loads(line) for line in lines)
+
+
+def test_shards_measure_one_sweep_together(tmp_path, small):
+    out = tmp_path / "out"
+    found = {}
+
+    def work(shard):
+        found[shard] = rw.sweep(MODEL, text=TEXT, progress=False, output=out, shard=shard, **SMALL)
+
+    workers = [threading.Thread(target=work, args=(f"{i}/2",)) for i in (1, 2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for sweep in (found["1/2"], found["2/2"], rw.Sweep(out)):
+        assert timeless(sweep.rows) == timeless(small.rows)
+        assert sweep.recommendations == small.recommendations
+    assert {path.name for path in out.iterdir()} == {f"{kind}.{i}-of-2.jsonl" for kind in ("results", "units") for i in (1, 2)}
+    found["1/2"].save(tmp_path / "copy")
+    assert timeless(rw.Sweep(tmp_path / "copy").rows) == timeless(small.rows)
+    with pytest.raises(rw.Error, match="exists already"):
+        found["1/2"].save(tmp_path / "copy")
+    # Without shards it goes on from there.
+    assert timeless(rw.sweep(MODEL, text=TEXT, progress=False, output=out, **SMALL).rows) == timeless(small.rows)
+
+
+def test_wrong_shards_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(rw.Error, match="give the folder that the processes share as output"):
+        rw.sweep(MODEL, text=TEXT, progress=False, shard="1/2", **SMALL)
+    for name in ("SLURM_ARRAY_TASK_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for shard, why in (("17/16", "from 1 to the number of shards"), ("x", "such as 3/16"), ("auto", "OMPI_COMM_WORLD_RANK")):
+        with pytest.raises(rw.Error, match=why):
+            rw.sweep(MODEL, text=TEXT, progress=False, output=tmp_path / "out", shard=shard, **SMALL)
+    assert not (tmp_path / "out").exists()

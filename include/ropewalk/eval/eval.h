@@ -221,6 +221,9 @@ struct Cell {
   int threads = 0;
   uint64_t seed = 0;
   double seconds = 0;
+  // In files of shards, whose rows are read together: its place among the cells of one length. -1: that
+  // in its file.
+  int64_t place = -1;
 
   // The method with this name; absent for as-shipped and for dictionaries.
   std::optional<PositionMethod> named() const { return PositionMethod::TryParse(method); }

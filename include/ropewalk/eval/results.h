@@ -6,11 +6,13 @@
 #include <functional>
 #include <iosfwd>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ropewalk/eval/cost.h"
 #include "ropewalk/eval/eval.h"
+#include "ropewalk/eval/shard.h"
 
 namespace ropewalk {
 
@@ -33,9 +35,12 @@ struct SweepResults {
   int64_t dropped_bytes = 0;  // of an incomplete last line
 };
 
-// Reads FOLDER/results.jsonl: rows by length, of those with one identity the last. An incomplete
-// last line (no newline, or no JSON) is dropped and its bytes are counted if it begins like a row.
-// Throws Error(kIo) without the file, kInvalidFile with the line number for any other fault.
+// Reads FOLDER/results.jsonl and the files of shards beside it (results.3-of-16.jsonl): rows by length, of
+// those with one identity in a file the last, in several files the one that measured most. The header
+// is that of the first file. An incomplete last line (no newline, or no JSON) is dropped and its bytes
+// are counted if it begins like a row, or is of a shard, which may be writing it. Throws Error(kIo)
+// without any of these files, kInvalidFile with the line number for any other fault, kMismatch for
+// files of different sweeps.
 SweepResults ReadResults(const std::string& folder);
 
 // A row and the header of results.jsonl as a JSON object; docs/results-format.md lists the keys. On
@@ -112,6 +117,7 @@ struct SweepEvents {
   std::function<void(size_t index, const Cell& cell, bool resumed)> finished;
   std::function<void(size_t index, const RaceExit& exit)> left;  // a method left the race
   std::function<void(const LeftOut& left_out)> left_out;         // at the end
+  WaitFn waiting;                                                // another shard has what is left
 };
 
 // How long a sweep may take.
@@ -133,10 +139,15 @@ struct SweepBudget {
 // Error(kMismatch) if the folder holds results of other settings (both values are shown) or another
 // sweep writes to it, Error as ReadResults does, Error(kIo) if it cannot be written, and
 // Interrupted; rows written before stay intact.
+// With a shard it measures what no other shard is measuring, of which it reads what they have: the
+// rows are those of one undisturbed process. It returns when all is measured, by whomever, or its own
+// budget ends, of whose seconds it takes the others to work as long. A shard with other methods, lengths
+// or rules of the race than one that is at work is an Error(kMismatch); so is a process without a shard
+// beside one with, and the other way around.
 std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec& spec,
                            const SweepInputs& inputs, const SweepHeader& header,
                            const std::string& folder, const SweepEvents& events,
-                           const SweepBudget& budget = {});
+                           const SweepBudget& budget = {}, const std::optional<Shard>& shard = {});
 
 // RunSweep of `tasks`, then of what AddCosts adds to them; `costs_seconds` of the budget are kept for
 // that, at most a quarter. Of what comes second events name what was added alone. Returns what was
@@ -145,6 +156,7 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
                                       const PositionPlan& model_plan, const SweepInputs& inputs,
                                       const SweepHeader& header, const std::string& folder,
                                       const SweepEvents& events, const SweepBudget& budget = {},
-                                      double costs_seconds = 0);
+                                      double costs_seconds = 0,
+                                      const std::optional<Shard>& shard = {});
 
 }  // namespace ropewalk
