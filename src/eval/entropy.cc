@@ -26,6 +26,13 @@ int64_t KeysSeen(const AttentionArgs& args, const QueryRanges& ranges, int64_t r
 
 }  // namespace
 
+EntropySums& EntropySums::operator+=(const EntropySums& other) {
+  nats += other.nats;
+  share += other.share;
+  rows += other.rows;
+  return *this;
+}
+
 EntropyMeter::EntropyMeter(Sequence& sequence, std::vector<int64_t> positions)
     : sequence_(sequence), positions_(std::move(positions)) {
   sequence_.ObserveAttention([this](int64_t, const AttentionArgs& args) { Add(args); },

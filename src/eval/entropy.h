@@ -14,6 +14,8 @@ struct EntropySums {
   double nats = 0, share = 0;  // of H = -sum w ln w, and of H / ln(keys seen)
   int64_t rows = 0;
 
+  EntropySums& operator+=(const EntropySums& other);
+
   double Nats() const { return nats / static_cast<double>(rows); }    // mean; NaN without any row
   double Share() const { return share / static_cast<double>(rows); }  // mean: 1 is uniform
 };

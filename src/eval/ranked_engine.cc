@@ -107,7 +107,7 @@ class Computer {
 // The answers of all ranks as one.
 Scores Merge(const RankedCall& call, const std::vector<std::vector<std::byte>>& parts) {
   Scores scores;
-  internal::EntropySums entropy;
+  std::vector<internal::EntropySums> entropy(call.requests.size());
   for (const RankedRequest& request : call.requests) {
     scores.tokens.emplace_back(request.positions.size());
     scores.fed_tokens += request.positions.empty() ? 0 : request.positions.back();
@@ -119,11 +119,12 @@ Scores Merge(const RankedCall& call, const std::vector<std::vector<std::byte>>& 
       for (size_t i = 0; i < answer.indices.size(); ++i) {
         scores.tokens[r][static_cast<size_t>(answer.indices[i])] = answer.scores.at(i);
       }
-      entropy += {answer.nats, answer.share, answer.rows};
+      entropy[r] += {answer.nats, answer.share, answer.rows};
     }
   }
-  scores.entropy = entropy.Nats();
-  scores.entropy_share = entropy.Share();
+  for (const internal::EntropySums& sums : entropy) {
+    scores.entropy.push_back({.nats = sums.Nats(), .share = sums.Share()});
+  }
   return scores;
 }
 

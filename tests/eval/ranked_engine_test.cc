@@ -70,8 +70,8 @@ TEST(RankedEngine, ScoresAreThoseOfTheDecoder) {
                             4e-6 * largest);  // of a logit, and of the sum of all
               }
             }
-            EXPECT_NEAR(scores.entropy, expected.entropy, 1e-4);
-            EXPECT_NEAR(scores.entropy_share, expected.entropy_share, 1e-5);
+            EXPECT_NEAR(scores.entropy[0].nats, expected.entropy[0].nats, 1e-4);
+            EXPECT_NEAR(scores.entropy[0].share, expected.entropy[0].share, 1e-5);
           }
         },
         *decoder);
