@@ -12,8 +12,8 @@
 
 namespace ropewalk::cli {
 
-// First thing in a program: ranks but the first say nothing, on stdout and stderr, until they fail. With
-// --shard among the arguments processes are no ranks, but each a shard of its own.
+// First thing in a program: all ranks but the first are silent until they fail. With --shard among the
+// arguments processes are no ranks, but each a shard of its own.
 void SilenceOtherRanks(int argc, char** argv);
 // Begins MPI where a launcher started several processes. UsageError for a command that is not computed
 // over ranks, Error for a build without MPI.

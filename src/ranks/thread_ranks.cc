@@ -171,6 +171,7 @@ void RunThreadRanks(int ranks, int threads, const std::function<void(RankGroup&)
   Hub hub(ranks);
   {
     std::vector<std::jthread> running;
+    running.reserve(static_cast<size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
       running.emplace_back([&hub, &work, r, ranks, threads] {
         const internal::ScopedNumThreads limit(threads);
