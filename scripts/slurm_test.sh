@@ -56,12 +56,12 @@ step() { printf '== %s (%s s)\n' "$1" "$SECONDS"; }
 start_slurm() {
   mkdir -p "$work"/{munge,ctld,d}
   mungekey --create --keyfile "$work/munge/key" --bits 1024
-  chmod 700 "$work/munge"; chmod 600 "$work/munge/key"
+  chmod 755 "$work/munge"
+  chmod 600 "$work/munge/key"
   munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/socket" --pid-file="$work/munge/pid" \
     --log-file="$work/munge/log" --seed-file="$work/munge/seed" --num-threads=1 >"$work/munged.log" 2>&1 &
   daemons+=($!)
   until_true 10 test -S "$work/munge/socket"
-  chmod 755 "$work/munge"
   local host port
   host=$(hostname -s)
   port=$((20000 + RANDOM % 20000))
@@ -147,8 +147,10 @@ until_true 60 has_lines out 6
 before=$(lines_of out)
 step "task 2 of job $job is killed by signal 9 behind $before parts, and requeued"
 until_true 20 grep -q . "ropewalk-${job}_2.log"
-victim=$(pgrep -f "ropewalk sweep .*--shard auto" | while read -r pid; do
-  tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx SLURM_ARRAY_TASK_ID=2 && echo "$pid"; done | head -n 1)
+victim=
+for pid in $(pgrep -f "ropewalk sweep .*--shard auto"); do
+  if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx SLURM_ARRAY_TASK_ID=2; then victim=$pid; fi
+done
 [ -n "$victim" ] || { echo "slurm_test.sh: task 2 does not run" >&2; exit 1; }
 kill -9 "$victim"
 until_true 20 sh -c "! kill -0 $victim 2>/dev/null"
@@ -166,8 +168,17 @@ srun -n 2 --cpus-per-task=1 --mem=500M "${sweep[@]}" -o srun --shard auto >/dev/
 compare srun
 
 step "mpirun -n 4, rank 3 killed"
-mpirun --allow-run-as-root --oversubscribe -n 4 \
-  sh -c '[ "$OMPI_COMM_WORLD_RANK" = 3 ] || exec "$@"; timeout -s KILL 3 "$@"; echo "$?" >killed; exit 0' sh \
+cat >rank <<'RANK'
+#!/bin/bash
+[ "$OMPI_COMM_WORLD_RANK" = 3 ] || exec "$@"
+"$@" &
+until [ -s mpi/units.4-of-4.jsonl ] || ! kill -0 $!; do sleep 0.02; done
+kill -9 $!
+wait $!
+echo $? >killed
+RANK
+chmod +x rank
+mpirun --allow-run-as-root --oversubscribe -n 4 ./rank \
   "${sweep[@]}" --threads 1 -o mpi --shard auto >"$work/mpi.out" 2>"$work/mpi.log"
 compare mpi
 [ "$(cat killed)" = 137 ] || { echo "slurm_test.sh: rank 3 was not killed" >&2; exit 1; }

@@ -343,7 +343,8 @@ void RegisterSweep(nb::module_& m) {
              s.header.command = std::move(command);
            })
       .def("run", &PySweep::Run, nb::arg("engine"), nb::arg("model_hash"), nb::arg("folder"),
-           nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"), nb::arg("progress"), nb::arg("finished"));
+           nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"), nb::arg("progress"),
+           nb::arg("finished"));
 
   m.def("threads_of_rank", [] { return ThreadsOfRank(NumThreads()); });
   m.def("report_json", [](const std::vector<std::string>& folders) {

@@ -21,8 +21,7 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
                                       const PositionPlan& model_plan, const SweepInputs& inputs,
                                       const SweepHeader& header, const std::string& folder,
                                       const SweepEvents& events, const SweepBudget& budget,
-                                      double costs_seconds,
-                                      const std::optional<Shard>& shard) {
+                                      double costs_seconds, const std::optional<Shard>& shard) {
   const auto now = [&] {
     return budget.clock
                ? budget.clock()
