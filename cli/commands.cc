@@ -132,7 +132,7 @@ constexpr Command kCommands[] = {
                  "--dry-run\n"
                  "ropewalk sweep ./Llama-3.1-8B --text book.txt --engine torch --device cuda\n"
                  "ropewalk sweep ./Llama-3.1-8B --text book.txt -o out --slurm | sbatch\n"
-                 "mpirun -n 4 ropewalk sweep ./SmolLM2-135M --text book.txt -o out --shard auto",
+                 "ropewalk sweep ./SmolLM2-135M --text book.txt -o out --shard 3/16",
      .run = RunSweep,
      .over_ranks = true},
     {.name = "report",
