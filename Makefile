@@ -11,7 +11,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
-.PHONY: all build package sweep test test-torch test-ranks cluster wheel release release-check cuda bench results parity parity-llamacpp evidence \
+.PHONY: all build package sweep test test-torch test-ranks cluster ray wheel release release-check cuda bench results parity parity-llamacpp evidence \
   zoo fuzz lint format docs charts atlas sanitize clean
 all: build
 
@@ -55,10 +55,14 @@ test-ranks:
 	cmake --build $(BUILD)/ranks --target ropewalk ranks_test ranked_engine_test ranked_mpi
 	ctest --test-dir $(BUILD)/ranks -R '^(ranks|ranked_engine|ranked_mpi_.|ranks_cli)$$' --output-on-failure --no-tests=error
 
-# Sweeps by several processes on a real SLURM of one node, under mpirun and with Ray, some of them killed.
-cluster: package
-	scripts/deps.sh slurm
-	scripts/cluster_test.sh $(BUILD)
+# Sweeps by several processes on a real SLURM of one node and under mpirun, some of them killed.
+cluster: build
+	scripts/deps.sh slurm sweep
+	scripts/slurm_test.sh $(BUILD)
+
+# The same with Ray, from Python.
+ray: package
+	scripts/ray_test.sh $(BUILD)
 
 # $(BUILD)/wheel: the Python package for others, installed and tried on every Python from 3.10 on that is here.
 # CUDA=1: with the kernels for GPUs.

@@ -13,7 +13,7 @@ MODEL, TEXT = ROOT / "models", pathlib.Path(os.environ["ROPEWALK_TEXT"])
 
 
 def start(out, workers, tmp_path):
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     # A shorter text, so that the default lengths are few.
     text = tmp_path / "text.txt"
     text.write_text(TEXT.read_text()[:24000])
