@@ -24,9 +24,7 @@ std::vector<std::string> FoldersOf(const std::string& atlas) {
   std::vector<std::string> folders;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(atlas, error)) {
-    if (fs::exists(entry.path() / "results.jsonl") || fs::exists(entry.path() / "rows.jsonl")) {
-      folders.push_back(entry.path().string());
-    }
+    if (!ResultFiles(entry.path().string()).empty()) folders.push_back(entry.path().string());
   }
   std::sort(folders.begin(), folders.end());
   return folders;
@@ -41,23 +39,24 @@ std::vector<AtlasFolder> ReadAll(const std::vector<std::string>& folders) {
   return out;
 }
 
-std::set<std::string> LinesOf(const std::string& text) {
+void AddLines(const std::string& text, std::set<std::string>& out) {
   std::istringstream lines(text);
-  std::set<std::string> out;
   for (std::string line; std::getline(lines, line);) out.insert(line);
-  return out;
 }
 
 // Results under a name that the atlas has stay, unless `folder` is the same sweep gone on: it has
 // every one of their lines.
 void CheckName(const AtlasFolder& folder, const fs::path& place) {
   if (!fs::exists(place)) return;
-  const fs::path file = place / folder.file;
-  const std::set<std::string> now = LinesOf(folder.text);
-  std::ostringstream before;
-  before << std::ifstream(file, std::ios::binary).rdbuf();
-  const std::set<std::string> then = LinesOf(before.str());
-  if (fs::exists(file) && std::includes(now.begin(), now.end(), then.begin(), then.end())) return;
+  std::set<std::string> now, then;
+  for (const auto& [name, text] : folder.files) AddLines(text, now);
+  const std::vector<std::string> names = ResultFiles(place.string());
+  for (const std::string& name : names) {
+    std::ostringstream text;
+    text << std::ifstream(place / name, std::ios::binary).rdbuf();
+    AddLines(text.str(), then);
+  }
+  if (!names.empty() && std::includes(now.begin(), now.end(), then.begin(), then.end())) return;
   throw Error(ErrorCode::kMismatch,
               fmt::format("{} has rows that the new {} does not have, so it is not replaced; "
                           "rename one of the two folders",
@@ -98,7 +97,9 @@ void Add(const Options& options) {
       throw Error(ErrorCode::kIo, fmt::format("cannot make {}: {}", (atlas / folder.name).string(),
                                               error.message()));
     }
-    WriteWhole((atlas / folder.name / folder.file).string(), folder.text);
+    for (const auto& [name, text] : folder.files) {
+      WriteWhole((atlas / folder.name / name).string(), text);
+    }
   }
   WriteWhole(page.string(), AtlasPage(ReadAll(FoldersOf(options.atlas))));
   fmt::print("{}\n", page.string());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ropewalk/eval/results.h"
@@ -28,13 +29,16 @@ struct Zoo {
   std::vector<ZooModel> models;
 };
 
-// A folder with results.jsonl of a sweep, or rows.jsonl of a zoo.
+// A folder with results.jsonl of a sweep and what its shards wrote, or rows.jsonl of a zoo.
 struct AtlasFolder {
-  std::string name, file, text;  // of the folder and of its file; what the file holds
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> files;  // name and what it holds
   std::optional<SweepResults> sweep;
   std::optional<Zoo> zoo;
 };
 
+// Names of the files with results in a folder; none: there are no results.
+std::vector<std::string> ResultFiles(const std::string& folder);
 // Throws Error(kInvalidFile) where there are no results, the file ends within a line, or its format
 // is none of these, with file and line.
 AtlasFolder ReadAtlasFolder(const std::string& folder);

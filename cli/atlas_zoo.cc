@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+constexpr char kZooFile[] = "rows.jsonl";
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -82,23 +83,31 @@ void CheckWhole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+std::vector<std::string> ResultFiles(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    // results.jsonl, and results.3-of-16.jsonl of a shard
+    if (name.starts_with("results.") && name.ends_with("jsonl")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty() && fs::exists(fs::path(folder) / kZooFile, error)) names = {kZooFile};
+  return names;
+}
+
 AtlasFolder ReadAtlasFolder(const std::string& folder) {
   AtlasFolder out;
-  const fs::path sweep = fs::path(folder) / "results.jsonl", zoo = fs::path(folder) / "rows.jsonl";
-  std::error_code ignored;
-  if (fs::exists(zoo, ignored) && !fs::exists(sweep, ignored)) {
-    out.file = "rows.jsonl";
-    out.text = ReadFile(zoo);
-    CheckWhole(zoo.string(), out.text);
-    out.zoo = ParseZoo(out.text, zoo.string());
-    if (!out.zoo->models.empty()) return out;
-  } else {
-    out.file = "results.jsonl";
-    out.sweep = ReadResults(folder);  // the better message comes first
-    out.text = ReadFile(sweep);
-    CheckWhole(sweep.string(), out.text);
-    if (!out.sweep->cells.empty()) return out;
+  const std::vector<std::string> names = ResultFiles(folder);
+  const bool is_zoo = names == std::vector<std::string>{kZooFile};
+  if (!is_zoo) out.sweep = ReadResults(folder);
+  for (const std::string& name : names) {
+    const std::string path = (fs::path(folder) / name).string();
+    out.files.emplace_back(name, ReadFile(path));
+    CheckWhole(path, out.files.back().second);
+    if (is_zoo) out.zoo = ParseZoo(out.files.back().second, path);
   }
+  if (is_zoo ? !out.zoo->models.empty() : !out.sweep->cells.empty()) return out;
   throw Error(ErrorCode::kInvalidFile, folder + " holds no finished cell yet; run its sweep first");
 }
 

@@ -101,6 +101,18 @@ class Atlas(support.CliCase):
             self.fails(1, *self.add(other), says="has rows that the new mine does not have, so it is not replaced")
         self.assertEqual(self.files(), before)
 
+    def test_files_of_shards_come_along(self):
+        text = (RESULTS / "gemma3-270m" / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        shards = self.folder / "gemma3-270m"
+        shards.mkdir()
+        for index in (1, 2):
+            (shards / f"results.{index}-of-2.jsonl").write_text("".join([text[0], *text[index::2]]), encoding="utf-8")
+        self.works(*self.add(shards))
+        names = {f"gemma3-270m/{p.name}": p.read_bytes() for p in shards.iterdir()}
+        self.assertEqual({name: data for name, data in self.files().items() if name != "README.md"}, names)
+        page = self.works("atlas", "list", RESULTS / "gemma3-270m").decode()
+        self.assertEqual(sorted(self.files()["README.md"].decode().splitlines()), sorted(page.splitlines()))
+
     def test_bad_input_changes_nothing(self):
         self.works(*self.add(RESULTS / "gemma3-270m"))
         before = self.files()
