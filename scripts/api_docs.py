@@ -13,7 +13,7 @@ import python_api_docs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 C_HEADERS = {"ropewalk.h": "capi", "ropewalk_attention.h": "capi_attention"}  # shown as they are, and their targets
-FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "attention", "linear", "io", "tokenizer", "config", "engines",
+FOLDERS = ("base", "rotary", "absolute", "relative", "plan", "attention", "ranks", "linear", "io", "tokenizer", "config", "engines",
            "analysis", "model", "convert", "eval")  # from the left to the right of ARCHITECTURE.md
 INTRO = """# API reference
 

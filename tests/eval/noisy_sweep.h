@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -37,11 +38,12 @@ class NoisyEngine : public ScoringEngine {
  public:
   mutable std::map<std::pair<std::string, std::vector<int32_t>>, int> asked;  // plan, ids
   mutable int calls = 0;
-  int last_call = -1;                  // then it is interrupted
-  int killed_at = -1;                  // in this call by SIGKILL
-  std::chrono::microseconds pause{0};  // that each call takes
-  mutable double now = 0;              // seconds
-  double slowness = 1;                 // seconds for each token
+  int last_call = -1;                       // then it is interrupted
+  int killed_at = -1;                       // in this call by SIGKILL
+  std::chrono::microseconds pause{0};       // that each call takes
+  const std::atomic<bool>* held = nullptr;  // while it is true, no call ends
+  mutable double now = 0;                   // seconds
+  double slowness = 1;                      // seconds for each token
 
   EngineFacts Facts() const override {
     return {.name = "noisy", .vocab = 257, .compute = "none", .token_flops = 1};
@@ -53,6 +55,7 @@ class NoisyEngine : public ScoringEngine {
     if (calls == killed_at) ::raise(SIGKILL);
     if (calls++ == last_call) throw Interrupted();
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
+    while (held != nullptr && *held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const internal::WorkMeter meter(*this);
     meter.Score(call, requests);
     now += slowness * meter.Take().flops;

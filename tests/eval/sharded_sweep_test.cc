@@ -61,6 +61,14 @@ std::vector<std::string> FilesOf(const TempFolder& folder) {
   return names;
 }
 
+// Until a shard has a lease on a part.
+void WaitForWork(const TempFolder& folder) {
+  const auto leases = folder / "leases";
+  for (std::error_code none; !fs::exists(leases) || fs::is_empty(leases, none);) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 TEST(ShardedSweep, OneOfFourAloneMeasuresEverything) {
   for (const bool race : {true, false}) {
     Made made(race);
@@ -91,7 +99,7 @@ TEST(ShardedSweep, EachPartIsMeasuredOnceByWhoeverIsFree) {
     auto asked = made[0]->engine.asked;
     for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(rows[i], Expected(race)) << i;
-      EXPECT_GT(made[i]->engine.calls, 3) << i;
+      EXPECT_GT(made[i]->engine.calls, 0) << i;
       for (const auto& [what, times] : made[i]->engine.asked) {
         if (i > 0) asked[what] += times;
       }
@@ -229,9 +237,10 @@ TEST(ShardedSweep, OtherOptionsAreRefusedByName) {
 TEST(ShardedSweep, OtherMethodsBesideOneAtWorkAreRefused) {
   const TempFolder folder;
   Made first;
-  first.engine.pause = 3ms;
+  std::atomic<bool> held{true};
+  first.engine.held = &held;
   std::thread at_work([&] { first.Run(folder, Quick(1, 2)); });
-  while (!fs::exists(folder / "units.1-of-2.jsonl")) std::this_thread::sleep_for(1ms);
+  WaitForWork(folder);
   Made other;
   other.spec.methods.pop_back();
   other.tasks = PlanSweep(other.spec, other.plan);
@@ -241,6 +250,7 @@ TEST(ShardedSweep, OtherMethodsBesideOneAtWorkAreRefused) {
   Made whole(false);
   EXPECT_THAT(MessageOf(ErrorCode::kMismatch, [&] { whole.Run(folder, Quick(2, 2)); }),
               HasSubstr("race none here"));
+  held = false;
   at_work.join();
   // Afterwards the folder goes on with other methods, as without shards.
   EXPECT_EQ(other.Run(folder, Quick(2, 2)).size(), other.tasks.size());
@@ -273,14 +283,16 @@ TEST(ShardedSweep, OfTwoDifferentOnesThatBeginAtOnceOneIsRefused) {
 TEST(ShardedSweep, ANumberIsGivenOnce) {
   const TempFolder folder;
   Made first, second;
-  first.engine.pause = 3ms;
+  std::atomic<bool> held{true};
+  first.engine.held = &held;
   std::thread at_work([&] { first.Run(folder, Quick(1, 2)); });
-  while (!fs::exists(folder / "units.1-of-2.jsonl")) std::this_thread::sleep_for(1ms);
+  WaitForWork(folder);
   EXPECT_THAT(MessageOf(ErrorCode::kMismatch, [&] { second.Run(folder, Quick(1, 2)); }),
               HasSubstr("results.1-of-2.jsonl"));
   // Nor does a process without a shard work beside it.
   EXPECT_THAT(MessageOf(ErrorCode::kMismatch, [&] { second.Run(folder); }),
               AllOf(HasSubstr("with --shard"), HasSubstr("results.1-of-2.jsonl")));
+  held = false;
   at_work.join();
   EXPECT_EQ(WithoutSeconds(second.Run(folder)), Expected());
   EXPECT_EQ(second.engine.calls, 0);
@@ -289,11 +301,13 @@ TEST(ShardedSweep, ANumberIsGivenOnce) {
 TEST(ShardedSweep, NoShardWorksBesideAProcessWithout) {
   const TempFolder folder;
   Made without, shard;
-  without.engine.pause = 3ms;
+  std::atomic<bool> held{true};
+  without.engine.held = &held;
   std::thread at_work([&] { without.Run(folder); });
   while (!fs::exists(folder / "units.jsonl")) std::this_thread::sleep_for(1ms);
   EXPECT_THAT(MessageOf(ErrorCode::kMismatch, [&] { shard.Run(folder, Quick(1, 2)); }),
               AllOf(HasSubstr("without --shard"), HasSubstr("/results.jsonl")));
+  held = false;
   at_work.join();
   EXPECT_EQ(WithoutSeconds(shard.Run(folder, Quick(1, 2))), Expected());
   EXPECT_EQ(shard.engine.calls, 0);
