@@ -79,7 +79,7 @@ TEST(ShardedSweep, OneOfFourAloneMeasuresEverything) {
   }
 }
 
-TEST(ShardedSweep, EachPartIsMeasuredOnceByWhoeverIsFree) {
+TEST(ShardedSweep, EachPartIsMeasuredOnce) {
   for (const bool race : {true, false}) {
     Made whole(race);
     const TempFolder undisturbed, folder;
@@ -99,7 +99,6 @@ TEST(ShardedSweep, EachPartIsMeasuredOnceByWhoeverIsFree) {
     auto asked = made[0]->engine.asked;
     for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(rows[i], Expected(race)) << i;
-      EXPECT_GT(made[i]->engine.calls, 0) << i;
       for (const auto& [what, times] : made[i]->engine.asked) {
         if (i > 0) asked[what] += times;
       }
