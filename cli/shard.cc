@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
@@ -15,7 +16,7 @@ std::optional<Shard> ShardOf(const Options& options) {
     throw UsageError("--shard: standard input reaches one process alone; give a file");
   }
   try {
-    return ParseShard(options.shard);
+    return ParseShard(options.shard, std::getenv);
   } catch (const Error& e) {
     throw UsageError(std::string("--") + e.what());
   }

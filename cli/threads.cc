@@ -23,7 +23,7 @@ void UseThreads(const Options& options) {
   }
   if (options.shard == "auto" && options.threads == 0 &&
       std::getenv("OMP_NUM_THREADS") == nullptr) {
-    threads = ThreadsOfRank(std::min(cores, threads));
+    threads = ThreadsOfRank(std::min(cores, threads), std::getenv);
   }
   if (threads > cores && !options.oversubscribe) {
     const std::string may =

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -247,7 +248,7 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
                       const nb::callable& progress, const nb::callable& finished) {
   const Clock clock;
   std::optional<Shard> shard;
-  if (shard_name) shard = ParseShard(*shard_name);
+  if (shard_name) shard = ParseShard(*shard_name, std::getenv);
   const SweepInputs inputs{&engine, tokenizer, &text, model_hash};
   Signals signals;
   SweepEvents events;
@@ -346,7 +347,7 @@ void RegisterSweep(nb::module_& m) {
            nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"), nb::arg("progress"),
            nb::arg("finished"));
 
-  m.def("threads_of_rank", [] { return ThreadsOfRank(NumThreads()); });
+  m.def("threads_of_rank", [] { return ThreadsOfRank(NumThreads(), std::getenv); });
   m.def("report_json", [](const std::vector<std::string>& folders) {
     const nlohmann::ordered_json json = cli::ReportJson(cli::LoadSweeps(folders));
     return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -102,8 +101,6 @@ Shard FromLauncher(const Environment& environment) {
                  "");
 }
 
-const char* OfProcess(const char* name) { return std::getenv(name); }
-
 }  // namespace
 
 Shard ParseShard(const std::string& text, const Environment& environment) {
@@ -117,8 +114,6 @@ Shard ParseShard(const std::string& text, const Environment& environment) {
   return Checked(*index, *count, "");
 }
 
-Shard ParseShard(const std::string& text) { return ParseShard(text, OfProcess); }
-
 int ThreadsOfRank(int cores, const Environment& environment) {
   const auto most = static_cast<int64_t>(std::max(1, cores));
   if (const auto given = Variable(environment, "SLURM_CPUS_PER_TASK"); given.value_or(0) > 0) {
@@ -131,7 +126,5 @@ int ThreadsOfRank(int cores, const Environment& environment) {
   }
   return static_cast<int>(most);
 }
-
-int ThreadsOfRank(int cores) { return ThreadsOfRank(cores, OfProcess); }
 
 }  // namespace ropewalk

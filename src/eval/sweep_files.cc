@@ -31,7 +31,7 @@ std::optional<Shard> ShardOfFile(const std::string& name, const std::string& kin
   if (of == std::string::npos) return {};
   middle.replace(of, 4, "/");
   try {
-    const Shard shard = ParseShard(middle);
+    const Shard shard = ParseShard(middle, [](const char*) -> const char* { return nullptr; });
     if (NameOfFile(kind.c_str(), shard) == name) return shard;
   } catch (const Error&) {  // somebody's own file
   }

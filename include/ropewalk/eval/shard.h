@@ -29,14 +29,12 @@ using Environment = std::function<const char*(const char* name)>;
 // and torchrun are started within the others; in a job array of SLURM every task has all of its ranks
 // (SLURM_ARRAY_TASK_ID, _MIN, _MAX and _STEP). Throws Error(kInvalidArgument) for anything else, for a
 // number that is not from 1 to the count, and where "auto" finds none of these.
-Shard ParseShard(const std::string& text);
 Shard ParseShard(const std::string& text, const Environment& environment);
 
 // How many threads a process that was started so should use by itself, of the `cores` that it may:
 // SLURM_CPUS_PER_TASK, else its share beside the other processes of the job on this machine, where
 // the launcher says how many there are (OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS,
 // LOCAL_WORLD_SIZE, SLURM_NTASKS_PER_NODE); at least 1.
-int ThreadsOfRank(int cores);
 int ThreadsOfRank(int cores, const Environment& environment);
 
 // Called now and then while another process is waited for, with what is known of it; false: the wait
