@@ -1,5 +1,7 @@
 #include "ropewalk/eval/results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -104,7 +106,7 @@ SweepResults ReadResults(const std::string& folder) {
   SweepResults results;
   bool any = false;
   for (const std::string& name : names) {
-    const std::string path = folder + "/" + name;
+    const std::string path = fmt::format("{}/{}", folder, name);
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
     if (file) text << file.rdbuf();

@@ -92,7 +92,7 @@ void SweepFolder::Open(const std::string& folder) {
   rows_file_.emplace(folder, results_name_);
   for (const std::string& name : FilesOf(folder, kResults)) {
     const bool without = name == NameOfFile(kResults, {});
-    if (without != shard_.has_value() || !IsLocked(folder + "/" + name)) continue;
+    if (without != shard_.has_value() || !IsLocked(fmt::format("{}/{}", folder, name))) continue;
     throw Error(
         ErrorCode::kMismatch,
         fmt::format("another ropewalk, {} --shard, is writing to {}/{}; wait for it, or choose "

@@ -6,14 +6,14 @@
 
 namespace ropewalk::internal {
 
-void UnitStore::Add(UnitRecord unit) {
+void UnitStore::Add(const UnitRecord& unit) {
   Units& cell = cells_[unit.cell];
   if (unit.window >= 0) {
-    cell.windows.try_emplace(unit.window, std::move(unit));
+    cell.windows.try_emplace(unit.window, unit);
   } else if (unit.task) {
     // Older files have tasks in their order, without a number.
     const auto next = static_cast<int64_t>(cell.tasks.size());
-    cell.tasks.try_emplace(unit.task_index < 0 ? next : unit.task_index, std::move(unit));
+    cell.tasks.try_emplace(unit.task_index < 0 ? next : unit.task_index, unit);
   }
 }
 

@@ -15,7 +15,7 @@ namespace ropewalk::internal {
 class UnitStore {
  public:
   // Of two of one part the first counts: they are the same.
-  void Add(UnitRecord unit);
+  void Add(const UnitRecord& unit);
   // The whole lines of `text`, part of a file whose first `line` lines are known; returns how many
   // bytes these are, and counts on. Throws Error(kInvalidFile), which names `path` and line.
   int64_t AddLines(std::string_view text, const std::string& path, int64_t& line);
