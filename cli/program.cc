@@ -24,8 +24,9 @@ constexpr int kDone = 0, kFailed = 1, kWrongUsage = 2, kInterrupted = 130;
 int Fail(int code, const std::string& message) {
   std::string line = message;
   if (const int rank = OtherRank(); rank != 0) {
-    // What rank 0 finds as well it says itself, and ends this one.
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    // What rank 0 finds as well it says itself, and ends this one. Of a command line it finds the same.
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    if (code == kWrongUsage) return code;
     Silence(false);
     line = fmt::format("rank {}: {}", rank, message);
   }
