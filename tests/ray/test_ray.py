@@ -22,7 +22,7 @@ def start(out, workers, tmp_path):
 
 
 def timeless(sweep):
-    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in sweep.rows]
+    rows = [{key: value for key, value in row.items() if key not in ("seconds", "place")} for row in sweep.rows]
     return sorted(rows, key=lambda row: row["identity"])
 
 
