@@ -10,7 +10,7 @@
 #include "ropewalk/eval/key_tokens.h"
 #include "src/eval/results_text.h"
 #include "src/eval/ruler/qa_file.h"
-#include "src/eval/sweep_folder.h"
+#include "src/eval/unit_store.h"
 
 namespace {
 
@@ -35,8 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     }
   });
   Refusing([&] {
-    int64_t whole = 0;
-    ropewalk::internal::ParseUnits(text, "units.jsonl", whole);
+    int64_t line = 0;
+    const int64_t whole = ropewalk::internal::UnitStore().AddLines(text, "units.jsonl", line);
     if (whole < 0 || whole > static_cast<int64_t>(text.size())) std::abort();
   });
   const std::string path = ropewalk::fuzz::MemoryFile(data, size);
