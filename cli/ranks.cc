@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
-#include <thread>
 
 #include "cli/input.h"
 #include "cli/progress.h"
 #include "ropewalk/base/error.h"
-#include "ropewalk/base/threads.h"
 #include "ropewalk/eval/decoder_engine.h"
 #include "ropewalk/eval/ranked_engine.h"
 
@@ -30,24 +27,17 @@ Ranks& Mine() {
   return ranks;
 }
 
-bool Launched() {
-  return !Mine().shards && UnderMpi([](const char* name) { return std::getenv(name); });
-}
-
-// A number that the launcher says before MPI begins, under the name that Open MPI or MPICH has for it.
-int Said(const char* open_mpi, const char* mpich, int otherwise) {
-  for (const char* name : {open_mpi, mpich}) {
-    if (const char* value = std::getenv(name)) return std::atoi(value);
-  }
-  return otherwise;
-}
-
 }  // namespace
 
-int OtherRank() { return Launched() ? Said("OMPI_COMM_WORLD_RANK", "PMI_RANK", 0) : 0; }
+bool OverRanks() { return !Mine().shards && UnderMpi(std::getenv); }
 
-int LocalRanks() {
-  return Launched() ? std::max(1, Said("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 1)) : 1;
+// As the launcher says before MPI begins, under the name that Open MPI or MPICH has for it.
+int OtherRank() {
+  if (!OverRanks()) return 0;
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
 }
 
 void SilenceOtherRanks(int argc, char** argv) {
@@ -61,7 +51,7 @@ void SilenceOtherRanks(int argc, char** argv) {
 }
 
 void EnterRanks(const Command& command) {
-  if (!Launched()) return;
+  if (!OverRanks()) return;
   if (!command.over_ranks) {
     throw UsageError(fmt::format(
         "{}: this command runs in one process; start it without mpirun (over ranks run perplexity, "

@@ -20,8 +20,8 @@ void SilenceOtherRanks(int argc, char** argv);
 void EnterRanks(const Command& command);
 // Whether this process is one of the others; 0 where there are no ranks.
 int OtherRank();
-// Ranks on this machine, 1 where there are none: they share its cores.
-int LocalRanks();
+// Whether this process is one of several ranks.
+bool OverRanks();
 // What the others do in the place of the command.
 void ServeRank(const Options& options);
 // The engine of a decoder: over the ranks, or alone.

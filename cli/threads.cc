@@ -18,8 +18,8 @@ void UseThreads(const Options& options) {
   // OpenMP has read the variable; this thread has not told it anything else.
   int threads = options.threads > 0 ? options.threads : std::max(1, omp_get_max_threads());
   // Ranks of one machine share its cores, and so do shards.
-  if (options.threads == 0 && LocalRanks() > 1) {
-    threads = std::min(threads, std::max(1, cores / LocalRanks()));
+  if (options.threads == 0 && OverRanks()) {
+    threads = std::min(threads, ThreadsOfRank(cores, std::getenv));
   }
   if (options.shard == "auto" && options.threads == 0 &&
       std::getenv("OMP_NUM_THREADS") == nullptr) {

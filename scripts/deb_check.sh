@@ -16,16 +16,16 @@ mirror=$(apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(REPO_URI)' 'I
 clean=$work/clean
 debootstrap --variant=minbase "$VERSION_CODENAME" "$clean" "$mirror" >"$work/log" || { tail -20 "$work/log" >&2; exit 1; }
 echo "deb $mirror $VERSION_CODENAME main" >"$clean/etc/apt/sources.list"
-cp "$deb" "$clean/root/ropewalk.deb"
-"$root/scripts/heldout_text.sh" >"$clean/root/text"
-in_clean() { chroot "$clean" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"; }
+cp "$deb" "$clean/srv/ropewalk.deb"
+"$root/scripts/heldout_text.sh" >"$clean/srv/text"
+in_clean() { chroot "$clean" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv DEBIAN_FRONTEND=noninteractive "$@"; }
 in_clean apt-get update -qq
-in_clean apt-get install -y -qq --no-install-recommends /root/ropewalk.deb >"$work/log" || { tail -20 "$work/log" >&2; exit 1; }
+in_clean apt-get install -y -qq --no-install-recommends /srv/ropewalk.deb >"$work/log" || { tail -20 "$work/log" >&2; exit 1; }
 in_clean ropewalk --version
-in_clean ropewalk sweep /usr/share/ropewalk/models --text /root/text --methods none,yarn --lengths 1024,2048 \
-  --tasks perplexity --anchors 2 -o /root/sweep
-[ "$(wc -l <"$clean/root/sweep/results.jsonl")" -ge 5 ]
-[ -s "$clean/root/sweep/report.html" ]
+in_clean ropewalk sweep /usr/share/ropewalk/models --text /srv/text --methods none,yarn --lengths 1024,2048 \
+  --tasks perplexity --anchors 2 -o /srv/sweep
+[ "$(wc -l <"$clean/srv/sweep/results.jsonl")" -ge 5 ]
+[ -s "$clean/srv/sweep/report.html" ]
 [ -z "$(in_clean dpkg --verify ropewalk)" ]
 in_clean ldconfig -p | grep -F libropewalk.so.0
 in_clean dpkg --purge ropewalk >/dev/null

@@ -55,8 +55,7 @@ void Check(const AttentionBackwardArgs& args) {
   if (internal::InParts(f)) {
     Refuse(
         "forward.gate_sums and contextual_sums: expected none, because the gradient of a gate "
-        "needs "
-        "all keys");
+        "needs all keys");
   }
   const int64_t tokens = f.q.shape[0], heads = f.q.shape[1];
   const internal::HeadDims dims(*f.cache);

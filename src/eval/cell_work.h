@@ -60,7 +60,7 @@ class CellWork {
            const Cell& common, CellParts parts = {});
 
   // What new parts are reported to, before the next begin: windows that went to the engine in one call
-  // together, since their entropy is that of the call.
+  // together.
   std::function<void(std::span<const UnitRecord> units)> keep = {};
   ProgressFn progress = {};                    // of the part that runs
   std::vector<ScoredToken>* tokens = nullptr;  // gets the scored tokens
