@@ -1,11 +1,12 @@
-// Preloaded into the program by fault_test.py: one call of the C library fails, as it does on a full or broken disk, without
-// memory, or when another process changes a file or the clock.
-//   ROPEWALK_FAULT=CALL:N:ERRNO   the N-th call (from 1) of CALL fails with errno ERRNO. CALL: open, read, write, fsync, rename,
-//                                 mmap, ftruncate, flock, mkdir, malloc. "write:N:short" writes half of what was asked for
+// Preloaded into the program by faults_test.py: one call of the C library, from main on, fails, as it does on a full or
+// broken disk, without memory, or when another process changes a file or the clock.
+//   ROPEWALK_FAULT=CALL:N:ERRNO   the N-th call (from 1) of CALL fails with errno ERRNO. CALL: open, read, write, fsync,
+//                                 rename, mmap, ftruncate, flock, mkdir, malloc. "write:N:short" writes half
 //   ROPEWALK_FAULT=shrink:N:0     behind the N-th mmap of a file, this file is cut to nothing
 //   ROPEWALK_FAULT=clock:N:0      from the N-th reading of a clock on, the wall clock is an hour earlier
-//   ROPEWALK_FAULT_COUNTS=FILE    gets the number of calls of each, in the order above: native int64_t, then of sites, who asked (256 bytes), numbers of
-//                                 calls of malloc that each came from another place (ROPEWALK_FAULT_SITES=1)
+//   ROPEWALK_FAULT_COUNTS=FILE    gets the number of calls of each, in the order above: native int64_t, then of sites,
+//                                 who asked (256 bytes), numbers of calls of malloc that each came from another place
+//                                 (ROPEWALK_FAULT_SITES=1)
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -91,7 +92,14 @@ __attribute__((constructor)) void Start() {
     }
     if (g_call < 0) abort();
   }
+}
+
+int (*g_main)(int, char**, char**);
+
+// Before main nobody could say what failed: GNU's C++ library ends the process by SIGABRT, CUDA's runtime by SIGSEGV.
+int Main(int count, char** arguments, char** environment) {
   g_ready = true;
+  return g_main(count, arguments, environment);
 }
 
 _Unwind_Reason_Code FindAsking(_Unwind_Context* context, void* own) {
@@ -187,6 +195,13 @@ mode_t ModeOf(int flags, va_list& more) {
 }  // namespace
 
 extern "C" {
+
+int __libc_start_main(int (*main)(int, char**, char**), int count, char** arguments, void (*init)(),
+                      void (*fini)(), void (*loader_fini)(), void* stack_end) {
+  g_main = main;
+  return Real<decltype(&__libc_start_main)>("__libc_start_main")(Main, count, arguments, init, fini,
+                                                                 loader_fini, stack_end);
+}
 
 int open(const char* path, int flags, ...) {
   va_list more;

@@ -103,13 +103,11 @@ class Faults(unittest.TestCase):
             errors = [line for line in broken.stderr.splitlines() if line.startswith("ropewalk: error: ")]
             out = folder / "out"
             below = any(name in asking for name in ENDED_BY)
-            # Before main there is nobody who could say it.
-            early = broken.returncode == -signal.SIGABRT and "ropewalk: " not in broken.stderr and not out.exists()
             # The destructor of nlohmann_json's values asks for memory, and may not throw.
             destroying = call == "malloc" and broken.returncode == -signal.SIGABRT and "std::bad_alloc" in broken.stderr
-            if destroying and not early:
+            if destroying:
                 self.destroying.append(fault)
-            if broken.returncode not in (0, 1) and not below and not early and not destroying:
+            if broken.returncode not in (0, 1) and not below and not destroying:
                 return f"{fault} ({asking}): exit code {broken.returncode}: {broken.stderr[-500:]}"
             if broken.returncode == 1 and not errors and not below:
                 return f"{fault} ({asking}): it fails and does not say why: {broken.stderr[-500:]}"
