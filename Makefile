@@ -6,8 +6,8 @@
 BUILD ?= build
 CMAKE_ARGS ?=
 # Kernels for GPUs take minutes to compile: make cuda, or CMAKE_ARGS=-DROPEWALK_CUDA=ON.
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF -DROPEWALK_BUILD_PYTHON=OFF \
-  $(CMAKE_ARGS)
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWALK_CUDA=OFF -DROPEWALK_MPI=OFF \
+  -DROPEWALK_BUILD_PYTHON=OFF $(CMAKE_ARGS)
 # The Python package needs nanobind and numpy, which are in a virtual environment (scripts/venv.sh).
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
@@ -51,9 +51,9 @@ test-torch: package
 # One sequence over ranks of MPI, in a build that has it: as threads, as processes, over a slowed link.
 test-ranks:
 	scripts/deps.sh build test ranks
-	$(CONFIGURE) -B $(BUILD)/ranks -DROPEWALK_BUILD_TESTS=ON -DROPEWALK_MPI=ON
-	cmake --build $(BUILD)/ranks --target ropewalk ranks_test ranked_engine_test ranked_mpi
-	ctest --test-dir $(BUILD)/ranks -R '^(ranks|ranked_engine|ranked_mpi_.|ranks_cli)$$' --output-on-failure --no-tests=error
+	$(CONFIGURE) -DROPEWALK_BUILD_TESTS=ON -DROPEWALK_MPI=ON
+	cmake --build $(BUILD) --target ropewalk ranks_test ranked_engine_test ranked_mpi
+	ctest --test-dir $(BUILD) -R '^(ranks|ranked_engine|ranked_mpi_.|ranks_cli)$$' --output-on-failure --no-tests=error
 
 # Sweeps by several processes on a real SLURM of one node and under mpirun, some of them killed.
 cluster: build
