@@ -215,14 +215,15 @@ void RankedSequence::RunLayer(std::size_t l, int64_t first_row, const RankedVisi
       return all.empty() ? std::span(all) : std::span(all).subspan(skipped * each);
     };
     part.sums[r].Clear();
-    queries[r] = {.q = TensorView::Of(const_cast<float*>(run.q.data()) + skipped * row,
-                                      {run.wanted, c.heads, c.key_dim()}),
-                  .first_position = run.at.first + skipped,
-                  .temperatures = from(run.temperatures, 1),
-                  .gate_sums = from(gate_sums[r], c.heads)};
+    queries[r] = {
+        .q = TensorView::Of(const_cast<float*>(run.q.data()) + skipped * row,
+                            {run.wanted, c.heads, c.key_dim()}),
+        .first_position = run.at.first + skipped,
+        .temperatures = from(run.temperatures, 1),
+        .gate_sums = from(gate_sums[r], c.heads),
+        .entropy = visitor.entropy ? visitor.entropy_queries : std::span<const int64_t>()};
   }
-  part.ring->Attend(args, shared_->resolved_.layers[l].chunk_tokens, queries, part.sums,
-                    visitor.entropy != nullptr && !visitor.entropy_queries.empty());
+  part.ring->Attend(args, shared_->resolved_.layers[l].chunk_tokens, queries, part.sums);
   for (std::size_t r = 0; r < 2; ++r) FinishRun(l, visitor, r, part);
 }
 

@@ -68,6 +68,7 @@ TokenRun Deal::Run(int index) const {
 // Queries and keys of one call.
 struct Ring::Part {
   int64_t first = 0, tokens = 0;  // among the queries of the run
+  bool entropy = false;           // of any of them
   AttentionArgs args;
 };
 
@@ -166,7 +167,8 @@ void Ring::ForParts(const AttentionArgs& args, int64_t chunk, const RingBlock& b
     const TokenRun own = {queries.first_position + first, queries.first_position + first + tokens};
     if (!Meets(args, chunk, own, keys)) continue;
     const std::vector<int64_t> query_positions = Rising(own.first, tokens);
-    Part part{first, tokens, args};
+    const auto asked = std::lower_bound(queries.entropy.begin(), queries.entropy.end(), own.first);
+    Part part{first, tokens, asked != queries.entropy.end() && *asked < own.end, args};
     std::vector<int64_t> key_starts, query_starts;
     if (chunk > 0) {
       const int64_t lowest = std::min(own.first, keys.first) / chunk;
@@ -198,14 +200,13 @@ void Ring::ForParts(const AttentionArgs& args, int64_t chunk, const RingBlock& b
 }
 
 void Ring::Attend(const AttentionArgs& args, int64_t chunk_tokens,
-                  const std::array<RingQueries, 2>& queries, std::array<AttentionSums, 2>& sums,
-                  bool want_entropy) {
-  if (Contextual(args)) return AttendContextual(args, chunk_tokens, queries, sums, want_entropy);
+                  const std::array<RingQueries, 2>& queries, std::array<AttentionSums, 2>& sums) {
+  if (Contextual(args)) return AttendContextual(args, chunk_tokens, queries, sums);
   GoRound(false, [&](const RingBlock& block) {
     for (size_t mine = 0; mine < 2; ++mine) {
       for (int run = 0; run < 2; ++run) {
         ForParts(args, chunk_tokens, block, run, queries[mine], [&](const Part& part) {
-          AttendPart(part.args, sums[mine], part.first, want_entropy);
+          AttendPart(part.args, sums[mine], part.first, part.entropy);
         });
       }
     }
@@ -216,7 +217,7 @@ void Ring::Attend(const AttentionArgs& args, int64_t chunk_tokens,
 // run in a first round, and a second one scores.
 void Ring::AttendContextual(const AttentionArgs& args, int64_t chunk_tokens,
                             const std::array<RingQueries, 2>& queries,
-                            std::array<AttentionSums, 2>& sums, bool want_entropy) {
+                            std::array<AttentionSums, 2>& sums) {
   const auto runs = static_cast<size_t>(deal_.runs());
   std::array<std::vector<std::vector<double>>, 2> gates;  // [runs][tokens, heads]
   std::array<size_t, 2> heads{};
@@ -257,7 +258,7 @@ void Ring::AttendContextual(const AttentionArgs& args, int64_t chunk_tokens,
   }
   round(/*home=*/false, [&](Part& part, size_t mine, std::span<double> nearer) {
     part.args.contextual_sums.nearer = nearer;
-    AttendPart(part.args, sums[mine], part.first, want_entropy);
+    AttendPart(part.args, sums[mine], part.first, part.entropy);
   });
 }
 

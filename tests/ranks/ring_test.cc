@@ -103,7 +103,7 @@ TEST(Ring, IsAttentionOfOneRank) {
             queries[r] = {.q = Inputs::View(in.q, kHeads, at), .first_position = at.first};
             sums[r] = AttentionSums(at.tokens(), kHeads, kDim);
           }
-          ring.Attend(AttentionArgs(), 0, queries, sums, false);
+          ring.Attend(AttentionArgs(), 0, queries, sums);
           for (size_t r = 0; r < 2; ++r) {
             const TokenRun at = deal.Run(deal.RunsOf(group.rank())[r]);
             if (at.tokens() > 0) FinishParts(sums[r], 0, {.out = Inputs::View(out, kHeads, at)});

@@ -66,6 +66,8 @@ struct RingQueries {
   int64_t first_position = 0;
   std::span<const float> temperatures = {};  // [tokens] or empty
   std::span<const double> gate_sums = {};    // [tokens, heads] or empty
+  // Rising positions: the sums of these queries, at least, are to know their entropy.
+  std::span<const int64_t> entropy = {};
 };
 
 class Ring {
@@ -87,8 +89,7 @@ class Ring {
   // says scale, window, bias, rotation and soft cap, as for Attention; chunk_tokens above 0: queries
   // see their own chunk alone.
   void Attend(const AttentionArgs& args, int64_t chunk_tokens,
-              const std::array<RingQueries, 2>& queries, std::array<AttentionSums, 2>& sums,
-              bool want_entropy);
+              const std::array<RingQueries, 2>& queries, std::array<AttentionSums, 2>& sums);
 
  private:
   struct Part;
@@ -99,7 +100,7 @@ class Ring {
                 const RingQueries& queries, const Use& use);
   void AttendContextual(const AttentionArgs& args, int64_t chunk_tokens,
                         const std::array<RingQueries, 2>& queries,
-                        std::array<AttentionSums, 2>& sums, bool want_entropy);
+                        std::array<AttentionSums, 2>& sums);
 
   RankGroup& group_;
   const Deal deal_;
