@@ -31,7 +31,7 @@ def peak_of(found, name, stop):
                     found["peak"] = max(found["peak"], int(fields["VmHWM"].split()[0]) * 1024)
             except OSError:
                 continue
-        time.sleep(0.05)
+        time.sleep(0.5)  # a peak stays; to look costs time on a core that a rank has
 
 
 def measure(program, arguments, ranks):
