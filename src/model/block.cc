@@ -201,6 +201,16 @@ float ScoreScale(const ModelConfig& c, double multiplier) {
                                       : multiplier / std::sqrt(static_cast<double>(c.head_dim)));
 }
 
+std::vector<float> Temperatures(const QueryTemperature& temperature, int64_t first_position,
+                                int64_t tokens) {
+  std::vector<float> out(static_cast<std::size_t>(tokens));
+  for (int64_t t = 0; t < tokens; ++t) {
+    out[static_cast<std::size_t>(t)] =
+        static_cast<float>(Temperature(temperature, first_position + t));
+  }
+  return out;
+}
+
 TensorView AttendedView(const ModelConfig& c, int64_t rows, LayerScratch& s) {
   return Heads(s.attended.data(), rows, c.heads, c.value_dim(), c.heads * c.value_dim());
 }

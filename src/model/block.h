@@ -105,6 +105,9 @@ void RunMlp(const MlpSpec& spec, const MlpWeights& weights, const float* input, 
 
 // What scores are multiplied by; `multiplier` is the position method's.
 float ScoreScale(const ModelConfig& config, double multiplier = 1);
+// [tokens] factors of the queries, of which the first is at `first_position`.
+std::vector<float> Temperatures(const QueryTemperature& temperature, int64_t first_position,
+                                int64_t tokens);
 
 // [rows, heads, value_dim] of s.attended, where attention writes.
 TensorView AttendedView(const ModelConfig& config, int64_t rows, LayerScratch& s);

@@ -27,25 +27,15 @@ struct Decoder::Impl::Scratch {
 namespace {
 
 // Each query times its temperature.
-void Warm(const QueryTemperature& temperature, int64_t first_position, const TensorView& q) {
+void Warm(const std::vector<float>& temperatures, const TensorView& q) {
   for (int64_t t = 0; t < q.shape[0]; ++t) {
-    const float factor = static_cast<float>(Temperature(temperature, first_position + t));
+    const float factor = temperatures[static_cast<std::size_t>(t)];
     if (factor == 1) continue;
     for (int64_t h = 0; h < q.shape[1]; ++h) {
       float* head = static_cast<float*>(q.data) + t * q.strides[0] + h * q.strides[1];
       for (int64_t i = 0; i < q.shape[2]; ++i) head[i] *= factor;
     }
   }
-}
-
-// The same for attention, which then applies them beside a bias that reads queries itself.
-std::vector<float> Temperatures(const QueryTemperature& temperature, int64_t first_position,
-                                int64_t tokens) {
-  std::vector<float> out(static_cast<std::size_t>(tokens));
-  for (int64_t t = 0; t < tokens; ++t) {
-    out[t] = static_cast<float>(Temperature(temperature, first_position + t));
-  }
-  return out;
 }
 
 // The last rows of [tokens, heads, head_dim].
@@ -183,9 +173,11 @@ Decoder::Impl::Encoded Decoder::Impl::Encode(const Sequence& sequence, std::size
   }
   Encoded encoded{q, k, v, {}};
   if (plan.temperature && !layer_forms.empty() && layer_forms[l].reads_query) {
-    encoded.temperatures = Temperatures(*plan.temperature, first_position + tokens - rows, rows);
+    // Attention applies them then, beside the bias that reads queries itself.
+    encoded.temperatures =
+        internal::Temperatures(*plan.temperature, first_position + tokens - rows, rows);
   } else if (plan.temperature) {
-    Warm(*plan.temperature, first_position, q);
+    Warm(internal::Temperatures(*plan.temperature, first_position, q.shape[0]), q);
   }
   return encoded;
 }

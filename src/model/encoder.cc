@@ -175,9 +175,7 @@ void Encoder::Impl::AttendAndFinish(std::size_t layer, const TensorView& q,
   const int64_t tokens = q.shape[0];
   std::vector<float> temperatures;
   if (const auto& temperature = config.plan.layers[layer].temperature) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      temperatures.push_back(static_cast<float>(Temperature(*temperature, t)));
-    }
+    temperatures = internal::Temperatures(*temperature, 0, tokens);
   }
   Attention({.q = q,
              .out = AttendedView(config, tokens, s),

@@ -69,9 +69,11 @@ TEST(Lease, TheFolderIsRemovedWithTheLastOne) {
 
 TEST(Lease, OfASlowWorkerIsNotTakenOver) {
   const TempFolder folder;
-  LeaseFolder a(folder.path(), Quick(1), "", true), b(folder.path(), Quick(2), "", true);
+  Shard one = Quick(1), other = Quick(2);
+  one.stale_seconds = other.stale_seconds = 1.5;  // 75 beats: a busy machine delays some
+  LeaseFolder a(folder.path(), one, "", true), b(folder.path(), other, "", true);
   const auto lease = a.Claim("x");
-  const auto end = std::chrono::steady_clock::now() + 1200ms;  // four times as long as stale takes
+  const auto end = std::chrono::steady_clock::now() + 3000ms;
   while (std::chrono::steady_clock::now() < end) {
     ASSERT_FALSE(b.Claim("x"));
     std::this_thread::sleep_for(20ms);
