@@ -95,9 +95,17 @@ class Ring(unittest.TestCase):
         self.assertEqual(ring_costs.go_round([0, 0], work, hop=1), [5, 7])  # hidden
         self.assertEqual(ring_costs.go_round([0, 0], work, hop=4), [6, 7])  # rank 0 waits for its block
         self.assertEqual(ring_costs.go_round([0, 10], work, hop=1), [13, 17])  # sending needs a receiver
-        # Three ranks, the middle one late: 2 cannot have its block, 0 cannot send its own.
+        # Three ranks, the middle one late: 2 cannot have its block, 0 cannot send its own, both until 8.
+        self.assertEqual(ring_costs.go_round([0, 6, 0], [[1, 1, 1], [0, 0, 0]], hop=2), [8, 8, 8])
         self.assertEqual(ring_costs.go_round([0, 6, 0], [[1, 1, 1], [1, 1, 1], [0, 0, 0]], hop=2), [10, 10, 10])
         self.assertEqual(ring_costs.go_round([7], [[5]], hop=100), [12])  # nobody to wait for
+
+    def test_the_block_of_the_rank_before_comes_first(self):
+        deal = Deal(1025, 4)  # two runs are empty, so that no two ranks are alike
+        layer = ring_costs.Layer(SMALL, deal, (1e9, SMALL.pair_flops), 0, range(4))
+        second = [deal.pairs(r, owner) for r, owner in enumerate((3, 0, 1, 2))]
+        self.assertEqual(layer.work[1], second)
+        self.assertNotEqual(layer.work[3], second)
 
     def test_one_that_stands_for_all_is_as_good_as_all(self):
         for hop in (1e6, 1e12):
