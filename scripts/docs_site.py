@@ -108,7 +108,7 @@ def navigation(pages):
 
     nav = entry("README.md", 1, "Ropewalk")
     program = ("README", "program", "models", "model-format", "support", "security", "recommendation", "search", "extend-and-convert", "engines",
-               "inspect-format", "curves", "results-format", "many-machines", "ranks")
+               "inspect-format", "curves", "results-format", "many-machines", "ranks", "scale")
     nav += section("Program", [f"docs/{n}.md" for n in program])
     tasks = ("passkey", "kv", "ruler", "key-tokens", "pseudo-perplexity", "prefix", "statistics")
     nav += section("Tasks", [f"docs/tasks/{n}.md" for n in tasks] + ["docs/verify.md"])

@@ -6,8 +6,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <random>
+#include <sstream>
+#include <string>
 
 #include "tests/support/message_of.h"
 
@@ -51,6 +54,39 @@ TEST(Deal, EveryTokenOnceAndWorkAlike) {
 TEST(Deal, Refusals) {
   EXPECT_THAT(MessageOf([] { Deal(0, 2); }), HasSubstr("got 0 and 2"));
   EXPECT_THAT(MessageOf([] { Deal(5, 0); }), HasSubstr("got 5 and 0"));
+}
+
+// tools/scale_model.py computes with the same: its test reads the same table.
+TEST(Deal, IsThatOfTheCostsOnPaper) {
+  std::ifstream table(ROPEWALK_SOURCE_DIR "/tests/ranks/deals.txt");
+  int deals = 0, caches = 0;
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string what, type;
+    int64_t tokens = 0, heads = 0, dim = 0, bytes = 0;
+    words >> what;
+    if (what == "deal") {
+      int ranks = 0;
+      words >> tokens >> ranks;
+      const Deal deal(tokens, ranks);
+      for (int run = 0; run < deal.runs(); ++run) {
+        int64_t end = -1;
+        words >> end;
+        EXPECT_EQ(deal.Run(run).end, end) << line;
+      }
+      ++deals;
+    } else if (what == "cache") {
+      words >> type >> heads >> dim >> tokens >> bytes;
+      const KvType kv = type == "float32" ? KvType::kF32
+                        : type == "bf16"  ? KvType::kBf16
+                                          : KvType::kQ8_0;
+      EXPECT_EQ(KvCache(heads, dim, tokens, kv).bytes(), bytes) << line;
+      ++caches;
+    }
+    EXPECT_FALSE(words.fail()) << line;
+  }
+  EXPECT_GE(deals, 20);
+  EXPECT_GE(caches, 40);
 }
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 16, kTokens = 900;
