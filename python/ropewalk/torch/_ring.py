@@ -193,8 +193,12 @@ def _meet(queries: Tensor, keys: Tensor, s: Settings) -> bool:
     return not s.window or bool(queries[0] - keys[-1] < s.window and keys[0] - queries[-1] < s.window)
 
 
+def _has_kernels(x: Tensor) -> bool:
+    return x.is_cpu
+
+
 def _score(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> tuple[Tensor, Tensor]:
-    return attention_op(q, k, v, *s) if q.is_cpu else flex_attention(q, k, v, *s)
+    return attention_op(q, k, v, *s) if _has_kernels(q) else flex_attention(q, k, v, *s)
 
 
 def _add(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
@@ -224,7 +228,7 @@ def _forward(ring: Ring, q: Tensor, k: Tensor, v: Tensor, s: Settings) -> tuple[
 
 def _piece_backward(d_out, out, lse, q, k, v, s: Settings, bias_wanted: bool) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """What a piece adds to the gradients; `out` and `lse` are those of all keys, by which the weights are known."""
-    if q.is_cpu:
+    if _has_kernels(q):
         d_q, d_k, d_v, _, d_bias = torch.ops.ropewalk.attention_backward(d_out, out, lse, q, k, v, *s, bias_wanted)
         return d_q, d_k, d_v, d_bias
     with torch.enable_grad():
@@ -358,10 +362,10 @@ def ring_attention(
         raise refuse(f"ring_attention: bias: {_ALONE[p.settings.kind]}, which is not exchanged between ranks", "unsupported")
     if p.settings.inv_freq is not None and p.settings.inv_freq.requires_grad:
         raise refuse("ring_attention: frequencies have no gradient through a position map; detach them", "unsupported")
-    if remap is not None and not q.is_cpu:
+    if remap is not None and not _has_kernels(q):
         raise refuse("ring_attention: remap: position maps over ranks are computed on the CPU alone", "unsupported")
     s = p.settings._replace(bias=None, sinks=None)
-    if q.is_cpu:
+    if _has_kernels(q):
         q, k, v = p.q.float(), p.k.float(), p.v.float()
     else:
         q, k, v = p.q, p.k.to(p.q.dtype), p.v.to(p.q.dtype)
