@@ -163,9 +163,7 @@ class Feeder:
             top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
         return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
 
-    def continue_greedily(
-        self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray
-    ) -> tuple[np.ndarray, bool]:
+    def continue_greedily(self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray) -> tuple[np.ndarray, bool]:
         """At most `most` tokens behind `prefix` and `ids`."""
         self.ticked = self.longest_chunk = 0
         made: list[int] = []

@@ -93,8 +93,8 @@ def check_sharded(path: str, device: Any, dtype: Any, ranks: int) -> None:
     plan = getattr(config, "base_model_tp_plan", None)
     if not plan:
         raise Error(
-            f"{path}: transformers has no tensor parallel plan for {config.model_type} models, so ranks cannot share one; {alone}, "
-            "or give --shard auto, with which each process measures parts of a sweep with a model of its own"
+            f"{path}: transformers has no tensor parallel plan for {config.model_type} models, so ranks cannot share one; "
+            f"{alone}, or give --shard auto, with which each process measures parts of a sweep with a model of its own"
         )
     if any("k_proj" in name or "qkv" in name for name in plan):
         heads = getattr(config, "num_attention_heads", ranks)

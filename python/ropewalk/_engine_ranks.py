@@ -170,7 +170,7 @@ class Ranks:
             return made
         if hasattr(part, "restore"):
             part.restore()
-        if mine is not None and wrong >= self.rank:
+        if mine is not None:
             raise mine
         kind, code, text = errors[wrong]
         raise _error_of((kind, code, f"rank {wrong}: {text}"))

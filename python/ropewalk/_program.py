@@ -24,8 +24,7 @@ def main() -> int:
 def _with_torch(arguments: list[str]) -> bool:
     """Whether this measures with PyTorch."""
     return arguments[:1] == ["sweep"] and any(
-        a == "--engine=torch" or pair == ("--engine", "torch")
-        for a, pair in zip(arguments, zip(arguments, arguments[1:] + [""]))
+        a == "--engine=torch" or pair == ("--engine", "torch") for a, pair in zip(arguments, zip(arguments, arguments[1:] + [""]))
     )
 
 

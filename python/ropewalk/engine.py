@@ -49,9 +49,7 @@ __all__ = [
 ]
 
 
-def native_engine(
-    path: str | os.PathLike[str], dtype: str = "float32", weights: str | None = None
-) -> ScoringEngine:
+def native_engine(path: str | os.PathLike[str], dtype: str = "float32", weights: str | None = None) -> ScoringEngine:
     """The library's decoder on the CPU: a Hugging Face folder, a GGUF or a llama2.c file. ``dtype`` "bfloat16" rounds
     weights and inputs of the linear layers to bf16; ``weights`` is "packed", "unpacked" or "auto", the default, as in
     ``sweep``."""
@@ -209,9 +207,7 @@ class TorchEngine(ScoringEngine):
                 done = 0
                 while done < len(group):
                     here = [requests[i] for i in group[done:]]
-                    scores = self._with_room(
-                        call, feeder, here[0], lambda some, here=here: feeder.score(here[:some]), len(here)
-                    )
+                    scores = self._with_room(call, feeder, here[0], lambda some, here=here: feeder.score(here[:some]), len(here))
                     for i, row in zip(group[done:], scores):
                         tokens[i] = row
                     done += len(scores)
@@ -249,9 +245,7 @@ class TorchEngine(ScoringEngine):
 
     # -- memory
 
-    def _with_room(
-        self, call: EngineCall, feeder: Feeder, request: Any, work: Callable[[int], Any], sequences: int = 1
-    ) -> Any:
+    def _with_room(self, call: EngineCall, feeder: Feeder, request: Any, work: Callable[[int], Any], sequences: int = 1) -> Any:
         """What `work(n)` returns, n sequences like `request` at a time: where memory runs out fewer, then in smaller
         chunks."""
         length = len(request.prefix) + len(request.ids)
@@ -280,8 +274,7 @@ class TorchEngine(ScoringEngine):
                 self._most_tokens = max(_LEAST, min(chunk, feeder.longest_chunk) // 2)
             else:
                 raise Error(
-                    f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: "
-                    f"{reason}"
+                    f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: {reason}"
                 )
 
     def _sequences(self, feeder: Feeder, length: int) -> int:
@@ -326,9 +319,7 @@ def _given(model: Any, device: Any, dtype: Any) -> Any:
     if device is None:
         return model
     if str(device) == "auto":
-        raise Error(
-            'device: "auto" is for paths; this model is loaded already, from_pretrained takes device_map="auto"'
-        )
+        raise Error('device: "auto" is for paths; this model is loaded already, from_pretrained takes device_map="auto"')
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         raise Error(f"device: this model is spread over several by its device_map, got {str(device)!r}")
     check_device(device)

@@ -1,5 +1,6 @@
 """What a rank of test_ranks.py does: a script that torchrun starts, with the same calls on every rank."""
 
+import os
 import pathlib
 import sys
 
@@ -12,7 +13,7 @@ import ropewalk as rw
 from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine
 
 LENGTH = 512
-METHODS = ["none", "yarn", "dynamic", "rerope", "self-extend", "dual-chunk", "log-n", "rerope+log-n", "sinks"]
+METHODS = ["none", "yarn", "dynamic", "dual-chunk", "rerope+log-n", "sinks"]
 SMALL = {"methods": "none,yarn,rerope", "lengths": [128, 512], "anchors": 2, "passkey_trials": 1, "progress": False}
 
 
@@ -20,9 +21,7 @@ def requests_of(ids):
     """Windows that run together, and sequences that share a prefix."""
     windows = [ScoreRequest(ids=ids[100 * i : 100 * i + LENGTH], positions=np.arange(1, LENGTH)) for i in range(2)]
     half = LENGTH // 2
-    shared = [
-        ScoreRequest(prefix=ids[:half], ids=ids[at : at + 40], positions=np.arange(half, half + 40)) for at in (700, 900)
-    ]
+    shared = [ScoreRequest(prefix=ids[:half], ids=ids[at : at + 40], positions=np.arange(half, half + 40)) for at in (700, 900)]
     return [*windows, *shared]
 
 
@@ -119,7 +118,7 @@ def families(rank, folder):
 def main():
     torch.set_num_threads(1)
     what, folder, *rest = sys.argv[1:]
-    rank = int(__import__("os").environ["RANK"])
+    rank = int(os.environ["RANK"])
     if what in ("engine", "other_calls", "failing"):
         globals()[what](rank, folder, np.load(rest[0]))
     else:
