@@ -1,7 +1,9 @@
 """The program `ropewalk`: the same as the one built from C++, with the same options, output and exit codes."""
 
+import importlib.util
 import os
 import sys
+from typing import Any
 
 from ropewalk import _core
 
@@ -16,19 +18,18 @@ def main() -> int:
         if any(a == "--shard" or a.startswith("--shard=") for a in sys.argv):
             with _engine_ranks.alone():
                 return _core.main(["ropewalk", *sys.argv[1:]], restart)
-        if _engine_ranks.launched():
+        if _engine_ranks.launched() and importlib.util.find_spec("torch") is not None:  # else the program says so
             return _over_ranks(_engine_ranks, restart)
     return _core.main(["ropewalk", *sys.argv[1:]], restart)
 
 
 def _with_torch(arguments: list[str]) -> bool:
     """Whether this measures with PyTorch."""
-    return arguments[:1] == ["sweep"] and any(
-        a == "--engine=torch" or pair == ("--engine", "torch") for a, pair in zip(arguments, zip(arguments, arguments[1:] + [""]))
-    )
+    pairs = zip(arguments, [*arguments[1:], ""])
+    return arguments[:1] == ["sweep"] and any(a == "--engine=torch" or (a, b) == ("--engine", "torch") for a, b in pairs)
 
 
-def _over_ranks(module, restart: list[str]) -> int:
+def _over_ranks(module: Any, restart: list[str]) -> int:
     """What torchrun started as several processes computes one thing: rank 0 is the program, the others serve its engine."""
     if restart and not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = "10000"  # as the program does, but before ranks know each other
@@ -45,7 +46,7 @@ def _over_ranks(module, restart: list[str]) -> int:
     return code
 
 
-def _serve(module) -> int:
+def _serve(module: Any) -> int:
     """Says nothing until it fails."""
     import signal
     import warnings
