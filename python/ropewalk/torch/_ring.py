@@ -53,6 +53,7 @@ class Ring:
         elif bool((positions.diff() < 0).any()):
             raise refuse("Ring: positions: expected numbers that do not decrease")
         self._all = positions.cpu()
+        self.reach = int(self._all[-1]) - int(self._all[0]) + 1  # one more than the largest distance
 
     def runs(self, rank: int | None = None) -> list[tuple[int, int]]:
         """The tokens [begin, end) that a rank has, by default this one: two runs, of which either may be empty."""
@@ -67,11 +68,6 @@ class Ring:
     def positions(self) -> Tensor:
         """Of this rank's tokens, int64 on the CPU."""
         return self.deal(self._all, dim=0)
-
-    @property
-    def reach(self) -> int:
-        """One more than the largest distance."""
-        return int(self._all[-1] - self._all[0]) + 1
 
     def deal(self, x: Tensor, dim: int = 1) -> Tensor:
         """This rank's part of a tensor that has all tokens in dimension `dim`."""
@@ -302,7 +298,6 @@ class _RingAttention(torch.autograd.Function):
         return None, None, d_q, d_k, d_v, d_sinks, *d_bias
 
 
-@torch.compiler.disable
 def ring_attention(
     q: Tensor,
     k: Tensor,
@@ -332,7 +327,7 @@ def ring_attention(
     bias: as of `attention`, where scores depend on positions or on the two tokens alone. Gates, Contextual and Swin are refused
         ("unsupported"). temperatures: [tokens] or [batch, tokens] of this rank, or a `ropewalk.Temperature`.
     Other arguments are those of `attention`. Tensors may be on any device that the group's backend sends; off the CPU blocks
-    are scored by FlexAttention, without position maps.
+    are scored by FlexAttention, without position maps. `torch.compile` breaks its graph here.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() not in (3, 4) or x.shape[-3] != ring.count():
