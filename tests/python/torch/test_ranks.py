@@ -172,13 +172,14 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path):
     job = start(*command)
     results = out / "results.jsonl"
     deadline = time.monotonic() + 200
-    while not (results.exists() and results.read_text().count("\n") >= 2):
+    while not (results.exists() and results.read_text().count("\n") >= 1):
         assert time.monotonic() < deadline and job.poll() is None, finish(job, 5)
         time.sleep(0.2)
     os.kill(rank_pid(job, 1), signal.SIGKILL)
     code, _, err = finish(job, 120)
     assert code != 0 and "Signal 9" in err, err
-    assert [json.loads(line) for line in results.read_text().splitlines()][1]["method"] == "none"
+    assert all(json.loads(line) for line in results.read_text().splitlines())
+    assert not (out / "report.html").exists()  # it was in the middle of it
 
 
 def test_a_rank_that_fails_ends_the_job(files):
