@@ -156,6 +156,15 @@ def test_rows_of_other_numbers_of_ranks_do_not_mix(files, sweeps):
     assert one.returncode == 1 and "2 ranks of cpu" in one.stderr and "compute" in one.stderr
 
 
+def test_shards_have_a_model_each(files, tmp_path):
+    few = {"methods": "none", "lengths": "128", "shard": "auto", "tasks": "perplexity"}
+    command = [a for a in arguments(files / "text.txt", tmp_path / "out", **few) if a not in ("--passkey-trials", 1)]
+    code, _, err = run(*command)
+    assert code == 0, err
+    assert {f.name for f in (tmp_path / "out").glob("results.*.jsonl")} >= {"results.1-of-2.jsonl"}
+    assert {row["compute"].split(", ")[2] for row in rw.Sweep(tmp_path / "out").rows} == {"cpu"}
+
+
 def test_wrong_usage_ends_all(files, tmp_path):
     code, _, err = run(*arguments(files / "text.txt", tmp_path / "out", angles="exact"))
     assert code != 0 and err.count("--angles does not go with --engine torch") == 1
