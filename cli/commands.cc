@@ -126,7 +126,9 @@ constexpr Command kCommands[] = {
          "After an interruption (Ctrl-C, kill, power failure) the same command continues; what was "
          "measured is not measured again.\n"
          "On several machines: the same command with --shard on each, with one -o that all of them "
-         "reach (docs/many-machines.md).",
+         "reach (docs/many-machines.md).\n"
+         "torchrun -m ropewalk sweep MODEL --engine torch shares one model over its processes "
+         "(docs/python-sweep.md).",
      .examples = "ropewalk sweep ./SmolLM2-135M --text book.txt -o smollm2-sweep\n"
                  "ropewalk sweep model.gguf --text book.txt --methods none,yarn --lengths 8k,32k "
                  "--dry-run\n"

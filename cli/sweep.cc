@@ -328,7 +328,7 @@ void RunSweep(const Options& given) {
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<ScoringEngine> engine;
   if (torch) {
-    RefuseRanks("--engine torch");
+    RefuseRanks("--engine torch, whose ranks torchrun starts,");
     engine = LoadTorchEngine(options);
   } else {
     decoder = LoadDecoder(options, sweep.files);

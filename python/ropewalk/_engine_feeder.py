@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ropewalk import _engine_cache as caches
 from ropewalk._core import EngineCall, Error, ScoreRequest
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 _FAST = 1 << 16  # tokens of a chunk on an accelerator where attention needs no mask
 _REMAPPED = 1024  # tokens of a chunk there under a position map, whose attention has more intermediate results
+_RANKED = 1 << 14  # and over ranks
 _LEAST = 64  # tokens of a chunk behind a cache
 _CPU = 512  # tokens of a chunk on a CPU
 
@@ -39,7 +39,8 @@ class Feeder:
     def __init__(self, engine: TorchEngine, call: EngineCall) -> None:
         layers = call.plan.layers
         self._engine, self._call = engine, call
-        self.cached = engine._takes_cache and not any(layer.recurrent for layer in layers)
+        self._steps = engine._steps
+        self.cached = engine._steps.part.takes_cache and not any(layer.recurrent for layer in layers)
         self._remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
         self.ticked = self.longest_chunk = 0
         self.fed_tokens = 0  # in all
@@ -56,6 +57,8 @@ class Feeder:
             tokens = _CPU
         else:
             tokens = _REMAPPED if self._remapped else _FAST
+            if self._steps.ranks is not None:  # where nothing can be tried again when memory runs out
+                tokens = min(tokens, _RANKED)
         return min(tokens, self._engine._most_tokens)
 
     def _tick(self, tokens: int) -> None:
@@ -77,7 +80,7 @@ class Feeder:
         elif len(requests) == 1:
             cache = self._cache
         else:
-            cache = caches.fork(self._cache, len(requests), self._call.final_length)
+            cache = self._steps.fork(self._cache, len(requests), self._call.final_length)
         self._tick(shared * len(requests))
         scores = list(self._forward(ids, cache, shared, int(positions[-1]), rows))
         if self.cached and len(requests) == 1:
@@ -91,7 +94,7 @@ class Feeder:
         self._kept, self._cache = ids, cache
 
     def _new_cache(self) -> Any:
-        return caches.new_cache(self._call.final_length) if self.cached else None
+        return self._steps.new_cache(self._call.final_length) if self.cached else None
 
     def _feed_prefix(self, prefix: np.ndarray) -> int:
         """Makes the cache that of `prefix`; what it begins with is there already."""
@@ -103,7 +106,7 @@ class Feeder:
         cache = self._cache if begin > 0 else self._new_cache()
         self.forget()  # until it is whole
         if begin > 0:
-            caches.cut(cache, begin)
+            self._steps.cut(cache, begin)
         for _ in self._forward(prefix[None], cache, begin, len(prefix), np.zeros(0, np.int64), quiet=True):
             pass
         self._keep(prefix, cache)
@@ -131,10 +134,9 @@ class Feeder:
                 wanted = wanted[:most_rows]
                 until = int(wanted[-1]) + 1
             self.longest_chunk = max(self.longest_chunk, until - at)
-            fed = torch.from_numpy(ids[:, at:until].astype(np.int64)).to(engine.device)
-            logits = self._logits(fed, cache, wanted - at)
+            logits = self._steps.forward(ids[:, at:until], cache, wanted - at)
             self.fed_tokens += (until - at) * sequences
-            if cache is not None and caches.holds(cache) != until:
+            if cache is not None and self._steps.holds(cache) != until:
                 raise Error(
                     f"{type(engine.model).__name__} does not keep its keys and values in the cache that it is given, "
                     "so that it cannot be fed in chunks"
@@ -146,18 +148,6 @@ class Feeder:
             if not quiet:
                 self._tick((until - at) * sequences)
             at = until
-
-    def _logits(self, fed: Any, cache: Any, rows: np.ndarray) -> Any:
-        """[sequences, rows, vocab] of the tokens fed."""
-        engine = self._engine
-        keep = torch.from_numpy(np.ascontiguousarray(rows)).to(engine._index_device)
-        options: dict[str, Any] = {}
-        if engine._keeps_logits:
-            options["logits_to_keep"] = keep if len(rows) else 1
-        if cache is not None:
-            options["past_key_values"] = cache
-        out = engine.model(input_ids=fed, use_cache=cache is not None, **options)
-        return out.logits if engine._keeps_logits else out.logits[:, keep.to(out.logits.device)]
 
     def _scores(self, logits: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
         vocab = self._engine._config.vocab_size
@@ -173,9 +163,7 @@ class Feeder:
             top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
         return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
 
-    def continue_greedily(
-        self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray
-    ) -> tuple[np.ndarray, bool]:
+    def continue_greedily(self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray) -> tuple[np.ndarray, bool]:
         """At most `most` tokens behind `prefix` and `ids`."""
         self.ticked = self.longest_chunk = 0
         made: list[int] = []

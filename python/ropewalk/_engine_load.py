@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from ropewalk._core import Error
@@ -66,6 +67,70 @@ def load(path: str, device: Any, dtype: Any) -> Any:
     except (ImportError, OSError, ValueError, KeyError) as error:  # accelerate or gguf is missing, a family, a file
         raise Error(f"{path}: transformers does not load it: {_first_line(error)}") from error
     return model if place == "auto" else model.to(place)
+
+
+def check_sharded(path: str, device: Any, dtype: Any, ranks: int) -> None:
+    """Raises Error for a model that transformers cannot deal over so many ranks, with the reason and what to do."""
+    from transformers import AutoConfig
+
+    if dtype is not None:
+        dtype_named(dtype)
+    kind = _accelerator()
+    if device is not None and str(device) not in ("auto", kind):
+        raise Error(
+            f"device: over ranks each has a device of its own, of type {kind!r} here, got {str(device)!r}; leave device out, or "
+            "start one process"
+        )
+    alone = 'start it without torchrun (device="auto" spreads layers over the devices of one process)'
+    if path.endswith(".gguf"):
+        raise Error(f"{path}: transformers does not deal GGUF files over ranks; convert it to a folder, or {alone}")
+    if not os.path.isdir(path):
+        raise Error(f"{path}: expected a folder with config.json and weights")
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True).get_text_config(decoder=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise Error(f"{path}: transformers does not load it: {_first_line(error)}") from error
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        raise Error(
+            f"{path}: transformers has no tensor parallel plan for {config.model_type} models, so ranks cannot share one; "
+            f"{alone}, or give --shard auto, with which each process measures parts of a sweep with a model of its own"
+        )
+    if any("k_proj" in name or "qkv" in name for name in plan):
+        heads = getattr(config, "num_attention_heads", ranks)
+        for name, count in (("attention", heads), ("key-value", getattr(config, "num_key_value_heads", None) or heads)):
+            if count % ranks:
+                raise Error(f"{path}: its {count} {name} heads cannot be dealt to {ranks} ranks; start a divisor of {count}")
+
+
+def load_sharded(path: str, dtype: Any) -> Any:
+    """This rank's part of a causal model, dealt by the tensor parallel plan of transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    options: dict[str, Any] = {"tp_plan": "auto"}
+    try:
+        from transformers.distributed import DistributedConfig
+
+        options = {"distributed_config": DistributedConfig(tp_plan="auto")}
+    except (ImportError, TypeError):  # transformers 4 has the argument alone
+        pass
+    options["dtype"] = dtype_named(dtype) if dtype is not None else torch.float32 if _accelerator() == "cpu" else "auto"
+    streams = sys.stdout, sys.stderr  # transformers 4 closes those of all ranks but the first
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **options)
+    except (ImportError, OSError, ValueError, KeyError) as error:
+        raise Error(f"{path}: transformers does not load it over ranks: {_first_line(error)}") from error
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _accelerator() -> str:
+    """Where transformers puts the part of a rank."""
+    import torch
+
+    kind = torch._C._get_accelerator().type
+    return "cpu" if kind == "mps" else kind
 
 
 def load_tokenizer(path: str) -> Any:

@@ -281,11 +281,18 @@ class Plan:
     def __hash__(self) -> int:
         return hash((self.hash, self.length))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_parts, self._core.parts()
+
     def __str__(self) -> str:
         return str(self._core)
 
     def __repr__(self) -> str:
         return f"<ropewalk.Plan of {len(self._core.layers)} layers at {self.length} tokens, {self.hash}>"
+
+
+def _of_parts(*parts: Any) -> Plan:
+    return Plan(_core.plan_of_parts(*parts))
 
 
 def _json(content: Any) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeVar
 
 from ropewalk import _core
 from ropewalk._core import Error
@@ -136,11 +137,12 @@ def _open(model: Any, tokenizer: Any, engine: Any, device: Any, dtype: Any, weig
         from ropewalk.engine import TorchEngine
 
         engine = TorchEngine(model, device=device, dtype=dtype)
-        plan = _plan_of(engine.model, allow_unknown)
+        plan = engine.model_plan(allow_unknown)
     else:
         from ropewalk._plan import plan as read_plan
 
-        plan = read_plan(model, allow_unknown=allow_unknown)
+        of_engine = getattr(engine, "model", None) is model and hasattr(engine, "model_plan")
+        plan = engine.model_plan(allow_unknown) if of_engine else read_plan(model, allow_unknown=allow_unknown)
     name = str(getattr(getattr(model, "config", model), "name_or_path", "") or type(model).__name__)
     return _Opened(plan, _as_tokenizer(tokenizer), engine, _hash_of(engine), name, Path(name).name, [])
 
@@ -163,7 +165,7 @@ def _open_path(path: str, tokenizer: Any, engine: Any, device: Any, dtype: Any, 
         engine = TorchEngine(path, device=device, dtype=dtype)
         tokenizer = tokenizer or _as_tokenizer(load_tokenizer(path))
     if files is None:
-        return _Opened(_plan_of(engine.model, allow_unknown), tokenizer, engine, engine.model_hash, path, name, [])
+        return _Opened(engine.model_plan(allow_unknown), tokenizer, engine, engine.model_hash, path, name, [])
     return _Opened(files.plan, tokenizer, engine, files.hash, path, name, files.warnings)
 
 
@@ -224,6 +226,64 @@ def _left_out_text(left_out: list[tuple[int, int, int, float, str]], folder: str
     return f"not measured within the budget: {'; '.join(parts)}; {goes_on}"
 
 
+# ---- Over ranks
+
+_Measure = TypeVar("_Measure", bound=Callable[..., Sweep])
+
+
+def _over_ranks(measure: _Measure) -> _Measure:
+    """Where torchrun started several processes, rank 0 measures and the others compute their parts of the model meanwhile."""
+
+    @functools.wraps(measure)
+    def sweep(model: Any, **options: Any) -> Sweep:
+        from ropewalk import _engine_ranks
+
+        if options.get("shard") is not None:
+            with _engine_ranks.alone():
+                return measure(model, **options)
+        engine = options.get("engine")
+        if isinstance(engine, _core.ScoringEngine):
+            ranks = getattr(engine, "_ranks", None)
+        elif engine == "native" or not _engine_ranks.over_ranks(model):
+            ranks = None
+        elif not isinstance(model, (str, os.PathLike)):
+            from ropewalk.engine import TorchEngine
+
+            options["engine"] = TorchEngine(model, device=options.pop("device", None), dtype=options.pop("dtype", None))
+            ranks = options["engine"]._ranks
+        else:
+            ranks = _engine_ranks.ranks() if engine == "torch" else None
+        if ranks is None:
+            return measure(model, **options)
+        if ranks.rank > 0:
+            return _copy_of(ranks.serve())
+        try:
+            made = measure(model, **options)
+        except BaseException as error:
+            ranks.over(error=error)
+            raise
+        files = [f for f in made.folder.iterdir() if f.is_file() and f.suffix in (".json", ".jsonl")]
+        ranks.over({f.name: f.read_bytes() for f in files})
+        return made
+
+    return sweep  # type: ignore[return-value]
+
+
+def _copy_of(files: dict[str, bytes]) -> Sweep:
+    """What rank 0 measured."""
+    import shutil
+    import tempfile
+    import weakref
+
+    folder = Path(tempfile.mkdtemp(prefix="ropewalk-"))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    made = Sweep(folder)
+    weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+    return made
+
+
+@_over_ranks
 def sweep(
     model: Any,
     *,
@@ -299,6 +359,10 @@ def sweep(
 
     Ctrl-C ends it with KeyboardInterrupt; finished rows are kept, and the message says where. Several threads may
     sweep at once, each its own model and folder.
+
+    In a script that torchrun starts as several processes, with engine="torch" and without ``shard``, the model is dealt over
+    them by the tensor parallel plan of transformers. All make the same calls; rank 0 measures and writes, and every rank
+    returns what it found (docs/python-sweep.md).
 
     Raises ropewalk.Error for whatever does not fit, with the reason.
     """

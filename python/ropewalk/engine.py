@@ -20,7 +20,6 @@ alone.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +30,9 @@ import numpy as np
 from ropewalk import _core
 from ropewalk._core import EngineCall, EngineFacts, Error, GenerateRequest, ScoreRequest, Scores, ScoringEngine
 from ropewalk._engine_load import check_device, dtype_named, dtype_of, load, out_of_memory
+from ropewalk._engine_ranks import over_ranks
+from ropewalk._engine_ranks import ranks as ranks_here
+from ropewalk._engine_ranks import shard
 
 if TYPE_CHECKING:
     from ropewalk._engine_feeder import Feeder
@@ -47,9 +49,7 @@ __all__ = [
 ]
 
 
-def native_engine(
-    path: str | os.PathLike[str], dtype: str = "float32", weights: str | None = None
-) -> ScoringEngine:
+def native_engine(path: str | os.PathLike[str], dtype: str = "float32", weights: str | None = None) -> ScoringEngine:
     """The library's decoder on the CPU: a Hugging Face folder, a GGUF or a llama2.c file. ``dtype`` "bfloat16" rounds
     weights and inputs of the linear layers to bf16; ``weights`` is "packed", "unpacked" or "auto", the default, as in
     ``sweep``."""
@@ -69,9 +69,13 @@ class TorchEngine(ScoringEngine):
 
     model: a loaded model, or the path of one (a Hugging Face folder or a GGUF file).
     device: "cuda", "cpu", ...; for a path also "auto", which spreads the model over all devices
-        (``device_map="auto"`` of transformers, with accelerate). By default that of a loaded model; for a path the CPU.
+        (``device_map="auto"`` of transformers, with accelerate). By default that of a loaded model; for a path the CPU,
+        over ranks each rank's own device.
     dtype: "float32", "bfloat16", "float16" or "float64"; by default that of a loaded model; for a path float32 on a
         CPU, else the files' own.
+    ranks: whether the model of a path is dealt over the processes of this launch, by the tensor parallel plan of
+        transformers; by default where torchrun started several, as a loaded model that is dealt already. All ranks then
+        make the same calls, and have the same answers; rank 0 decides (docs/python-sweep.md).
 
     A plan is put on the model for the time of a call (``ropewalk.transformers.applied``), with the frequencies of the
     declared final length before the first token. Sequences are fed in chunks with a key-value cache, logits are
@@ -84,27 +88,25 @@ class TorchEngine(ScoringEngine):
 
     angles = "float32"  # that a call may ask for
 
-    def __init__(self, model: Any, *, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, model: Any, *, device: Any = None, dtype: Any = None, ranks: bool | None = None) -> None:
         super().__init__()
         import torch
 
         self._torch = torch
+        from ropewalk._engine_part import Part, Steps
+
+        self._ranks = _ranks_of(model, ranks)
         if isinstance(model, (str, os.PathLike)):
-            model = load(os.fspath(model), device, dtype)
+            path = os.fspath(model)
+            model = load(path, device, dtype) if self._ranks is None else self._ranks.load(path, device, dtype)
         else:
             model = _given(model, device, dtype)
         if any(p.is_meta for p in model.parameters()):
             raise Error("model: it is on the meta device, which has no weights; load it first")
-        self.model = model.eval()
-        self.device = model.get_input_embeddings().weight.device
-        self._config = model.config.get_text_config(decoder=True)
-        takes = inspect.signature(model.forward).parameters
-        self._keeps_logits = "logits_to_keep" in takes
-        # States of recurrent layers cannot be cut, and their caches are of other kinds: whole sequences then.
-        self._takes_cache = "past_key_values" in takes and not getattr(model, "_is_stateful", False)
-        # Over several devices an index has to be on the CPU, where it fits each of them.
-        spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
-        self._index_device = torch.device("cpu") if spread else self.device
+        part = Part(model)
+        self.model, self.device, self._config = part.model, part.device, part.config
+        self._number = 0 if self._ranks is None else self._ranks.new_engine(part)
+        self._steps = Steps(part, self._ranks, self._number)
         self._most_together = 1 << 40  # tokens of sequences that run together
         self._most_tokens = 1 << 30  # of a chunk
         self._lock = threading.Lock()
@@ -116,23 +118,27 @@ class TorchEngine(ScoringEngine):
         import transformers
 
         torch, on_cpu = self._torch, self.device.type == "cpu"
+        part, config, ranks = self._steps.part, self._config, self._size
         dtype = str(dtype_of(self.model)).removeprefix("torch.")
         compute = f"PyTorch {torch.__version__}, transformers {transformers.__version__}, {self._place()}, {dtype}"
-        vocab = self._config.vocab_size
-        heads = getattr(self._config, "num_attention_heads", 0)
-        head_dim = getattr(self._config, "head_dim", None) or self._config.hidden_size // max(1, heads)
-        # Embeddings are looked up, and the head, where it is not the same weights, is head_flops.
-        outside = {id(w): w.numel() for w in (self.model.get_input_embeddings().weight, self._head())}
+        heads = getattr(config, "num_attention_heads", 0)
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
+        # Embeddings are looked up, and the head, where it is not the same weights, is head_flops. Of one rank.
+        outside = {id(w): shard(w).numel() for w in (self.model.get_input_embeddings().weight, self._head())}
         return EngineFacts(
-            name="PyTorch",
-            vocab=vocab,
+            name="PyTorch" if ranks == 1 else f"PyTorch over {ranks} ranks",
+            vocab=config.vocab_size,
             compute=compute,
-            threads=torch.get_num_threads() if on_cpu else 1,
-            token_flops=2.0 * max(0, sum(p.numel() for p in self.model.parameters()) - sum(outside.values())),
-            pair_flops=4.0 * heads * head_dim,
-            head_flops=2.0 * self._config.hidden_size * vocab,
+            threads=ranks * torch.get_num_threads() if on_cpu else 1,
+            token_flops=2.0 * max(0, part.numel() - sum(outside.values())),
+            pair_flops=4.0 * heads * head_dim / ranks,
+            head_flops=2.0 * config.hidden_size * config.vocab_size / ranks,
             angles=_ANGLES,
         )
+
+    @property
+    def _size(self) -> int:
+        return 1 if self._ranks is None else self._ranks.size
 
     def _head(self) -> Any:
         """The weights that make logits."""
@@ -140,37 +146,40 @@ class TorchEngine(ScoringEngine):
         return self.model.get_input_embeddings().weight if head is None else head.weight
 
     def _place(self) -> str:
-        """The devices of the weights: "cpu", "2 cuda (NVIDIA H100)"."""
+        """The devices of the weights: "cpu", "2 cuda (NVIDIA H100)", "2 ranks of cuda (NVIDIA H100)"."""
         names: dict[str, int] = {}
         for device in sorted({p.device for p in self.model.parameters()}, key=str):
             name = device.type
             if name == "cuda":
                 name += f" ({self._torch.cuda.get_device_name(device)})"
             names[name] = names.get(name, 0) + 1
-        return " and ".join(name if count == 1 else f"{count} {name}" for name, count in names.items())
+        places = " and ".join(name if count == 1 else f"{count} {name}" for name, count in names.items())
+        return places if self._ranks is None else f"{self._size} ranks of {places}"
 
     def memory_bytes(self, plan: Any, length: int) -> int:
-        weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
-        return weights + length * self._cache_bytes() + (256 << 20)
-
-    def _cache_bytes(self) -> int:
-        """Of keys and values of one token."""
-        config = self._config
-        heads = getattr(config, "num_attention_heads", 1)
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return 2 * config.num_hidden_layers * kv_heads * head_dim * dtype_of(self.model).itemsize
+        """Over ranks, of one."""
+        part = self._steps.part
+        return part.weight_bytes() + length * part.cache_bytes(self._size) + (256 << 20)
 
     def model_hash(self) -> str:
         """Of the configuration and all weights, for the rows of a sweep."""
         if self._hash is None:
-            hasher, torch = _core.Hasher(), self._torch
-            hasher.update(self.model.config.to_json_string().encode())
-            for name, tensor in sorted(self.model.state_dict().items()):
-                hasher.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-                hasher.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy())
-            self._hash = hasher.hex()
+            self._hash = self._together("hash", lambda: self._steps.agreed("hash"))
         return self._hash
+
+    def model_plan(self, allow_unknown: bool = False) -> Any:
+        """The plan of the loaded model."""
+        return self._together("read_plan", lambda: self._steps.agreed("read_plan", allow_unknown), allow_unknown)
+
+    def _together(self, name: str, work: Callable[[], Any], *arguments: Any) -> Any:
+        """What `work` returns on rank 0, where it is called by all ranks, or by it alone while they serve."""
+        if self._ranks is None:
+            return work()
+        if self._ranks.rank > 0:
+            return self._ranks.follow(self._number, name, *arguments)
+        with self._ranks.call(self._number, name, *arguments) as answer:
+            answer.append(work())
+        return answer[0]
 
     # -- the interface
 
@@ -183,6 +192,11 @@ class TorchEngine(ScoringEngine):
         return super().generate(plan, requests, **{"angles": self.angles, **options})
 
     def do_score(self, call: EngineCall, requests: list[ScoreRequest]) -> Scores:
+        asked = call.plan.hash, call.final_length, requests
+        tokens, continued, fed = self._together("score", lambda: self._score(call, requests), *asked)
+        return Scores(tokens, continuations=continued, fed_tokens=fed)
+
+    def _score(self, call: EngineCall, requests: list[ScoreRequest]) -> tuple[list[Any], list[Any], int]:
         from ropewalk._engine_feeder import Feeder, groups
 
         tokens: list[Any] = [None] * len(requests)
@@ -193,9 +207,7 @@ class TorchEngine(ScoringEngine):
                 done = 0
                 while done < len(group):
                     here = [requests[i] for i in group[done:]]
-                    scores = self._with_room(
-                        call, feeder, here[0], lambda some, here=here: feeder.score(here[:some]), len(here)
-                    )
+                    scores = self._with_room(call, feeder, here[0], lambda some, here=here: feeder.score(here[:some]), len(here))
                     for i, row in zip(group[done:], scores):
                         tokens[i] = row
                     done += len(scores)
@@ -204,9 +216,13 @@ class TorchEngine(ScoringEngine):
                         continued[i] = self._continue(call, feeder, requests[i], requests[i].continue_tokens)
         if not any(request.continue_tokens > 0 for request in requests):
             continued = []
-        return Scores(tokens, continuations=continued, fed_tokens=feeder.fed_tokens)
+        return tokens, continued, feeder.fed_tokens
 
     def do_generate(self, call: EngineCall, requests: list[GenerateRequest]) -> list[tuple[np.ndarray, bool]]:
+        asked = call.plan.hash, call.final_length, requests
+        return self._together("generate", lambda: self._generate(call, requests), *asked)
+
+    def _generate(self, call: EngineCall, requests: list[GenerateRequest]) -> list[tuple[np.ndarray, bool]]:
         from ropewalk._engine_feeder import Feeder
 
         with self._ready(call):
@@ -223,19 +239,13 @@ class TorchEngine(ScoringEngine):
         if call.angles != self.angles:
             raise Error('angles: transformers computes angles in float32, so this engine has angles="float32" alone')
         plan = call.plan
-        with self._lock, contextlib.ExitStack() as stack:
-            if any(layer.rotation is not None or layer.map is not None for layer in plan.layers):
-                from ropewalk import transformers
-
-                stack.enter_context(transformers.applied(self.model, plan))
-            stack.enter_context(self._torch.inference_mode())
+        puts = any(layer.rotation is not None or layer.map is not None for layer in plan.layers)
+        with self._lock, self._steps.applied(plan if puts else None):
             yield
 
     # -- memory
 
-    def _with_room(
-        self, call: EngineCall, feeder: Feeder, request: Any, work: Callable[[int], Any], sequences: int = 1
-    ) -> Any:
+    def _with_room(self, call: EngineCall, feeder: Feeder, request: Any, work: Callable[[int], Any], sequences: int = 1) -> Any:
         """What `work(n)` returns, n sequences like `request` at a time: where memory runs out fewer, then in smaller
         chunks."""
         length = len(request.prefix) + len(request.ids)
@@ -247,6 +257,11 @@ class TorchEngine(ScoringEngine):
                 if not out_of_memory(error):
                     raise
                 reason = str(error).split("\n")[0]
+                if self._ranks is not None:  # the others are in the middle of it
+                    raise Error(
+                        f"not enough memory on {self.device} of rank 0 for {some} sequences of {length} tokens: {reason}; "
+                        "start more ranks, or measure shorter lengths"
+                    ) from None
             # Outside of the handler, whose traceback holds the tensors that are in the way.
             chunk = feeder.chunk if feeder.cached else length
             call.tick(-feeder.ticked)
@@ -259,8 +274,7 @@ class TorchEngine(ScoringEngine):
                 self._most_tokens = max(_LEAST, min(chunk, feeder.longest_chunk) // 2)
             else:
                 raise Error(
-                    f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: "
-                    f"{reason}"
+                    f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: {reason}"
                 )
 
     def _sequences(self, feeder: Feeder, length: int) -> int:
@@ -268,16 +282,29 @@ class TorchEngine(ScoringEngine):
         if not feeder.cached:
             return 1
         free = self._free_bytes()
-        fit = 4096 // length if free is None else free // 4 // max(1, length * self._cache_bytes())
+        each = length * self._steps.part.cache_bytes(self._size)
+        fit = 4096 // length if free is None else free // 4 // max(1, each)
         return int(max(1, min(fit, 64, self._most_together // length)))
 
     def _free_bytes(self) -> int | None:
-        """Of the GPU, what PyTorch keeps for itself with it; None: not known."""
-        if self.device.type != "cuda":
-            return None
-        cuda = self._torch.cuda
-        free, _ = cuda.mem_get_info(self.device)
-        return free + cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        """Of the GPU, or of the rank that has least; None: not known."""
+        return self._steps.free_bytes()
+
+
+def _ranks_of(model: Any, wanted: bool | None) -> Any:
+    """The ranks that a model is dealt over, or None."""
+    dealt = over_ranks(model)
+    if wanted and not dealt:
+        raise Error(
+            "ranks: expected torchrun to have started several processes, and a path or a model that from_pretrained has dealt "
+            'over them (tp_plan="auto")'
+        )
+    if not dealt or wanted is False:
+        return None
+    ranks = ranks_here()
+    if not isinstance(model, (str, os.PathLike)) and model.tp_size != ranks.size:
+        raise Error(f"model: expected one that is dealt over all {ranks.size} ranks, got one over {model.tp_size}")
+    return ranks
 
 
 def _given(model: Any, device: Any, dtype: Any) -> Any:
@@ -292,9 +319,7 @@ def _given(model: Any, device: Any, dtype: Any) -> Any:
     if device is None:
         return model
     if str(device) == "auto":
-        raise Error(
-            'device: "auto" is for paths; this model is loaded already, from_pretrained takes device_map="auto"'
-        )
+        raise Error('device: "auto" is for paths; this model is loaded already, from_pretrained takes device_map="auto"')
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         raise Error(f"device: this model is spread over several by its device_map, got {str(device)!r}")
     check_device(device)

@@ -124,6 +124,19 @@ struct Batch {
   int64_t kv_heads() const { return k.shape[2]; }
   int64_t head_dim() const { return q.shape[3]; }
 
+  // What positions of keys end before: as many as there are keys, unless they begin elsewhere.
+  int64_t KeyEnd() const {
+    int64_t end = keys();
+    if (key_positions == 0 || keys() == 0) return end;
+    for (int64_t b = 0; b < (key_position_stride == 0 ? 1 : batch()); ++b) {
+      const int64_t* mine = At<const int64_t>(key_positions) + b * key_position_stride;
+      // Others than consecutive ones are refused when the sequence is computed.
+      const int64_t last = mine[keys() - 1];
+      if (mine[0] >= 0 && last - mine[0] == keys() - 1) end = std::max(end, last + 1);
+    }
+    return end;
+  }
+
   static TensorView Sequence(const TensorView& view, int64_t b) {
     TensorView one = view;
     one.rank = 3;
@@ -150,7 +163,7 @@ struct Batch {
   void Prepare() {
     Check();
     cache = Spare().Take(kv_heads(), head_dim(), v.shape[3], std::max<int64_t>(1, keys()));
-    if (rotation) rotation->Grow(keys());
+    if (rotation) rotation->Grow(KeyEnd());
     if (bias.given() && !bias.by_sequence()) {
       shared.emplace(FormOf(bias, heads(), keys(), 0), heads(), head_dim());
     }

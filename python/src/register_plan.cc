@@ -11,6 +11,7 @@
 #include "python/src/plan.h"
 #include "python/src/register.h"
 #include "ropewalk/config/config.h"
+#include "ropewalk/eval/ranked_engine.h"
 #include "ropewalk/model/model.h"
 #include "ropewalk/plan/method.h"
 
@@ -262,6 +263,26 @@ nb::ndarray<nb::numpy, double> Temperatures(const std::string& kind, double beta
   }));
 }
 
+// For pickle, of the same version of the package.
+nb::tuple PartsOf(const PyPlan& p) {
+  const std::vector<std::byte> bytes = PackPlan(p.plan);
+  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), p.resolved.length, p.resolved.hash,
+                        p.not_honoured, p.family);
+}
+
+PyPlan PlanOfParts(const nb::bytes& bytes, int64_t length, const std::string& hash,
+                   std::vector<std::string> not_honoured, std::string family) {
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.c_str());
+  PyPlan plan(UnpackPlan({begin, begin + bytes.size()}), length, std::move(not_honoured));
+  if (plan.resolved.hash != hash) {
+    throw Error(ErrorCode::kMismatch,
+                "the plan of positions that came is not the one that was sent: another version of "
+                "ropewalk wrote it");
+  }
+  plan.family = std::move(family);
+  return plan;
+}
+
 }  // namespace
 
 void RegisterPlan(nb::module_& m) {
@@ -283,6 +304,7 @@ void RegisterPlan(nb::module_& m) {
       .def_prop_ro("rotations", [](const PyPlan& p) { return p.resolved.rotations; })
       .def_prop_ro("layers", LayersOf)
       .def_prop_ro("biases", BiasesOf)
+      .def("parts", &PartsOf)
       .def("__eq__",
            [](const PyPlan& a, const PyPlan& b) {
              return a.plan == b.plan && a.resolved.length == b.resolved.length;
@@ -305,6 +327,7 @@ void RegisterPlan(nb::module_& m) {
            nb::arg("trained_length"), nb::arg("allow_unknown"));
   m.def("open_plan", &OpenPlan);
   m.def("parse_plan", &Parse);
+  m.def("plan_of_parts", &PlanOfParts);
   m.def("temperatures", &Temperatures);
 }
 

@@ -468,3 +468,23 @@ def test_two_threads_resolve_plans():
     for t in threads:
         t.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("method", ["none", "yarn", "dynamic", "rerope+log-n", "dual-chunk", "dpe"])
+def test_plans_are_pickled(method):
+    import pickle
+
+    for config in (PLAIN, GPT_OSS if method in ("none", "rerope+log-n") else LLAMA):
+        plan = rw.plan(config).with_method(method, None if method == "none" else 2.0, length=9000)
+        again = pickle.loads(pickle.dumps(plan))
+        assert again == plan and again.hash == plan.hash and again.length == 9000
+        assert str(again) == str(plan) and again.not_honoured == plan.not_honoured
+        assert [layer.map for layer in again.layers] == [layer.map for layer in plan.layers]
+
+
+def test_a_plan_of_other_bytes_is_refused():
+    build, parts = rw.plan(PLAIN).__reduce__()
+    with pytest.raises(rw.Error, match="not the one that was sent"):
+        build(parts[0], parts[1], "0" * 32, *parts[3:])
+    with pytest.raises(rw.Error, match="ends early"):
+        build(parts[0][:40], *parts[1:])

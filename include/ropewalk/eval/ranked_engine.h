@@ -2,6 +2,7 @@
 // the others serve it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,5 +45,9 @@ class RankedEngine final : public ScoringEngine {
 // On every other rank: computes its part of each call until rank 0's engine goes. Throws what the
 // computation throws; the group has to Fail then.
 void ServeRankedEngine(const Decoder& decoder, RankGroup& group);
+
+// A plan as bytes and back, for ranks of the same program. Error(kMismatch) for bytes that end early.
+std::vector<std::byte> PackPlan(const PositionPlan& plan);
+PositionPlan UnpackPlan(std::vector<std::byte> bytes);
 
 }  // namespace ropewalk

@@ -28,6 +28,7 @@ from ropewalk.torch._attention import Frequencies, attention, frequencies
 from ropewalk.torch._bias import Content, Contextual, Distances, Fire, Gates, Slopes, Swin, Tupe
 from ropewalk.torch._encodings import fope, pope
 from ropewalk.torch._paths import floater_rows, recurrent_rows
+from ropewalk.torch._ring import Ring, ring_attention
 from ropewalk.torch._rotate import rotate, rotate_frequencies, table
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Fire",
     "Frequencies",
     "Gates",
+    "Ring",
     "Slopes",
     "Swin",
     "Tupe",
@@ -55,6 +57,7 @@ __all__ = [
     "position_convolution",
     "recurrent_rows",
     "resize_table",
+    "ring_attention",
     "rotate",
     "rotate_frequencies",
     "sinusoidal_rows",

@@ -61,12 +61,15 @@ def remap_numbers(remap: Any) -> list[int]:
     return [MAPS[name][0], *numbers, *[0] * (max(2, len(MAPS[name][1])) - len(numbers))]
 
 
-def _form(bias: Any, q: Tensor, k: Tensor, query_positions: Any, key_positions: Any) -> tuple[int, list[Tensor], list[int]]:
-    """The bias as the op takes it: float32 beside q, absent tensors without elements."""
+def _form(
+    bias: Any, q: Tensor, k: Tensor, query_positions: Any, key_positions: Any, reach: int
+) -> tuple[int, list[Tensor], list[int]]:
+    """The bias as the op takes it: float32 beside q, absent tensors without elements. reach: of the distances, where they
+    are more than those of these tokens and keys."""
     if hasattr(bias, "form"):
-        bias = bias.form(q.shape[1], k.shape[1])
+        bias = bias.form(reach or q.shape[1], reach or k.shape[1])
     elif hasattr(bias, "lower") or hasattr(bias, "fields"):
-        bias = of_arrays(bias, q, k, query_positions, key_positions)
+        bias = of_arrays(bias, q, k, query_positions, key_positions, reach)
     if isinstance(bias, Gates) and bias.log_gates.dim() == 2:
         bias = Gates(bias.log_gates.unsqueeze(0))
     kind, tensors, numbers = lower(bias)
@@ -98,6 +101,86 @@ def _heated(q: Tensor, temperatures: Tensor, kind: int, tensors: list[Tensor]) -
             "unsupported",
         )
     return (q * temperatures[..., None, None]).to(q.dtype)
+
+
+class _Prepared(NamedTuple):
+    """A checked call: q, k and v have a batch, and are rotated unless the op does that."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    settings: Settings
+    dtype: torch.dtype
+    single: bool  # they came without batch
+
+
+def prepared(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    bias: Any,
+    remap: Any,
+    rotation: Any,
+    scale: float | None,
+    window: int,
+    soft_cap: float,
+    temperatures: Any,
+    sinks: Tensor | None,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    document_starts: Tensor | None = None,
+    query_document_starts: Tensor | None = None,
+    reach: int = 0,
+) -> _Prepared:
+    """What `attention` takes, as the op takes it. reach: 0, or one more than the largest distance of keys elsewhere."""
+    single = q.dim() == 3
+    if single:
+        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise refuse(
+            f"attention: expected [batch, tokens, heads, head_dim] or all without batch, got {list(q.shape)}, "
+            f"{list(k.shape)} and {list(v.shape)}"
+        )
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dtype not in DTYPES:
+            raise refuse(f"attention: {name}: expected a float dtype, got {x.dtype}")
+    lists = {
+        "sinks": sinks,
+        "query_positions": query_positions,
+        "key_positions": key_positions,
+        "document_starts": document_starts,
+        "query_document_starts": query_document_starts,
+    }
+    beside(q, k=k, v=v, temperatures=temperatures, **lists)
+    if scale is None and hasattr(bias, "lower"):
+        scale = bias.default_scale(q.shape[3])
+    if scale is None and getattr(rotation, "softmax_multiplier", 1) != 1:
+        scale = q.shape[3] ** -0.5 * rotation.softmax_multiplier
+    kind, tensors, numbers = _form(bias, q, k, query_positions, key_positions, reach)
+    dtype = q.dtype
+    if callable(temperatures) and not isinstance(temperatures, Tensor):
+        temperatures = _factors(temperatures, q, k, query_positions, key_positions)
+    if temperatures is not None and temperatures.requires_grad and torch.is_grad_enabled():
+        q, temperatures = _heated(q, temperatures, kind, tensors), None
+    q, k, angles = _rotated(q, k, rotation, remap, query_positions, key_positions)
+    settings = Settings(
+        bias=tensors,
+        temperatures=temperatures,
+        kind=kind,
+        numbers=numbers,
+        causal=causal,
+        scale=scale,
+        window=window,
+        soft_cap=float(soft_cap),
+        remap=remap_numbers(remap),
+        **lists,
+        **angles,
+    )
+    if transformed(q, k, v, *tensors):
+        raise refuse("attention: torch.func.grad, jvp and what is made of them; use torch.autograd.grad", "unsupported")
+    return _Prepared(q, k, v, settings, dtype, single)
 
 
 def attention(
@@ -143,17 +226,6 @@ def attention(
     return_lse: also the log-sum-exp [batch, tokens, heads], float32, without gradient.
     return_entropy: also the entropy of each query's weights in nats, as the log-sum-exp; on the CPU alone.
     """
-    single = q.dim() == 3
-    if single:
-        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
-    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise refuse(
-            f"attention: expected [batch, tokens, heads, head_dim] or all without batch, got {list(q.shape)}, "
-            f"{list(k.shape)} and {list(v.shape)}"
-        )
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dtype not in DTYPES:
-            raise refuse(f"attention: {name}: expected a float dtype, got {x.dtype}")
     lists = {
         "sinks": sinks,
         "query_positions": query_positions,
@@ -161,37 +233,16 @@ def attention(
         "document_starts": document_starts,
         "query_document_starts": query_document_starts,
     }
-    beside(q, k=k, v=v, temperatures=temperatures, **lists)
-    if scale is None and hasattr(bias, "lower"):
-        scale = bias.default_scale(q.shape[3])
-    if scale is None and getattr(rotation, "softmax_multiplier", 1) != 1:
-        scale = q.shape[3] ** -0.5 * rotation.softmax_multiplier
-    kind, tensors, numbers = _form(bias, q, k, query_positions, key_positions)
-    dtype = q.dtype
-    if callable(temperatures) and not isinstance(temperatures, Tensor):
-        temperatures = _factors(temperatures, q, k, query_positions, key_positions)
-    if temperatures is not None and temperatures.requires_grad and torch.is_grad_enabled():
-        q, temperatures = _heated(q, temperatures, kind, tensors), None
-    q, k, angles = _rotated(q, k, rotation, remap, query_positions, key_positions)
-    settings = Settings(
-        bias=tensors,
-        temperatures=temperatures,
-        kind=kind,
-        numbers=numbers,
-        causal=causal,
-        scale=scale,
-        window=window,
-        soft_cap=float(soft_cap),
-        remap=remap_numbers(remap),
-        **lists,
-        **angles,
+    call = {"causal": causal, "scale": scale, "window": window, "soft_cap": soft_cap}
+    q, k, v, settings, dtype, single = prepared(
+        q, k, v, bias=bias, remap=remap, rotation=rotation, temperatures=temperatures, **call, **lists
     )
-    if transformed(q, k, v, *tensors):
-        raise refuse("attention: torch.func.grad, jvp and what is made of them; use torch.autograd.grad", "unsupported")
     if q.is_cpu:
         op = attention_entropy_op if return_entropy else attention_op
-        learned = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks, *tensors))
-        if learned or torch.compiler.is_compiling() or (angles["inv_freq"] is not None and angles["inv_freq"].requires_grad):
+        learned = torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (q, k, v, sinks, settings.inv_freq, *settings.bias)
+        )
+        if learned or torch.compiler.is_compiling():
             out, *sums = op(q.float(), k.float(), v.float(), *settings)
         else:  # autograd's way to an op costs as much as the attention of a token
             with below_autograd():

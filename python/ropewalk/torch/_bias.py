@@ -232,8 +232,10 @@ def kernel_numbers(kind: int, tensors: list[Tensor], numbers: list[int], q: Tens
             return list(numbers)
 
 
-def of_arrays(bias: Any, q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None) -> Any:
-    """A bias of ropewalk, which holds arrays, or its form."""
+def of_arrays(
+    bias: Any, q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, reach: int = 0
+) -> Any:
+    """A bias of ropewalk, which holds arrays, or its form. reach: of the distances, where it is known otherwise."""
 
     def tensor(x):
         return None if x is None else torch.tensor(np.asarray(x), device=q.device)
@@ -265,7 +267,9 @@ def of_arrays(bias: Any, q: Tensor, k: Tensor, query_positions: Tensor | None, k
                 else made._replace(relative=tensor(t5.embedding), last_distance=t5.last_distance, bidirectional=t5.bidirectional)
             )
         farthest = max(q.shape[1], k.shape[1])
-        if query_positions is not None or key_positions is not None:
+        if reach:
+            farthest = reach
+        elif query_positions is not None or key_positions is not None:
             ends = [int(x.max()) for x in (query_positions, key_positions) if x is not None and x.numel()]
             farthest = max([farthest, *ends])
         bias = bias.lower(farthest)
