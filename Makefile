@@ -12,7 +12,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DROPEWAL
 WITH_PYTHON = -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv-python/bin/python
 
 .PHONY: all build package sweep test test-torch test-ranks cluster ray wheel release release-check cuda bench results parity parity-llamacpp evidence \
-  zoo fuzz lint format docs charts atlas sanitize clean
+  zoo fuzz lint format docs charts atlas sanitize tsan leaks valgrind clean
 all: build
 
 build:
@@ -129,6 +129,25 @@ sanitize:
 	cmake --build $(BUILD)/sanitize $(if $(SANITIZED),--target $(SANITIZED:%=%_test))
 	ctest --test-dir $(BUILD)/sanitize -j2 --output-on-failure --no-tests=error \
 	  $(if $(SANITIZED),-R "^($$(echo $(SANITIZED) | tr ' ' '|'))$$")
+
+# The parallel parts under clang's thread sanitizer, and every function of the C interface by eight threads at once;
+# TSAN="ranks linear": these test programs alone.
+TSAN ?=
+tsan:
+	scripts/deps.sh build test ci
+	scripts/tsan.sh $(BUILD) $(TSAN)
+
+# Every command of the program under the leak sanitizer, by the tests of the program; LEAKS="kv_cli": these alone.
+LEAKS ?=
+leaks: build
+	scripts/deps.sh test sweep
+	scripts/leaks.sh $(BUILD) $(LEAKS)
+
+# Unit tests under valgrind's memcheck, with kernels without vectors; VALGRIND="io rotary": these alone.
+VALGRIND ?=
+valgrind:
+	scripts/deps.sh build test valgrind
+	scripts/valgrind.sh $(BUILD) $(VALGRIND)
 
 # FUZZED="gguf writers": those targets alone.
 FUZZED ?=

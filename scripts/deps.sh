@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a task needs, or lists them.
-#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|ranks|slurm|release|docs|ci ...
+#   scripts/deps.sh build|test|sweep|python|parity|llamacpp|ranks|slurm|release|docs|valgrind|ci ...
 #   scripts/deps.sh --list build      prints them, whatever is installed
 # ROPEWALK_NO_INSTALL=1 only lists what is missing and fails if anything is.
 set -euo pipefail
@@ -31,9 +31,11 @@ packages() {
       echo slurm-wlm munge openmpi-bin procps ;;
     docs)   # a virtual environment with mkdocs
       echo python3 python3-venv ;;
-    ci)     # second compiler, sanitizers, fuzzing, formatter, linter, headless browser
+    valgrind) # memcheck
+      echo valgrind ;;
+    ci)     # second compiler, sanitizers, its OpenMP with Archer, fuzzing, formatter, linter, headless browser
       echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
-    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp ranks slurm release docs ci)" >&2; exit 2 ;;
+    *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp ranks slurm release docs valgrind ci)" >&2; exit 2 ;;
   esac
 }
 

@@ -9,21 +9,23 @@
 #include <thread>
 #include <vector>
 
-#include "ropewalk/attention/attention.h"
+#include "ropewalk/attention/backward.h"
+#include "ropewalk/linear/linear.h"
 #include "ropewalk/model/model.h"
-#include "ropewalk/relative/t5.h"
+#include "ropewalk/relative/distance_bias.h"
+#include "ropewalk/rotary/rerotate.h"
 #include "ropewalk/rotary/rotate.h"
-#include "tests/model/support.h"
+#include "tests/model/encoder_support.h"
 
 namespace ropewalk {
 namespace threads_test {
 
 using Numbers = std::vector<float>;
+constexpr int kCallers = 8;
 
-// What `work` gives for 0 .. 3, alone, and then by four threads at once, again and again: the same
-// bits.
+// What `work` gives for each caller alone, and then by all at once, again and again: the same bits.
 void ExpectTheSameAtOnce(const std::function<Numbers(int)>& work) {
-  constexpr int kCallers = 4, kRounds = 3;
+  constexpr int kRounds = 3;
   const int before = NumThreads();
   for (const int threads : {1, 3}) {
     SetNumThreads(threads);
@@ -88,6 +90,10 @@ TEST_F(AtOnce, OneTableRotates) {
             .positions = Positions::From(0),
             .q = TensorView::Of(q.data(), {kTokens, kHeads, kDim})});
     const CosSinTable own(frequencies, caller, kTokens, AnglePrecision::kExact);
+    Rerotate({.frequencies = &frequencies,
+              .layout = spec.layout,
+              .moves = Moves::All(-100 - caller),
+              .keys = TensorView::Of(q.data(), {kTokens, kHeads, kDim})});
     q.push_back(own.Row(caller + 9)[3]);
     return q;
   });
@@ -102,10 +108,88 @@ TEST_F(AtOnce, OneCacheAndOneForm) {
   const T5Bias t5{.bidirectional = false, .embedding = Wave(32 * kHeads, 8)};
   const PreparedForm form(t5.Lower(kHeads, 128), kHeads, kDim);
   ExpectTheSameAtOnce([&](int caller) {
-    Numbers q = Wave(kTokens * kHeads * kDim, caller), out(q.size());
-    Attention({.q = view(q), .out = view(out), .cache = &cache, .prepared = &form});
+    Numbers q = Wave(kTokens * kHeads * kDim, caller), out(q.size()), d_q(q), d_k(q), d_v(q);
+    Numbers sums(kTokens * kHeads);
+    const AttentionArgs forward = {
+        .q = view(q), .out = view(out), .cache = &cache, .prepared = &form, .log_sum_exp = sums};
+    Attention(forward);
+    Numbers d_out = Wave(kTokens * kHeads * kDim, caller + 1);
+    FormGradient d_form;
+    AttentionBackward({.forward = &forward,
+                       .d_out = view(d_out),
+                       .d_q = view(d_q),
+                       .d_k = view(d_k),
+                       .d_v = view(d_v),
+                       .d_form = &d_form});
+    for (const Numbers* x : {&d_q, &d_k, &d_v}) out.insert(out.end(), x->begin(), x->end());
     return out;
   });
+}
+
+TEST_F(AtOnce, EveryBiasOverDistance) {
+  constexpr int64_t kHeads = 8, kFar = 3000;
+  ExpectTheSameAtOnce([&](int caller) {
+    Numbers all;
+    for (const DistanceBiasInfo& info : DistanceBiases()) {
+      DistanceBias bias = info.make();
+      Numbers learned = Wave(LearnedNumbers(bias, kHeads), caller);
+      for (float& x : learned) x = 1.5f + x;  // KERPLE's are positive
+      SetLearned(learned, kHeads, bias);
+      const ScoreForm form = Lower(bias, kHeads, kFar);
+      if (const auto* slopes = std::get_if<SlopeForm>(&form)) {
+        all.insert(all.end(), slopes->behind.begin(), slopes->behind.end());
+      } else {
+        const Numbers& values = std::get<DistanceForm>(form).values;
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      if (learned.empty()) continue;
+      for (const double d : Backward(bias, form)) all.push_back(static_cast<float>(d));
+    }
+    return all;
+  });
+}
+
+TEST_F(AtOnce, OneLinearLayer) {
+  constexpr int64_t kIn = 256, kOut = 384, kRows = 40;
+  const Numbers weight = Wave(kIn * kOut, 1);
+  const Linear layer(
+      kOut, kIn,
+      [&](int64_t first, int64_t rows, float* out) {
+        std::copy_n(weight.data() + first * kIn, rows * kIn, out);
+      },
+      nullptr);
+  ExpectTheSameAtOnce([&](int caller) {
+    Numbers all;
+    for (const int64_t rows : {int64_t{1}, kRows + caller}) {  // shapes of their own, made at once
+      const Numbers x = Wave(rows * kIn, caller);
+      Numbers y(static_cast<size_t>(rows * kOut));
+      layer.Apply(x.data(), rows, kIn, y.data(), kOut);
+      all.insert(all.end(), y.begin(), y.end());
+    }
+    return all;
+  });
+}
+
+// What grows with the text grows in an encoder that has read none, by threads whose texts are of
+// different lengths.
+TEST_F(AtOnce, OneEncoderGrows) {
+  const auto cases = test::ReadJson(test::kGoldens / "cases.json");
+  const auto ids = cases["ids"].get<std::vector<int32_t>>();
+  const auto text = [&](int caller) {
+    return std::span(ids).first(static_cast<size_t>(20 + 35 * ((5 * caller) % kCallers)));
+  };
+  for (const char* name : {"xlnet", "roformer", "t5", "nezha", "deberta_v3"}) {
+    SCOPED_TRACE(name);
+    std::vector<Numbers> expected(kCallers), got(kCallers);
+    const auto alone = test::LoadGolden(name), shared = test::LoadGolden(name);
+    for (int i = 0; i < kCallers; ++i) expected[i] = test::States(*alone, text(i));
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < kCallers; ++i) {
+      callers.emplace_back([&, i] { got[i] = test::States(*shared, text(i)); });
+    }
+    callers.clear();
+    EXPECT_TRUE(got == expected);
+  }
 }
 
 }  // namespace threads_test

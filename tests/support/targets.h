@@ -23,8 +23,12 @@ inline void ForEachTarget(const std::function<int64_t()>& chosen,
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+#if defined(HWY_COMPILE_ONLY_STATIC) || defined(HWY_COMPILE_ONLY_SCALAR)
+  EXPECT_EQ(dispatched, 1);  // make tsan, make valgrind
+#else
   // x86 always has at least the baseline and one vector target.
   EXPECT_GE(dispatched, HWY_ARCH_X86 ? 2 : 1);
+#endif
 }
 
 }  // namespace ropewalk

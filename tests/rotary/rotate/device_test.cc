@@ -30,7 +30,10 @@ using ::testing::HasSubstr;
 
 constexpr int kMultiprocessors = 1;  // so that small calls take rows of several heads too
 
-bool HasFma() { return (hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3 | HWY_NEON)) != 0; }
+// Of the targets that there are kernels for.
+bool HasFma() {
+  return (hwy::SupportedTargets() & HWY_TARGETS & (HWY_AVX2 | HWY_AVX3 | HWY_NEON)) != 0;
+}
 
 // Elements, or bytes, of all the memory of a tensor that is computed from one of type `from`.
 void ExpectSame(const Tensor& got, const Tensor& want, DType from, bool bits,
