@@ -33,16 +33,23 @@ std::string TextOf(const Json& json, const char* key) {
   return found == json.end() || found->is_null() ? "" : found->get<std::string>();
 }
 
+int64_t WholeOf(const Json& json) {
+  if (!json.is_number_integer()) {
+    throw Json::other_error::create(501, "expected a whole number, got " + json.dump(), &json);
+  }
+  return json.get<int64_t>();
+}
+
 ZooModel ModelOf(const Json& row) {
   ZooModel model;
   model.entry = row.at("entry").get<std::string>();
   model.positions = row.at("positions").dump();
-  model.seed = row.at("seed").get<int64_t>();
+  model.seed = WholeOf(row.at("seed"));
   model.model_hash = row.at("model_hash").get<std::string>();
   model.text_hash = row.at("text_hash").get<std::string>();
   model.refused = TextOf(row, "refused");
   for (const Json& cell : row.at("cells")) {
-    model.cells.push_back({cell.at("method").get<std::string>(), cell.at("length").get<int64_t>(),
+    model.cells.push_back({cell.at("method").get<std::string>(), WholeOf(cell.at("length")),
                            cell.at("perplexity").get<double>(), cell.at("passkey").get<double>()});
   }
   return model;
@@ -64,7 +71,7 @@ Zoo ParseZoo(const std::string& text, const std::string& path) {
                     path + ", line 1: expected format ropewalk-zoo of schema 1");
       }
       zoo.measure = json.at("measure").get<std::string>();
-      zoo.trained_length = json.at("trained_length").get<int64_t>();
+      zoo.trained_length = WholeOf(json.at("trained_length"));
     } catch (const Json::exception& e) {
       throw Error(ErrorCode::kInvalidFile,
                   fmt::format("{}, line {}: no row of a zoo: {}", path, number, e.what()));

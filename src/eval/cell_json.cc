@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <iterator>
 #include <limits>
 
 #include "ropewalk/base/hash.h"
 #include "src/eval/earlier_rows.h"
+#include "src/eval/whole.h"
 
 namespace ropewalk {
 namespace internal {
@@ -151,7 +153,15 @@ void Read(const Json& json, std::vector<double>& out) {
 }
 template <class T>
 void Read(const Json& json, T& out) {
-  json.get_to(out);
+  if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    ReadWhole(json, out);
+  } else {
+    json.get_to(out);
+  }
+}
+template <std::integral T>
+void Read(const Json& json, std::vector<T>& out) {
+  ReadWhole(json, out);
 }
 void Read(const Json& json, KvType& out) {
   const auto name = json.get<std::string>();

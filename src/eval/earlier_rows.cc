@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ropewalk/eval/task.h"
+#include "src/eval/whole.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -19,7 +20,8 @@ TaskResult EarlierPasskey(const nlohmann::ordered_json& json, const std::string&
   TaskResult result;
   result.task = "passkey";
   result.protocol = protocol;
-  json.at("passkey_trials").get_to(result.prompts);
+  constexpr int64_t kMostPrompts = 1 << 20;
+  ReadWhole(json.at("passkey_trials"), result.prompts, int64_t{0}, kMostPrompts);
   const int64_t each = result.prompts / std::max<int64_t>(1, static_cast<int64_t>(depths.size()));
   for (size_t d = 0; d < depths.size(); ++d) {
     const int64_t exact = std::llround(shares.at(d) * static_cast<double>(each));

@@ -3,6 +3,7 @@
 
 #include "src/eval/cell_json.h"
 #include "src/eval/cell_work.h"
+#include "src/eval/whole.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -29,10 +30,10 @@ Json WindowJson(const WindowScore& score) {
 WindowScore WindowFromJson(const Json& json) {
   WindowScore score;
   score.nats = Number(json.at("nats"));
-  json.at("tokens").get_to(score.tokens);
+  ReadWhole(json.at("tokens"), score.tokens);
   score.bytes = Number(json.at("bytes"));
   json.at("bucket_nats").get_to(score.bucket_nats);
-  json.at("bucket_tokens").get_to(score.bucket_tokens);
+  ReadWhole(json.at("bucket_tokens"), score.bucket_tokens);
   score.entropy = Number(json.at("entropy"));
   score.entropy_share = Number(json.at("entropy_share"));
   if (json.contains("answers")) score.answers = AnswersFromJson(json["answers"]);
@@ -61,12 +62,12 @@ UnitRecord UnitFromJson(const std::string& line) {
   json.at("cell").get_to(unit.cell);
   json.at("seconds").get_to(unit.seconds);
   if (json.contains("window")) {
-    json["window"].get_to(unit.window);
+    ReadWhole(json["window"], unit.window);
     unit.score = WindowFromJson(json.at("score"));
   }
   if (json.contains("task")) {
     unit.task = TaskFromJson(json["task"]);
-    if (json.contains("index")) json["index"].get_to(unit.task_index);
+    if (json.contains("index")) ReadWhole(json["index"], unit.task_index);
   }
   return unit;
 }

@@ -230,6 +230,17 @@ TEST(Cell, RowsOfSchemaOneAreRead) {
   }
 }
 
+TEST(Cell, MorePasskeysThanAnyFileHasAreRefused) {
+  std::istringstream lines(Slurp(ROPEWALK_SOURCE_DIR "/tests/eval/schema1/results.jsonl"));
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  auto row = nlohmann::ordered_json::parse(line);
+  ASSERT_TRUE(row.at("has_passkey"));
+  row["passkey_trials"] = int64_t{1} << 50;
+  EXPECT_THROW(internal::CellFromJson(row), nlohmann::ordered_json::exception);
+}
+
 // A folder with passkeys of form 1 is not continued with those of form 2.
 TEST(RunSweep, FormsOfThePasskeyDoNotMix) {
   SmallSweep sweep;
@@ -451,6 +462,27 @@ TEST(RunSweep, Bf16AndFloat32DoNotMix) {
     EXPECT_EQ(rounded[i].plan_hash, exact[i].plan_hash);
     EXPECT_NE(rounded[i].mean_nll, exact[i].mean_nll);
   }
+}
+
+// Fuzzing found 7.8e126 converted to an integer.
+TEST(RunSweep, NumbersThatAreNotWholeAreRefused) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl", whole = Slurp(path);
+  const size_t end = whole.find('\n'), next = whole.find('\n', end + 1);
+  for (const char* wrong : {"7.8e126", "2.5", "true", "9223372036854775808", "\"12\"", "null"}) {
+    auto header = nlohmann::ordered_json::parse(whole.substr(0, end));
+    header["text_tokens"] = nlohmann::ordered_json::parse(wrong);
+    Write(path, header.dump() + whole.substr(end));
+    EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 1")) << wrong;
+    auto row = nlohmann::ordered_json::parse(whole.substr(end + 1, next - end - 1));
+    row["length"] = nlohmann::ordered_json::parse(wrong);
+    Write(path, whole.substr(0, end + 1) + row.dump() + whole.substr(next));
+    EXPECT_THAT(sweep.MessageOf(folder.path()), HasSubstr("line 2")) << wrong;
+  }
+  Write(path, whole);
+  EXPECT_EQ(sweep.MessageOf(folder.path()), "no error");
 }
 
 TEST(RunSweep, DamagedFilesNameTheLine) {
