@@ -35,7 +35,8 @@ std::string TextOf(const Json& json, const char* key) {
 
 int64_t WholeOf(const Json& json) {
   if (!json.is_number_integer()) {
-    throw Json::other_error::create(501, "expected a whole number, got " + json.dump(), &json);
+    throw Json::other_error::create(
+        501, "expected a whole number, got " + json.dump().substr(0, 40), &json);
   }
   return json.get<int64_t>();
 }

@@ -226,16 +226,23 @@ def attention(
     return_lse: also the log-sum-exp [batch, tokens, heads], float32, without gradient.
     return_entropy: also the entropy of each query's weights in nats, as the log-sum-exp; on the CPU alone.
     """
-    lists = {
-        "sinks": sinks,
-        "query_positions": query_positions,
-        "key_positions": key_positions,
-        "document_starts": document_starts,
-        "query_document_starts": query_document_starts,
-    }
-    call = {"causal": causal, "scale": scale, "window": window, "soft_cap": soft_cap}
     q, k, v, settings, dtype, single = prepared(
-        q, k, v, bias=bias, remap=remap, rotation=rotation, temperatures=temperatures, **call, **lists
+        q,
+        k,
+        v,
+        causal=causal,
+        bias=bias,
+        remap=remap,
+        rotation=rotation,
+        scale=scale,
+        window=window,
+        soft_cap=soft_cap,
+        temperatures=temperatures,
+        sinks=sinks,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        document_starts=document_starts,
+        query_document_starts=query_document_starts,
     )
     if q.is_cpu:
         op = attention_entropy_op if return_entropy else attention_op
