@@ -100,16 +100,16 @@ class Ranks:
         self._forgotten: list[tuple[int, int | None]] = []
         self._engines = 0
         self.parts: dict[int, Any] = {}  # of the engines, by number
-        if self.rank == 0:
-            atexit.register(self._end)
-        else:
+        atexit.register(self._end)
+        if self.rank > 0:
             _quiet()
 
     def _end(self) -> None:
-        if not self.broken:
-            return
-        print(f"ropewalk: error: {self.broken}", file=sys.stderr, flush=True)
-        os._exit(1)  # so that the launcher ends the others, who wait for what will not come
+        if self.broken and self.rank == 0:
+            print(f"ropewalk: error: {self.broken}", file=sys.stderr, flush=True)
+            os._exit(1)  # so that the launcher ends the others, who wait for what will not come
+        if not self.broken and self._dist.is_initialized():
+            self.close()
 
     # -- messages
 
@@ -258,9 +258,11 @@ class Ranks:
             getattr(part, name)(*arguments)
 
     def close(self) -> None:
-        """Where all ranks are done with each other."""
+        """Where all ranks are done with each other. Threads of gloo that still hold a tensor when the interpreter ends abort the
+        process ("terminate called without an active exception"), so this ends them: as the last owner of the group."""
         global _mine
         _mine = None
+        del self._control
         self._dist.destroy_process_group()
 
     def over(self, answer: Any = None, error: BaseException | None = None) -> None:

@@ -10,6 +10,7 @@ import transformers
 from ranks_cases import tell
 
 import ropewalk as rw
+from ropewalk._engine_ranks import ranks
 from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine
 
 LENGTH = 512
@@ -61,6 +62,13 @@ def engine(rank, folder, ids):
     tell("again", rank, same=again == scores(one, folder, ids, ["none"])["none"][0], caches=len(one._steps.part.caches))
     heads = one.model.model.layers[0].self_attn.q_proj.weight
     tell("sharded", rank, whole=list(heads.shape), here=list(heads.to_local().shape))
+    before = gloo_threads()
+    ranks().close()
+    tell("closed", rank, threads=[before, gloo_threads()])
+
+
+def gloo_threads():
+    return sum(path.read_text().startswith("pt_gloo") for path in pathlib.Path("/proc/self/task").glob("*/comm"))
 
 
 def sweeps(rank, folder, text, output):

@@ -80,6 +80,12 @@ def test_what_rank_0_refuses_or_ends_all_do_and_go_on(engine):
         assert engine["again", rank]["caches"] <= 4  # told with the next message
 
 
+def test_no_thread_of_gloo_is_left_to_abort_the_end(engine):
+    for rank in (0, 1):
+        before, after = engine["closed", rank]["threads"]
+        assert after <= before - 2  # those of the model's own group go with the model
+
+
 # ---- Sweeps
 
 
