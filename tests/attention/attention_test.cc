@@ -39,6 +39,23 @@ TEST(Attention, EqualsTheReferenceForEveryHeadDim) {
   }
 }
 
+// Weights over e^32, values whose mean is 1: added up one by one in float32, the many small ones were
+// lost beside the sum so far, 1e-4 of the result at these sizes. (So many rows have their keys in one
+// span.)
+TEST(Attention, ManySmallWeightsAreNotLost) {
+  AttentionProblem p(48, 1, 8, 32768, 32, 0, 4);
+  for (float& x : p.v) x += 1;
+  const auto expected = ReferenceAttention(p);
+  ForEachTarget(internal::AttentionTarget, [&](const char* name) {
+    SCOPED_TRACE(name);
+    const auto out = RunAttention(p);
+    EXPECT_LE(MaxDifference(out, expected), 8e-6);
+    double off = 0;
+    for (size_t i = 0; i < out.size(); ++i) off += out[i] - expected[i];
+    EXPECT_LE(std::fabs(off / static_cast<double>(out.size())), 1e-6);
+  });
+}
+
 TEST(Attention, EqualsTheReferenceForEveryGrouping) {
   for (const auto& [heads, kv_heads] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {4, 4}, {9, 3}, {8, 1}, {7, 1}, {28, 4}, {10, 2}, {97, 1}, {12, 12}}) {

@@ -43,7 +43,9 @@ constexpr float kLog2E = 1.44269504f;
 constexpr float kLn2 = 0.693147181f;
 
 // c [rows, vecs * lanes] (+)= a [rows, depth] b [depth, vecs * lanes]. Each element sums over depth
-// in order, so its bits do not depend on rows or vecs. A transposed a is [depth, rows] in memory.
+// in order, so its bits do not depend on rows or vecs, and what it sums is added to c as one: a sum
+// over all keys one by one loses the small ones beside what it has grown to. A transposed a is
+// [depth, rows] in memory.
 template <int rows, int vecs, bool transposed>
 HWY_INLINE void MultiplyPanel(const float* HWY_RESTRICT a, int64_t a_stride,
                               const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
@@ -54,7 +56,7 @@ HWY_INLINE void MultiplyPanel(const float* HWY_RESTRICT a, int64_t a_stride,
   for (int r = 0; r < rows; ++r) {
     HWY_UNROLL(8)
     for (int v = 0; v < vecs; ++v) {
-      sums[r][v] = accumulate ? hn::Load(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+      sums[r][v] = hn::Zero(d);
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
@@ -71,7 +73,10 @@ HWY_INLINE void MultiplyPanel(const float* HWY_RESTRICT a, int64_t a_stride,
   HWY_UNROLL(8)
   for (int r = 0; r < rows; ++r) {
     HWY_UNROLL(8)
-    for (int v = 0; v < vecs; ++v) hn::Store(sums[r][v], d, c + r * c_stride + v * kLanes);
+    for (int v = 0; v < vecs; ++v) {
+      float* to = c + r * c_stride + v * kLanes;
+      hn::Store(accumulate ? hn::Add(hn::Load(d, to), sums[r][v]) : sums[r][v], d, to);
+    }
   }
 }
 

@@ -35,10 +35,7 @@ ROPEWALK_AVX512_BF16 void Panel(const uint16_t* a, int64_t a_stride, const uint3
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vecs; ++v) {
-      sums[r][v] = factor == kAccumulatePairs ? _mm512_loadu_ps(c + r * c_stride + v * kLanes)
-                                              : _mm512_setzero_ps();
-    }
+    for (int v = 0; v < vecs; ++v) sums[r][v] = _mm512_setzero_ps();
   }
   for (int64_t k = 0; k < depth; ++k) {
     __m512bh rhs[vecs];
@@ -59,9 +56,10 @@ ROPEWALK_AVX512_BF16 void Panel(const uint16_t* a, int64_t a_stride, const uint3
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < vecs; ++v) {
-      if (factor != kAccumulatePairs)
-        sums[r][v] = _mm512_mul_ps(sums[r][v], _mm512_set1_ps(factor));
-      _mm512_storeu_ps(c + r * c_stride + v * kLanes, sums[r][v]);
+      float* to = c + r * c_stride + v * kLanes;
+      _mm512_storeu_ps(to, factor == kAccumulatePairs
+                               ? _mm512_add_ps(_mm512_loadu_ps(to), sums[r][v])
+                               : _mm512_mul_ps(sums[r][v], _mm512_set1_ps(factor)));
     }
   }
 }

@@ -209,13 +209,14 @@ class Softmax {
       Exp2<1>(&factor);
       sum = hn::Mul(factor, hn::MulAdd(x, weights, sum));
     }
+    V here = hn::Zero(d);
     for (int64_t k = begin; k < end; k += kLanes) {
       const V x = hn::Max(hn::Sub(hn::Load(d, scores + k), max), least);
       V weight = x;
       Exp2<1>(&weight);
-      sum = hn::MulAdd(weight, x, sum);
+      here = hn::MulAdd(weight, x, here);
     }
-    hn::Store(sum, d, by_lane);
+    hn::Store(hn::Add(sum, here), d, by_lane);
   }
 
   // Scores to weights in place; gives sum + weights. Rounded, weights are bf16 in `to` as well: what
@@ -271,15 +272,16 @@ class Softmax {
       }
       tile_.maxima[r] = new_max;
     }
+    V here = hn::Zero(d);  // the tile's: a sum of all keys one by one would lose the small ones
     uint16_t* const to = rounded ? tile_.rounded_weights + r * kScoreStride : nullptr;
     int64_t k = begin;
     for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
-      sum = WeightVectors<4, rounded>(scores + k, max, sum, to + k);
+      here = WeightVectors<4, rounded>(scores + k, max, here, to + k);
     }
     for (; k < end; k += kLanes) {
-      sum = WeightVectors<1, rounded>(scores + k, max, sum, to + k);
+      here = WeightVectors<1, rounded>(scores + k, max, here, to + k);
     }
-    hn::Store(sum, d, weights);
+    hn::Store(hn::Add(sum, here), d, weights);
     if constexpr (rounded && kLanes == 1) {  // AddPairs reads whole pairs
       if (begin % 2 == 1) to[begin - 1] = 0;
       if (end % 2 == 1) to[end] = 0;
