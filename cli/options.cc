@@ -233,7 +233,7 @@ constexpr OptionRow kOutput[] = {
      .value = "TYPE",
      .field = &O::compute,
      .help = "Arithmetic of products: float32, or bf16 (of linear layers and, on a CPU with "
-             "avx512_bf16, of attention; sums and all else in float32)",
+             "AMX or AMD's avx512_bf16, of attention; sums and all else in float32)",
      .takes = Takes::kOneOf,
      .choices = "float32,bf16"},
     {.names = "--weights",

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ropewalk/base/threads.h"
+#include "src/attention/kernel/pairs.h"
 #include "src/attention/kernel/tile.h"
 #include "src/attention/schedule.h"
 #include "src/base/parallel.h"
@@ -76,6 +77,9 @@ void Merge(const AttentionTile& t, const float* partial, int64_t spans) {
 void internal::Prepare(const AttentionArgs& args, AttentionRun& run) {
   run.kv_type = args.cache->type();
   run.bf16 = args.compute == ComputeType::kBFloat16 && HasBf16Attention();
+  // By the call, not by its tiles: how it is cut changes no bit.
+  run.pair_tiles = run.bf16 && HasPairTiles() &&
+                   args.q.shape[0] * (args.q.shape[1] / args.cache->kv_heads()) >= kPairTileRows;
   run.ranges = FindRanges(args);
   if (FormOf(args) != nullptr) run.form = PrepareForm(args, run.ranges);
   if (args.rotation != nullptr) run.rotation = PrepareRotation(args);
@@ -97,9 +101,9 @@ internal::KvScratch::KvScratch(KvType type, bool bf16, int64_t views, int64_t ro
   }
   if (!bf16) return;
   key_pairs = (dims.key + 1) / 2 * AttentionAccess::kBlock;
-  value_pairs = kValueSlice / 2 * panel;
-  queries = lines(views * rows * dims.key_stride() / 2);
-  weights = lines(rows * kScoreStride / 2);
+  value_pairs = kTileKeys / 2 * dims.value_stride();
+  queries = lines((views * rows + WholeRows(rows) - rows) * dims.key_stride() / 2);
+  weights = lines(WholeRows(rows) * kPairStride / 2);
 }
 
 int64_t internal::TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
@@ -143,6 +147,7 @@ AttentionTile internal::MakeTile(const AttentionArgs& args, const AttentionRun& 
   t.value_stride = t.dims.value_stride();
   t.panel_width = t.kv.panel_width;
   t.bf16 = run.bf16;
+  t.pair_tiles = run.pair_tiles;
   t.tokens = tokens;
   t.group = group;
   t.first_token = token;
@@ -225,7 +230,8 @@ class Call {
     const int64_t tokens = args.q.shape[0], kv_heads = cache.kv_heads();
     group_ = args.q.shape[1] / kv_heads;
     s_ = PlanSchedule(tokens, group_, kv_heads, std::max<int64_t>(1, cache.tokens()), NumThreads(),
-                      Contextual(run_.form.form));
+                      Contextual(run_.form.form),
+                      run_.pair_tiles && run_.form.form == nullptr ? kPairTileMostRows : kTileRows);
     max_rows_ = std::min(s_.tile_tokens, tokens) * group_;
   }
 

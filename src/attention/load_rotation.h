@@ -58,7 +58,7 @@ RotationRun PrepareRotation(const AttentionArgs& args);
 // The queries of each view but the first, a block of keys and the products of a few rows with it.
 constexpr int64_t RotationScratchFloats(int64_t views, int64_t rows, int64_t key_stride,
                                         int64_t head_dim) {
-  const int64_t floats = (views - 1) * rows * key_stride + 64 * (head_dim + 6);
+  const int64_t floats = (views - 1) * rows * key_stride + 64 * (head_dim + 32);
   return (floats + 15) / 16 * 16;
 }
 

@@ -22,7 +22,7 @@ Schedule::Job Schedule::At(int64_t job) const {
 }
 
 Schedule PlanSchedule(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys,
-                      int64_t threads, bool one_span) {
+                      int64_t threads, bool one_span, int64_t tile_rows) {
   Schedule s;
   s.kv_heads = kv_heads;
   s.heads_at_once = std::clamp<int64_t>(threads, 1, kv_heads);
@@ -38,7 +38,7 @@ Schedule PlanSchedule(int64_t tokens, int64_t group, int64_t kv_heads, int64_t k
   s.span_keys = (span + kTileKeys - 1) / kTileKeys * kTileKeys;
   s.spans = (keys + s.span_keys - 1) / s.span_keys;
   // Smaller tiles read keys more often, but idle threads cost more.
-  for (int64_t rows = kTileRows; rows >= kSmallestTileRows; rows /= 2) {
+  for (int64_t rows = tile_rows; rows >= kSmallestTileRows; rows /= 2) {
     cut(rows);
     if (s.jobs * s.spans >= 4 * threads) break;
   }

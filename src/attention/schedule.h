@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "src/attention/kernel/tile.h"
+
 namespace ropewalk::internal {
 
 // A job is a tile of queries, a key head and a span of keys. Spans depend on shapes alone and tiles
@@ -20,8 +22,8 @@ struct Schedule {
   Job At(int64_t job) const;
 };
 
-// `one_span`: the keys of a query cannot be divided.
+// `one_span`: the keys of a query cannot be divided. `tile_rows`: the most of a tile.
 Schedule PlanSchedule(int64_t tokens, int64_t group, int64_t kv_heads, int64_t keys,
-                      int64_t threads, bool one_span);
+                      int64_t threads, bool one_span, int64_t tile_rows = kTileRows);
 
 }  // namespace ropewalk::internal

@@ -40,4 +40,9 @@ void ActivateGate(MlpSpec::Activation activation, const float* gate_up, int64_t 
 // x[i] = cap tanh(x[i] / cap).
 void SoftCap(float cap, int64_t rows, int64_t n, float* x);
 
+// The first of the largest of x [n], of which NaN is none.
+int64_t Largest(const float* x, int64_t n);
+// The sum of exp(x[i] - most), blocks of float32 added in double; NaN where one of x is.
+double SumExp(const float* x, int64_t n, float most);
+
 }  // namespace ropewalk::internal

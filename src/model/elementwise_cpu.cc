@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "src/base/parallel.h"
 #include "src/model/elementwise.h"
@@ -178,6 +180,40 @@ void SoftCapRow(float cap, int64_t n, float* x) {
        [&](auto v, auto) HWY_ATTR { return hn::Mul(vcap, hn::Tanh(d, hn::Div(v, vcap))); });
 }
 
+int64_t LargestOfRow(const float* HWY_RESTRICT x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  float most = -std::numeric_limits<float>::infinity();
+  auto all = hn::Set(d, most);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::LoadU(d, x + i);
+    all = hn::IfThenElse(hn::Gt(v, all), v, all);
+  }
+  most = hn::GetLane(hn::MaxOfLanes(d, all));
+  for (; i < n; ++i) most = x[i] > most ? x[i] : most;
+  const float* const found = std::find(x, x + n, most);
+  return found == x + n ? 0 : found - x;
+}
+
+double SumExpOfRow(const float* HWY_RESTRICT x, int64_t n, float most) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), block = 32 * lanes;
+  const auto top = hn::Set(d, most);
+  double sum = 0;
+  int64_t i = 0;
+  while (i + lanes <= n) {
+    auto here = hn::Zero(d);
+    for (const int64_t end = std::min(n, i + block); i + lanes <= end; i += lanes) {
+      const auto below = hn::Sub(hn::LoadU(d, x + i), top);
+      here = hn::Add(here, hn::IfThenElse(hn::IsNaN(below), below, hn::Exp(d, below)));
+    }
+    sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, here)));
+  }
+  for (; i < n; ++i) sum += std::exp(double{x[i]} - most);
+  return sum;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace ropewalk::internal
 HWY_AFTER_NAMESPACE();
@@ -189,6 +225,14 @@ HWY_EXPORT(LayerNormVector);
 HWY_EXPORT(ActivateRow);
 HWY_EXPORT(ActivateGateRow);
 HWY_EXPORT(SoftCapRow);
+HWY_EXPORT(LargestOfRow);
+HWY_EXPORT(SumExpOfRow);
+
+int64_t Largest(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(LargestOfRow)(x, n); }
+
+double SumExp(const float* x, int64_t n, float most) {
+  return HWY_DYNAMIC_DISPATCH(SumExpOfRow)(x, n, most);
+}
 
 void RmsNorm(const NormArgs& a) {
   const int threads = ThreadsFor(a.rows * a.groups * a.n / 4);  // 0.25 ns an element

@@ -91,8 +91,13 @@ Sequence::Sequence(const Decoder& decoder, const PositionPlan& plan, int64_t fin
     : Sequence(decoder, plan, final_length, precision, WithoutCaches()) {
   const ModelConfig& c = decoder.config();
   caches_.reserve(c.layers);
+  const bool rounds = decoder.compute() == ComputeType::kBFloat16 && HasBf16Attention();
   for (int64_t l = 0; l < c.layers; ++l) {
-    caches_.emplace_back(c.kv_heads, c.key_dim(), final_length, kv, c.value_dim());
+    // What attention would round again for every chunk is kept rounded: the same bits from half the
+    // memory. Keys that it rotates are rounded after that, and biases read them in float32.
+    const bool as_rounded = rounds && load_of_[l] < 0 && resolved_.layers[l].bias < 0;
+    const KvType type = kv == KvType::kF32 && as_rounded ? KvType::kBf16 : kv;
+    caches_.emplace_back(c.kv_heads, c.key_dim(), final_length, type, c.value_dim());
   }
 }
 

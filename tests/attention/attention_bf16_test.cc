@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -148,12 +149,18 @@ class NearFloat {
   const double most_;
 };
 
-class AttentionBf16 : public testing::Test {
+// By AMX's tiles or, the parameter false, by avx512_bf16.
+class AttentionBf16 : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (!HasBf16Attention()) GTEST_SKIP() << "no avx512_bf16 here";
+    if (!HasBf16Attention()) GTEST_SKIP() << "no bf16 instructions that attention uses here";
+    if (GetParam() && !internal::HasPairTiles()) GTEST_SKIP() << "no amx_bf16 here";
+    internal::AllowPairTiles(GetParam());
   }
+  void TearDown() override { internal::AllowPairTiles(true); }
 };
+INSTANTIATE_TEST_SUITE_P(Units, AttentionBf16, testing::Bool(),
+                         [](const auto& info) { return info.param ? "amx" : "avx512"; });
 
 TEST(AttentionBf16Everywhere, IsFloat32WhereTheCpuHasNone) {
   AttentionCase c = MakeCase(4, 2, 64, 300, 100);
@@ -161,45 +168,136 @@ TEST(AttentionBf16Everywhere, IsFloat32WhereTheCpuHasNone) {
   EXPECT_EQ(equal, !HasBf16Attention());
 }
 
-TEST_F(AttentionBf16, ProductsAreExactSumsOfPairs) {
-  for (const int64_t rows : {1, 2, 3, 4, 5, 6}) {
-    for (const int64_t width : {16, 32, 48, 64, 80, 144}) {
-      for (const int64_t depth : {1, 5, 32}) {
-        const int64_t a_stride = 2 * depth + 6, b_stride = width + 16, c_stride = width + 32;
-        // Small whole numbers: every sum is exact.
-        std::vector<uint16_t> a(static_cast<size_t>(rows * a_stride));
-        std::vector<uint32_t> b(static_cast<size_t>(depth * b_stride));
-        std::vector<float> c(static_cast<size_t>(rows * c_stride), 3.0f);
-        const auto number = [](int64_t i) { return static_cast<float>(i * 7 % 31 - 15); };
-        for (size_t i = 0; i < a.size(); ++i) a[i] = ToBFloat16(number(int64_t(i))).bits;
-        for (size_t i = 0; i < b.size(); ++i) {
-          b[i] = ToBFloat16(number(int64_t(3 * i))).bits |
-                 uint32_t{ToBFloat16(number(int64_t(5 * i + 2))).bits} << 16;
-        }
-        for (const bool accumulate : {true, false}) {
-          const std::vector<float> before = c;
-          internal::MultiplyPairs(rows, width, a.data(), a_stride, b.data(), b_stride, depth,
-                                  accumulate ? internal::kAccumulatePairs : 2.0f, c.data(),
-                                  c_stride);
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t x = 0; x < c_stride; ++x) {
-              float expected = 0;
-              for (int64_t k = 0; k < depth; ++k) {
-                expected += number(r * a_stride + 2 * k) * number(3 * (k * b_stride + x)) +
-                            number(r * a_stride + 2 * k + 1) * number(5 * (k * b_stride + x) + 2);
-              }
-              expected = accumulate ? before[r * c_stride + x] + expected : 2 * expected;
-              if (x >= width) expected = before[r * c_stride + x];
-              ASSERT_EQ(c[r * c_stride + x], expected) << rows << " x " << width << " x " << depth;
-            }
+// Small whole numbers, whose sums are exact.
+float Whole(int64_t i) { return static_cast<float>(i * 7 % 31 - 15); }
+
+struct Product {
+  int64_t rows, width, depth, words;  // words: 0 without tiles
+};
+
+void ExpectExactSums(const Product& p, bool accumulate) {
+  const int64_t a_stride = 2 * p.depth + 6, b_stride = p.width + 16, c_stride = p.width + 32;
+  const int64_t held = p.words == 0 ? p.rows : internal::WholeRows(p.rows);
+  std::vector<uint16_t> a(static_cast<size_t>(held * a_stride));
+  std::vector<uint32_t> b(static_cast<size_t>(p.depth * b_stride));
+  std::vector<float> c(static_cast<size_t>(held * c_stride), 3.0f);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = ToBFloat16(Whole(int64_t(i))).bits;
+  for (size_t i = 0; i < b.size(); ++i) {
+    b[i] = ToBFloat16(Whole(int64_t(3 * i))).bits |
+           uint32_t{ToBFloat16(Whole(int64_t(5 * i + 2))).bits} << 16;
+  }
+  const float factor = accumulate ? internal::kAccumulatePairs : 2.0f;
+  if (p.words == 0) {
+    internal::MultiplyPairs(p.rows, p.width, a.data(), a_stride, b.data(), b_stride, p.depth,
+                            factor, c.data(), c_stride);
+  } else {
+    internal::ConfigurePairTiles(p.words);
+    internal::MultiplyPairTiles(p.rows, p.width, a.data(), a_stride, b.data(), b_stride, p.words,
+                                p.depth, factor, c.data(), c_stride);
+    internal::ReleasePairTiles();
+  }
+  for (int64_t r = 0; r < p.rows; ++r) {
+    for (int64_t x = 0; x < c_stride; ++x) {
+      float sum = 0;
+      for (int64_t k = 0; k < p.depth; ++k) {
+        sum += Whole(r * a_stride + 2 * k) * Whole(3 * (k * b_stride + x)) +
+               Whole(r * a_stride + 2 * k + 1) * Whole(5 * (k * b_stride + x) + 2);
+      }
+      const float expected = x >= p.width ? 3.0f : accumulate ? 3.0f + sum : 2 * sum;
+      ASSERT_EQ(c[r * c_stride + x], expected)
+          << p.rows << " x " << p.width << " x " << p.depth << ", words " << p.words;
+    }
+  }
+  for (size_t i = static_cast<size_t>(p.rows * c_stride); !accumulate && i < c.size(); ++i) {
+    ASSERT_EQ(c[i], 3.0f) << "beyond " << p.rows << " rows";
+  }
+}
+
+TEST_P(AttentionBf16, ProductsAreExactSumsOfPairs) {
+  for (const int64_t width : {16, 32, 48, 64, 80, 144}) {
+    for (const bool accumulate : {true, false}) {
+      if (!GetParam()) {
+        for (const int64_t rows : {1, 2, 3, 4, 5, 6}) {
+          for (const int64_t depth : {1, 5, 32}) {
+            ExpectExactSums({rows, width, depth, 0}, accumulate);
           }
+        }
+        continue;
+      }
+      for (const int64_t rows : {1, 15, 16, 17, 31, 32}) {
+        for (const int64_t depth : {8, 16, 40, 48, 128}) {
+          ExpectExactSums({rows, width, depth, internal::WordsOfPairTiles(depth)}, accumulate);
         }
       }
     }
   }
 }
 
-TEST_F(AttentionBf16, NoWorseThanThePlainFormula) {
+TEST(PairTiles, DepthIsCutIntoEqualWords) {
+  for (const auto& [depth, words] : {std::pair<int64_t, int64_t>{1, 0},
+                                     {7, 0},
+                                     {8, 8},
+                                     {16, 16},
+                                     {17, 0},
+                                     {20, 10},
+                                     {28, 14},
+                                     {32, 16},
+                                     {36, 12},
+                                     {40, 10},
+                                     {48, 16},
+                                     {56, 14},
+                                     {64, 16},
+                                     {96, 16},
+                                     {128, 16}}) {
+    EXPECT_EQ(internal::WordsOfPairTiles(depth), words) << depth;
+  }
+}
+
+TEST_P(AttentionBf16, RowsAreRoundedToPairs) {
+  std::vector<float> x = Normal(5 * 48, 3);
+  x[7] = std::bit_cast<float>(0xffffffffu);
+  x[8] = 1 + 0x1p-8f, x[9] = 1 + 0x3p-8f;  // ties
+  for (const int64_t rows : {1, 4, 5}) {
+    std::vector<uint32_t> words(static_cast<size_t>((rows + 1) / 2 * 48));
+    internal::RoundPairs(x.data(), rows, 48, words.data());
+    for (int64_t i = 0; i < static_cast<int64_t>(words.size()) * 2; ++i) {
+      const int64_t row = i / 96 * 2 + i % 2, column = i / 2 % 48;
+      const BFloat16 got{static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16))};
+      const float given = row < rows ? x[row * 48 + column] : 0.0f;
+      if (std::isnan(given)) {
+        EXPECT_TRUE(std::isnan(ToFloat(got)));
+      } else {
+        EXPECT_EQ(ToFloat(got), static_cast<float>(Bf16(given))) << row << ", " << column;
+      }
+    }
+  }
+  std::vector<uint16_t> scaled(48, 1);
+  internal::RoundScaled(x.data() + 48, 37, 0.125f, scaled.data());
+  for (int64_t i = 0; i < 48; ++i) {
+    EXPECT_EQ(ToFloat(BFloat16{scaled[i]}),
+              i < 37 ? static_cast<float>(Bf16(x[48 + i] * 0.125)) : 0.0f);
+  }
+}
+
+TEST_P(AttentionBf16, WeightsAreRoundedPowersOfTwo) {
+  std::vector<float> scores = Normal(176, 5, 20);
+  scores[3] = -std::numeric_limits<float>::infinity();
+  scores[4] = 7, scores[5] = 7 - 95, scores[6] = 7 - 89.5f;
+  for (const int64_t count : {16, 64, 112, 176}) {
+    std::vector<uint16_t> to(static_cast<size_t>(count));
+    float sums[16];
+    internal::WeighRounded(scores.data(), count, 7, to.data(), sums);
+    double expected = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const double weight = scores[i] < 7 - 90 ? 0 : std::exp2(double{scores[i]} - 7);
+      EXPECT_NEAR(ToFloat(BFloat16{to[i]}), weight, 0x1.01p-8 * weight) << scores[i];
+      expected += ToFloat(BFloat16{to[i]});
+    }
+    EXPECT_NEAR(std::accumulate(sums, sums + 16, 0.0), expected, 1e-6 * expected) << count;
+  }
+}
+
+TEST_P(AttentionBf16, NoWorseThanThePlainFormula) {
   for (const int64_t dim : {1, 2, 17, 33, 64, 80, 96, 128, 256}) {
     for (const auto& [keys, queries] :
          {std::pair{1, 1}, std::pair{65, 65}, std::pair{257, 20}, std::pair{700, 7}}) {
@@ -214,7 +312,7 @@ TEST_F(AttentionBf16, NoWorseThanThePlainFormula) {
   ExpectPlain(c, "spans");
 }
 
-TEST_F(AttentionBf16, EveryTarget) {
+TEST_P(AttentionBf16, EveryTarget) {
   AttentionCase c = MakeCase(4, 2, 80, 333, 110);
   RoundInputs(c);
   AttentionCase windowed = c, formed = c;
@@ -229,7 +327,7 @@ TEST_F(AttentionBf16, EveryTarget) {
 }
 
 // Queries and keys are rotated in float32 and rounded then, so that far positions lose nothing.
-TEST_F(AttentionBf16, FarPositionsWithFusedRotation) {
+TEST_P(AttentionBf16, FarPositionsWithFusedRotation) {
   RotarySpec spec(PairLayout::kHalf);
   spec.head_dim = spec.rotary_dim = 16;
   for (const int64_t position :
@@ -249,7 +347,7 @@ TEST_F(AttentionBf16, FarPositionsWithFusedRotation) {
   }
 }
 
-TEST_F(AttentionBf16, EveryMap) {
+TEST_P(AttentionBf16, EveryMap) {
   RotarySpec spec(PairLayout::kInterleaved);
   spec.head_dim = spec.rotary_dim = 32;
   spec.base = 500;
@@ -269,7 +367,7 @@ TEST_F(AttentionBf16, EveryMap) {
   }
 }
 
-TEST_F(AttentionBf16, EveryFormAndMask) {
+TEST_P(AttentionBf16, EveryFormAndMask) {
   AttentionCase c = MakeCase(4, 2, 64, 301, 177);
   const NearFloat near(c);
   for (const NamedForm& f : EveryForm(c, true)) {
@@ -292,7 +390,7 @@ TEST_F(AttentionBf16, EveryFormAndMask) {
   near.Expect(packed, "documents, all ways");
 }
 
-TEST_F(AttentionBf16, ChunksChangeRoundingAloneAndThreadsNothing) {
+TEST_P(AttentionBf16, ChunksChangeRoundingAloneAndThreadsNothing) {
   const int64_t tokens = 515, heads = 4, dim = 64;
   const AttentionCase c = MakeCase(heads, 2, dim, tokens, tokens);
   const std::vector<float> whole = Attend(c, ComputeType::kBFloat16).out;
@@ -321,7 +419,7 @@ TEST_F(AttentionBf16, ChunksChangeRoundingAloneAndThreadsNothing) {
   }
 }
 
-TEST_F(AttentionBf16, NoNumberStaysNone) {
+TEST_P(AttentionBf16, NoNumberStaysNone) {
   const float nan = std::bit_cast<float>(0xffffffffu);  // of which rounding could make 0
   for (const int which : {0, 1, 2}) {
     AttentionCase c = MakeCase(1, 1, 48, 70, 5);

@@ -49,6 +49,22 @@ TEST_F(Bf16Decoder, WeightsTakeHalfTheMemory) {
   EXPECT_GT(rounded_->weight_bytes(), exact_->weight_bytes() * 48 / 100);
 }
 
+// Products round what a float32 cache holds: a cache of what they round to has the same bits.
+TEST_F(Bf16Decoder, KeepsWhatProductsRound) {
+  if (!HasBf16Attention()) GTEST_SKIP() << "attention multiplies in float32 here";
+  const auto ids = Ids(300);
+  EXPECT_EQ(LogitsOf(*rounded_, plan(), ids),
+            LogitsOf(*rounded_, plan(), ids, {.kv = KvType::kBf16}));
+  const auto bytes = [&](const Decoder& decoder, const PositionPlan& positions) {
+    return Sequence(decoder, positions, 300, AnglePrecision::kExact).bytes();
+  };
+  EXPECT_LT(bytes(*rounded_, plan()), bytes(*exact_, plan()) * 52 / 100);
+  // Keys that are rotated as they are read, to several positions, are rounded after that.
+  PositionPlan mapped = plan();
+  for (LayerPlan& layer : mapped.layers) layer.map = Rerope{64};
+  EXPECT_EQ(bytes(*rounded_, mapped), bytes(*exact_, mapped));
+}
+
 // A bf16 is off by at most 2^-9 of its value, and an input and a weight are rounded in each of the
 // products that follow each other in a path, 4 a layer, the 2 of attention where these are in bf16,
 // and the head. Errors of random sign add as a square root.

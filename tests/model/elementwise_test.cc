@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -163,6 +164,28 @@ TEST(Elementwise, SoftCap) {
         EXPECT_NEAR(x[i], expected, 1e-6 * std::abs(expected)) << given[i];
       }
     }
+  }
+}
+
+TEST(Elementwise, LargestAndSumExp) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t n : {1, 7, 16, 33, 1000, 49152}) {
+    std::vector<float> x = Random(n, 70, 9);
+    for (float& v : x) v = std::min(v, 40.0f) - 1;
+    for (const int64_t at : {n / 2, n - 1}) {
+      x[at] = 40;
+      EXPECT_EQ(Largest(x.data(), n), std::max_element(x.begin(), x.end()) - x.begin()) << n;
+    }
+    double expected = 0;
+    for (const float v : x) expected += std::exp(double{v} - 40);
+    EXPECT_NEAR(SumExp(x.data(), n, 40), expected, 2e-7 * expected) << n;
+    x[0] = -infinity;
+    EXPECT_TRUE(std::isfinite(SumExp(x.data(), n, 40))) << n;
+    x[n / 3] = nan;
+    EXPECT_TRUE(std::isnan(SumExp(x.data(), n, 40))) << n;
+    std::fill(x.begin(), x.end(), nan);
+    EXPECT_EQ(Largest(x.data(), n), 0) << n;
   }
 }
 

@@ -189,13 +189,14 @@ struct RunOptions {
   int64_t offset = 0;
   int64_t final_length = 0;  // 0: as many as there are ids
   AnglePrecision angles = AnglePrecision::kExact;
+  KvType kv = KvType::kF32;
 };
 
 // [ids, vocab] logits.
 inline std::vector<float> LogitsOf(const Decoder& decoder, const PositionPlan& plan,
                                    const std::vector<int32_t>& ids, const RunOptions& o = {}) {
   const int64_t n = static_cast<int64_t>(ids.size());
-  Sequence sequence(decoder, plan, o.final_length > 0 ? o.final_length : n, o.angles);
+  Sequence sequence(decoder, plan, o.final_length > 0 ? o.final_length : n, o.angles, o.kv);
   if (o.offset > 0) sequence.OffsetPositions(o.offset);
   const int64_t hidden = decoder.config().hidden;
   std::vector<float> states(n * hidden), logits(n * decoder.config().vocab);

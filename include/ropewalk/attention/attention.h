@@ -172,8 +172,8 @@ struct AttentionArgs {
 };
 inline constexpr int64_t kRotatedBlock = 64;
 
-// Whether ComputeType::kBFloat16 multiplies in bf16 here: the CPU has avx512_bf16. Elsewhere it is
-// kFloat32.
+// Whether ComputeType::kBFloat16 multiplies in bf16 here: by AMX's tiles (amx_bf16), or by avx512_bf16
+// where that is faster than float32, which on Intel it is not. Elsewhere it is kFloat32.
 bool HasBf16Attention();
 
 // Weights below 2^-90 of the largest so far count as 0. A query without unmasked keys gives zeros,

@@ -152,7 +152,7 @@ class Decoder {
   const ModelConfig& config() const;
   ComputeType compute() const;
   // What a result is to name, so that no two arithmetics share a name: "float32", "bf16" (linear
-  // layers alone, on a CPU without avx512_bf16) or "bf16+attention".
+  // layers alone, where HasBf16Attention() is false) or "bf16+attention".
   const char* arithmetic() const;
   WeightStorage weights() const;  // as chosen, never kAuto
   int64_t weight_bytes() const;   // of memory

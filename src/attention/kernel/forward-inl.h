@@ -22,6 +22,7 @@ class Forward {
       : t_(t), tile_(t), scores_(tile_), softmax_(tile_, scores_), term_(tile_) {}
 
   void Run() {
+    if (t_.pair_tiles) ConfigurePairTiles(kPairTileRows);
     scores_.ScaleQueries();
     term_.Begin();
     scores_.FinishQueries();
@@ -36,6 +37,7 @@ class Forward {
       if (scores_.ClipTile()) RunTile();
     }
     term_.End();
+    if (t_.pair_tiles) ReleasePairTiles();
     if (t_.partial != nullptr) {
       softmax_.WritePartial();
     } else {
@@ -48,7 +50,6 @@ class Forward {
     scores_.MultiplyKeys();
     term_.AddTo(tile_.scores);
     softmax_.Run(term_);
-    softmax_.AddValues();
     term_.AddValueRows();
   }
 

@@ -29,11 +29,6 @@ constexpr int kVecs = 2;
 #else
 constexpr int kVecs = 4;
 #endif
-// 2^f on [-0.5, 0.5]: least maximum relative error with a constant term of 1, each coefficient
-// rounded to float32 before the next was fitted. In float32 arithmetic off by at most 1.6e-7, 1.3
-// ULP.
-constexpr float kExp2[] = {1.0f,          0.693147004f,   0.240222469f,
-                           0.0555071123f, 0.00967129413f, 0.00132694072f};
 // (tanh(x) / x - 1) / x^2 in powers of x^2 for |x| below kTanhSmall, by the same kind of fit: with
 // rounding 1.4 x 2^-24.
 constexpr float kTanh[] = {-0.333332807f, 0.133314416f, -0.0537397154f, 0.0206390880f,
@@ -175,7 +170,7 @@ template <int count>
 HWY_INLINE void Exp2(V* HWY_RESTRICT x) {
   const D d;
   const hn::RebindToUnsigned<D> du;
-  const V round = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the sum's low bits are the integer
+  const V round = hn::Set(d, kExp2Shift);
   V shifted[count], f[count], p[count];
   HWY_UNROLL(4)
   for (int i = 0; i < count; ++i) {
@@ -193,7 +188,7 @@ HWY_INLINE void Exp2(V* HWY_RESTRICT x) {
   for (int i = 0; i < count; ++i) {
     const auto exponent = hn::ShiftLeft<23>(hn::BitCast(du, shifted[i]));
     const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p[i]), exponent));
-    x[i] = hn::IfThenZeroElse(hn::Lt(x[i], hn::Set(d, -90.0f)), y);
+    x[i] = hn::IfThenZeroElse(hn::Lt(x[i], hn::Set(d, kExp2Least)), y);
   }
 }
 

@@ -23,31 +23,7 @@ using VU = hn::Vec<DU>;
 // Widths of products in pairs, whichever target the rest is compiled for.
 constexpr int64_t kPairLanes = AttentionAccess::kMaxLanes;
 
-// bf16 in the upper half, the lower one 0, by integers: to the nearest, ties to even; NaN stays NaN.
-HWY_INLINE VU RoundedBits(V x) {
-  const D d;
-  const DU du;
-  const VU bits = hn::BitCast(du, x);
-  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const VU rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
-  const VU quiet = hn::Or(bits, hn::Set(du, 0x400000u));
-  const V kept = hn::IfThenElse(hn::IsNaN(x), hn::BitCast(d, quiet), hn::BitCast(d, rounded));
-  return hn::And(hn::BitCast(du, kept), hn::Set(du, 0xffff0000u));
-}
-
-// Words of the pairs of two rows of `count` floats, a multiple of the lanes; a null row is 0.
-HWY_INLINE void RoundPairs(const float* HWY_RESTRICT even, const float* HWY_RESTRICT odd,
-                           int64_t count, uint32_t* HWY_RESTRICT to) {
-  const D d;
-  const DU du;
-  for (int64_t x = 0; x < count; x += kLanes) {
-    const VU low = hn::ShiftRight<16>(RoundedBits(hn::Load(d, even + x)));
-    const VU high = odd == nullptr ? hn::Zero(du) : RoundedBits(hn::Load(d, odd + x));
-    hn::Store(hn::Or(low, high), du, to + x);
-  }
-}
-
-// The inverse; `odd` may be null.
+// Two rows of `count` floats, a multiple of the lanes, from words of their pairs; `odd` may be null.
 HWY_INLINE void SplitPairs(const uint32_t* HWY_RESTRICT pairs, int64_t count,
                            float* HWY_RESTRICT even, float* HWY_RESTRICT odd) {
   const D d;
@@ -109,6 +85,7 @@ class KeyValues {
   explicit KeyValues(const Tile& tile)
       : kv_(tile.t.kv),
         key_end_(tile.t.key_end),
+        value_stride_(tile.t.value_stride),
         sizes_(kv_.type, tile.t.bf16, tile.views(), tile.rows, tile.t.dims),
         key_block_(tile.t.kv_scratch),
         key_pairs_(reinterpret_cast<uint32_t*>(key_block_ + sizes_.key_block)),
@@ -139,11 +116,7 @@ class KeyValues {
       if (kv_.type == KvType::kBf16) return kv_.Keys<uint32_t>() + block * kv_.pairs();
       rotated = Keys(block);
     }
-    for (int64_t i = 0; i < kv_.head_dim; i += 2) {
-      const float* even = rotated + i * kBlock;
-      RoundPairs(even, i + 1 < kv_.head_dim ? even + kBlock : nullptr, kBlock,
-                 key_pairs_ + i / 2 * kBlock);
-    }
+    RoundPairs(rotated, kv_.head_dim, kBlock, key_pairs_);
     return key_pairs_;
   }
 
@@ -168,13 +141,38 @@ class KeyValues {
   const uint32_t* ValuePairs(int64_t begin, int64_t end, int64_t first, int64_t width) const {
     if (kv_.type == KvType::kBf16) return StoredPairs(begin, first, width);
     end = std::min(end + end % 2, key_end_);
-    const float* rows = Values(begin, end, first, width);
-    for (int64_t t = begin; t < end; t += 2) {
-      const float* even = rows + (t - begin) * width;
-      RoundPairs(even, t + 1 < end ? even + width : nullptr, width,
-                 value_pairs_ + (t - begin) / 2 * width);
-    }
+    RoundPairs(Values(begin, end, first, width), end - begin, width, value_pairs_);
     return value_pairs_;
+  }
+
+  // The pairs of a tile of keys for AMX's tiles, up to whole ones, with zeros beyond the last key.
+  void LoadValuePairs(int64_t begin, int64_t end) {
+    constexpr int64_t kStep = 2 * kPairTileRows;
+    const int64_t whole = (end + kStep - 1) / kStep * kStep;
+    end = std::min(whole, key_end_);
+    loaded_begin_ = begin;
+    loaded_ = kv_.type != KvType::kBf16 || end != whole;
+    if (!loaded_) return;
+    for (int64_t first = 0; first < value_stride_; first += kv_.panel_width) {
+      const int64_t width = std::min(kv_.panel_width, value_stride_ - first);
+      uint32_t* to = value_pairs_ + first * (kTileKeys / 2);
+      for (int64_t slice = begin; slice < end; slice += KvScratch::kValueSlice) {
+        const int64_t slice_end = std::min(end, slice + KvScratch::kValueSlice);
+        const int64_t words = (slice_end - slice + 1) / 2 * width;
+        if (kv_.type == KvType::kBf16) {
+          std::copy_n(StoredPairs(slice, first, width), words, to);
+        } else {
+          RoundPairs(Values(slice, slice_end, first, width), slice_end - slice, width, to);
+        }
+        to += words;
+      }
+      std::fill(to, to + (whole - end) / 2 * width, 0u);
+    }
+  }
+  // Of the panel that begins with this element: [tokens / 2, width].
+  const uint32_t* PanelPairs(int64_t first) const {
+    if (loaded_) return value_pairs_ + first * (kTileKeys / 2);
+    return StoredPairs(loaded_begin_, first, std::min(kv_.panel_width, value_stride_ - first));
   }
 
  private:
@@ -184,11 +182,14 @@ class KeyValues {
 
   const KvHead& kv_;
   const int64_t key_end_;
+  const int64_t value_stride_;
   const KvScratch sizes_;
   float* const key_block_;
   uint32_t* const key_pairs_;
   float* const values_;
   uint32_t* const value_pairs_;
+  int64_t loaded_begin_ = 0;
+  bool loaded_ = false;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -46,7 +46,7 @@ inline void CapRow(const Tile& tile, int64_t r, const RowBias* bias, int64_t beg
 
 class Softmax {
  public:
-  Softmax(const Tile& tile, const Scores& scores)
+  Softmax(const Tile& tile, Scores& scores)
       : tile_(tile), scores_(scores), t_(tile.t), value_stride_(t_.value_stride) {}
 
   // Once per tile of queries.
@@ -58,26 +58,11 @@ class Softmax {
     std::memset(tile_.weighted_scores, 0, sizeof(float) * tile_.rows * AttentionAccess::kMaxLanes);
   }
 
-  // Once per tile of keys: scores become weights.
+  // Once per tile of keys: scores become weights, and sums += weights times values.
   template <class Term>
   void Run(Term& term) {
-    for (int64_t row = 0; row < tile_.rows; row += kRows) {
-      const RowGroup g = tile_.Group(row);
-      if (g.begin >= g.end) continue;
-      const int64_t begin = Tile::Down(g.begin) - tile_.begin;
-      const int64_t end = Tile::Up(g.end) - tile_.begin;
-      if constexpr (Term::kRowBias) {
-        RowBias biases[kRows];
-        for (int64_t r = 0; r < g.rows; ++r) biases[r] = term.Bias(row + r, begin, end);
-        RunGroup(g, biases, begin, end);
-      } else {
-        RunGroup(g, nullptr, begin, end);
-      }
-    }
-  }
-
-  // sums += weights times values.
-  void AddValues() const {
+    if (t_.pair_tiles) return RunInTiles(term);
+    WeightRows(term, 0, tile_.rows);
     for (int64_t i = 0; i < value_stride_; i += t_.panel_width) {
       const int64_t width = std::min(t_.panel_width, value_stride_ - i);
       for (int64_t slice = tile_.begin; slice < tile_.end; slice += KvScratch::kValueSlice) {
@@ -118,6 +103,65 @@ class Softmax {
   }
 
  private:
+  // Of the rows first .. last.
+  template <class Term>
+  void WeightRows(Term& term, int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; row += kRows) {
+      const RowGroup g = tile_.Group(row, std::min<int64_t>(kRows, last - row));
+      if (g.begin >= g.end) continue;
+      const int64_t begin = Tile::Down(g.begin) - tile_.begin;
+      const int64_t end = Tile::Up(g.end) - tile_.begin;
+      if constexpr (Term::kRowBias) {
+        RowBias biases[kRows];
+        for (int64_t r = 0; r < g.rows; ++r) biases[r] = term.Bias(row + r, begin, end);
+        RunGroup<Term::kReadsWeights>(g, biases, begin, end);
+      } else {
+        RunGroup<Term::kReadsWeights>(g, nullptr, begin, end);
+      }
+    }
+  }
+
+  // In AMX's tiles, a group of rows after the other: what they multiply is still in the first level
+  // of the cache. Rows of a group see different keys, of which those that a row does not see have
+  // weights of 0, up to whole tiles.
+  template <class Term>
+  void RunInTiles(Term& term) {
+    constexpr int64_t kStep = 2 * kPairTileRows;
+    if (tile_.key_words != 0 && tile_.key_words != kPairTileRows) ConfigurePairTiles(kPairTileRows);
+    scores_.kv().LoadValuePairs(tile_.begin, tile_.end);
+    for (int64_t row = 0; row < tile_.rows; row += kPairTileGroup) {
+      const RowGroup g = tile_.Group(row, kPairTileGroup);
+      if (g.begin >= g.end) continue;
+      WeightRows(term, row, row + g.rows);
+      const int64_t begin = g.begin / kStep * kStep, end = (g.end + kStep - 1) / kStep * kStep;
+      PadWeights(g, begin, end);
+      const uint16_t* weights = tile_.rounded_weights + row * kPairStride + begin - tile_.begin;
+      for (int64_t i = 0; i < value_stride_; i += t_.panel_width) {
+        const int64_t width = std::min(t_.panel_width, value_stride_ - i);
+        const uint32_t* values = scores_.kv().PanelPairs(i) + (begin - tile_.begin) / 2 * width;
+        MultiplyPairTiles(g.rows, width, weights, kPairStride, values, width, kPairTileRows,
+                          (end - begin) / 2, kAccumulatePairs, tile_.sums + row * value_stride_ + i,
+                          value_stride_);
+      }
+    }
+  }
+
+  // Of the rows of a group, up to the keys begin .. end.
+  void PadWeights(const RowGroup& g, int64_t begin, int64_t end) const {
+    for (int64_t row = g.row; row < g.row + g.rows; row += kRows) {
+      const RowGroup own = tile_.Group(row, std::min<int64_t>(kRows, g.row + g.rows - row));
+      const bool none = own.begin >= own.end;
+      const int64_t first = none ? end : Tile::Down(own.begin);
+      const int64_t last = none ? end : std::min(end, Tile::Up(own.end));
+      if (first == begin && last == end) continue;
+      for (int64_t r = row; r < row + own.rows; ++r) {
+        uint16_t* weights = tile_.rounded_weights + r * kPairStride + begin - tile_.begin;
+        std::fill(weights, weights + first - begin, uint16_t{0});
+        std::fill(weights + last - begin, weights + end - begin, uint16_t{0});
+      }
+    }
+  }
+
   // Of a panel and the tokens of a slice.
   void AddSlice(int64_t first, int64_t width, int64_t slice, int64_t slice_end) const {
     const float* values = nullptr;
@@ -142,13 +186,14 @@ class Softmax {
       if (begin >= end) continue;
       if (values == nullptr) values = scores_.kv().ValuePairs(slice, slice_end, first, width);
       MultiplyPairs(g.rows, width,
-                    tile_.rounded_weights + row * kScoreStride + 2 * begin - tile_.begin,
-                    kScoreStride, values + (begin - slice / 2) * width, width, end - begin,
+                    tile_.rounded_weights + row * kPairStride + 2 * begin - tile_.begin,
+                    kPairStride, values + (begin - slice / 2) * width, width, end - begin,
                     kAccumulatePairs, tile_.sums + row * value_stride_ + first, value_stride_);
     }
   }
 
   // `biases`, of each row, may be null.
+  template <bool kept>
   HWY_NOINLINE void RunGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
                              int64_t end) const {
     if (t_.soft_cap != 0) {
@@ -159,14 +204,14 @@ class Softmax {
     }
     for (int64_t r = 0; r < g.rows; ++r) scores_.Mask(g.row + r, begin, end);
     if (biases != nullptr) {
-      WeightGroup<true>(g, biases, begin, end);
+      WeightGroup<true, kept>(g, biases, begin, end);
     } else {
-      WeightGroup<false>(g, biases, begin, end);
+      WeightGroup<false, kept>(g, biases, begin, end);
     }
   }
 
   // Maxima of all rows first: their reductions over lanes have long latencies that overlap.
-  template <bool biased>
+  template <bool biased, bool kept>
   HWY_INLINE void WeightGroup(const RowGroup& g, const RowBias* biases, int64_t begin,
                               int64_t end) const {
     const D d;
@@ -188,8 +233,8 @@ class Softmax {
       for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
     }
     for (int64_t r = 0; r < g.rows; ++r) {
-      t_.bf16 ? WeightRow<true>(g.row + r, maxima[r], begin, end)
-              : WeightRow<false>(g.row + r, maxima[r], begin, end);
+      t_.bf16 ? WeightRow<true, kept>(g.row + r, maxima[r], begin, end)
+              : WeightRow<false, true>(g.row + r, maxima[r], begin, end);
     }
   }
 
@@ -220,8 +265,9 @@ class Softmax {
   }
 
   // Scores to weights in place; gives sum + weights. Rounded, weights are bf16 in `to` as well: what
-  // is summed is what multiplies values, so that they are still averaged.
-  template <int count, bool rounded>
+  // is summed is what multiplies values, so that they are still averaged. They are kept where a term
+  // reads them.
+  template <int count, bool rounded, bool kept>
   static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V max, V sum,
                                     uint16_t* HWY_RESTRICT to) {
     const D d;
@@ -236,7 +282,7 @@ class Softmax {
         StoreRounded(w[i], to + i * kLanes);
       }
       sum = hn::Add(sum, w[i]);
-      hn::Store(w[i], d, scores + i * kLanes);
+      if constexpr (kept) hn::Store(w[i], d, scores + i * kLanes);
     }
     return sum;
   }
@@ -255,7 +301,7 @@ class Softmax {
     hn::StoreU(hn::DemoteTo(d16, upper), d16, to);
   }
 
-  template <bool rounded>
+  template <bool rounded, bool kept>
   HWY_INLINE void WeightRow(int64_t r, float new_max, int64_t begin, int64_t end) const {
     const D d;
     float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
@@ -273,13 +319,19 @@ class Softmax {
       tile_.maxima[r] = new_max;
     }
     V here = hn::Zero(d);  // the tile's: a sum of all keys one by one would lose the small ones
-    uint16_t* const to = rounded ? tile_.rounded_weights + r * kScoreStride : nullptr;
+    uint16_t* const to = rounded ? tile_.rounded_weights + r * kPairStride : nullptr;
     int64_t k = begin;
+    if constexpr (rounded && !kept && kLanes == kPairLanes) {
+      HWY_ALIGN float of_tile[AttentionAccess::kMaxLanes];
+      WeighRounded(scores + begin, end - begin, new_max, to + begin, of_tile);
+      here = hn::Load(d, of_tile);
+      k = end;
+    }
     for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
-      here = WeightVectors<4, rounded>(scores + k, max, here, to + k);
+      here = WeightVectors<4, rounded, kept>(scores + k, max, here, to + k);
     }
     for (; k < end; k += kLanes) {
-      here = WeightVectors<1, rounded>(scores + k, max, here, to + k);
+      here = WeightVectors<1, rounded, kept>(scores + k, max, here, to + k);
     }
     hn::Store(hn::Add(sum, here), d, weights);
     if constexpr (rounded && kLanes == 1) {  // AddPairs reads whole pairs
@@ -299,7 +351,7 @@ class Softmax {
   }
 
   const Tile& tile_;
-  const Scores& scores_;
+  Scores& scores_;
   const AttentionTile& t_;
   const int64_t value_stride_;
 };

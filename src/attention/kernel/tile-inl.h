@@ -31,13 +31,14 @@ struct Tile {
         rows(t.tokens * t.group),
         seen_begin(t.seen_begin),
         scores(t.scratch),
-        q(scores + rows * kScoreStride),
-        sums(q + rows * t.key_stride),
-        weights(sums + rows * t.value_stride),
-        weighted_scores(weights + rows * AttentionAccess::kMaxLanes),
-        maxima(weighted_scores + rows * AttentionAccess::kMaxLanes),
+        q(scores + WholeRows(rows) * kScoreStride),
+        sums(q + WholeRows(rows) * t.key_stride),
+        weights(sums + WholeRows(rows) * t.value_stride),
+        weighted_scores(weights + WholeRows(rows) * AttentionAccess::kMaxLanes),
+        maxima(weighted_scores + WholeRows(rows) * AttentionAccess::kMaxLanes),
         form_scratch(t.scratch + ScratchFloats(rows, t.dims)) {
     if (!t.bf16) return;
+    if (t.pair_tiles) key_words = WordsOfPairTiles(t.kv.pairs());
     const KvScratch sizes(t.kv.type, t.bf16, views(), rows, t.dims);
     rounded_weights = reinterpret_cast<uint16_t*>(t.kv_scratch + sizes.floats() - sizes.weights);
     rounded_q = rounded_weights - 2 * sizes.queries;
@@ -50,9 +51,9 @@ struct Tile {
 
   int64_t Token(int64_t row) const { return row / t.group; }
 
-  // Ranges ascend from token to token.
-  RowGroup Group(int64_t row) const {
-    RowGroup g{row, std::min<int64_t>(kRows, rows - row), 0, 0};
+  // Of up to `most` rows. Ranges ascend from token to token.
+  RowGroup Group(int64_t row, int64_t most = kRows) const {
+    RowGroup g{row, std::min(most, rows - row), 0, 0};
     g.begin = std::max(begin, seen_begin[Token(row)]);
     g.end = std::min(end, t.seen_end[Token(row + g.rows - 1)]);
     return g;
@@ -96,7 +97,8 @@ struct Tile {
   float* const form_scratch;     // FormScratchFloats
   // Where products are in bf16.
   uint16_t* rounded_q = nullptr;        // [views, rows, key_stride]
-  uint16_t* rounded_weights = nullptr;  // [rows, kScoreStride]
+  uint16_t* rounded_weights = nullptr;  // [rows, kPairStride]
+  int64_t key_words = 0;  // of WordsOfPairTiles for queries and keys; 0: by MultiplyPairs
 };
 
 }  // namespace HWY_NAMESPACE

@@ -62,6 +62,13 @@ inline constexpr int kMicroRows = 6;
 inline constexpr int64_t kTileRows = 192;
 inline constexpr int64_t kTileKeys = 256;
 inline constexpr int64_t kScoreStride = kTileKeys + AttentionAccess::kMaxLanes;
+// Of weights in bf16: whole cache lines, an odd number of them.
+inline constexpr int64_t kPairStride = kTileKeys + 2 * AttentionAccess::kMaxLanes;
+// In AMX's tiles products are cheap beside reading and rounding keys and values, which more rows
+// share; what biases keep of distances is made for kTileRows.
+inline constexpr int64_t kPairTileMostRows = 2 * kTileRows;
+// Memory of `rows` rows: AMX's tiles read and write whole ones of 16.
+constexpr int64_t WholeRows(int64_t rows) { return (rows + 15) / 16 * 16; }
 
 // Elements of a head, and what rows of them are padded to.
 struct HeadDims {
@@ -84,6 +91,7 @@ struct AttentionTile {
   int64_t key_stride, value_stride;  // a row of queries; of values
   int64_t panel_width;
   bool bf16;                   // products of q, k, v in bf16
+  bool pair_tiles;             // those in AMX's tiles
   int64_t tokens, group;       // rows = tokens * group, token-major
   int64_t key_begin, key_end;  // multiples of kTileKeys, or the number of keys
   int64_t first_token, first_head;
@@ -113,9 +121,9 @@ struct KvScratch {
   int64_t key_block = 0;                       // [head_dim, 64]: decoded keys
   int64_t key_pairs = 0;                       // words [head_dim / 2, 64]: rounded ones
   int64_t values = 0;                          // [kValueSlice, panel_width]: decoded values
-  int64_t value_pairs = 0;                     // words [kValueSlice / 2, panel_width]: rounded ones
+  int64_t value_pairs = 0;                     // words [kTileKeys / 2, value_stride]: rounded ones
   int64_t queries = 0;                         // bf16 [views, rows, key_stride]
-  int64_t weights = 0;                         // bf16 [rows, kScoreStride]
+  int64_t weights = 0;                         // bf16 [rows, kPairStride]
 
   KvScratch(KvType type, bool bf16, int64_t views, int64_t rows, const HeadDims& dims);
   int64_t floats() const {
@@ -129,7 +137,7 @@ struct AttentionRun {
   FormRun form;
   RotationRun rotation;
   KvType kv_type = KvType::kF32;
-  bool bf16 = false;
+  bool bf16 = false, pair_tiles = false;  // as in AttentionTile
 
   KvScratch KvScratchFor(int64_t rows, const HeadDims& dims) const {
     return {kv_type, bf16, std::max(1, rotation.views), rows, dims};
@@ -152,8 +160,8 @@ int64_t TileScratchFloats(const AttentionRun& run, int64_t rows, int64_t group,
 
 constexpr int64_t ScratchFloats(int64_t rows, const HeadDims& dims) {
   // scores, queries, outputs, sums by lane, maxima; whole cache lines, so that threads share none
-  const int64_t floats = rows * (kScoreStride + dims.key_stride() + dims.value_stride() +
-                                 2 * AttentionAccess::kMaxLanes + 1);
+  const int64_t floats = WholeRows(rows) * (kScoreStride + dims.key_stride() + dims.value_stride() +
+                                            2 * AttentionAccess::kMaxLanes + 1);
   return (floats + AttentionAccess::kMaxLanes - 1) / AttentionAccess::kMaxLanes *
          AttentionAccess::kMaxLanes;
 }
@@ -173,6 +181,15 @@ int64_t FormScratchFloats(const FormRun& form, int64_t rows, int64_t group, int6
 
 // Any finite score is above; far enough from it that a difference stays a number.
 inline constexpr float kNoScore = -1.7e38f;
+
+// 2^f on [-0.5, 0.5]: least maximum relative error with a constant term of 1, each coefficient
+// rounded to float32 before the next was fitted. In float32 arithmetic off by at most 1.6e-7, 1.3
+// ULP.
+inline constexpr float kExp2[] = {1.0f,          0.693147004f,   0.240222469f,
+                                  0.0555071123f, 0.00967129413f, 0.00132694072f};
+// 1.5 * 2^23: the low bits of a sum with it are the nearest integer.
+inline constexpr float kExp2Shift = 12582912.0f;
+inline constexpr float kExp2Least = -90.0f;  // 2^x of what is below is 0
 
 // What the softmax keeps of a row, with scores s in units of log 2.
 struct RowSums {

@@ -79,7 +79,7 @@ class Scores {
   uint16_t* RoundedQueries(int view) const {
     return tile_.rounded_q + view * tile_.rows * t_.key_stride;
   }
-  const KeyValues& kv() const { return kv_; }
+  KeyValues& kv() { return kv_; }
 
   // Once per tile of queries.
   void ScaleQueries() {
@@ -109,8 +109,7 @@ class Scores {
         const float* from = Queries(v) + r * t_.key_stride;
         uint16_t* to = RoundedQueries(v) + r * t_.key_stride;
         // Without the log2 e, so that a scale of a power of 2 rounds nothing.
-        for (int64_t i = 0; i < t_.head_dim; ++i) to[i] = ToBFloat16(from[i] * kLn2).bits;
-        std::fill(to + t_.head_dim, to + t_.key_stride, uint16_t{0});
+        RoundScaled(from, t_.head_dim, kLn2, to);
       }
     }
   }
@@ -158,6 +157,9 @@ class Scores {
   void MultiplyKeys() {
     if (rotation_ == nullptr && t_.kv.type == KvType::kF32 && !t_.bf16) {
       return KeyProducts(tile_.scores);
+    }
+    if (tile_.key_words != 0 && tile_.key_words != kPairTileRows) {
+      ConfigurePairTiles(tile_.key_words);
     }
     // Each view but the first writes only the scores that are its own, over those of the first.
     for (int v = 0; v < views_; ++v) {
@@ -240,8 +242,9 @@ class Scores {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
     const float* keys = nullptr;
     const uint32_t* pairs = nullptr;
-    for (int64_t row = 0; row < tile_.rows; row += kRows) {
-      const RowGroup g = tile_.Group(row);
+    const int64_t most = tile_.key_words != 0 ? kPairTileGroup : kRows;
+    for (int64_t row = 0; row < tile_.rows; row += most) {
+      const RowGroup g = tile_.Group(row, most);
       int64_t begin = std::max(g.begin, block), end = std::min(g.end, block + kBlock);
       bool whole = true;
       if (views_ > 1) {
@@ -261,8 +264,15 @@ class Scores {
           const bool rotates = BlockRotation(view, block) != nullptr;
           pairs = kv_.KeyPairs(block, rotates ? RotateBlock(view, block) : nullptr);
         }
-        MultiplyPairs(g.rows, width, RoundedQueries(view) + row * t_.key_stride, t_.key_stride,
-                      pairs + first - block, kBlock, t_.kv.pairs(), kLog2E, to, stride);
+        const uint16_t* q = RoundedQueries(view) + row * t_.key_stride;
+        const uint32_t* k = pairs + first - block;
+        if (tile_.key_words != 0) {
+          MultiplyPairTiles(g.rows, width, q, t_.key_stride, k, kBlock, tile_.key_words,
+                            t_.kv.pairs(), kLog2E, to, stride);
+        } else {
+          MultiplyPairs(g.rows, width, q, t_.key_stride, k, kBlock, t_.kv.pairs(), kLog2E, to,
+                        stride);
+        }
       } else {
         if (keys == nullptr) keys = RotateBlock(view, block);
         Multiply(g.rows, width, Queries(view) + row * t_.key_stride, t_.key_stride,
@@ -282,11 +292,11 @@ class Scores {
   Tile& tile_;
   const AttentionTile& t_;
   const RotationRun* const rotation_;
-  const KeyValues kv_;
+  KeyValues kv_;
   int views_ = 1;
   float* view_q_ = nullptr;  // [views - 1, rows, key_stride]
   float* block_ = nullptr;   // [head_dim, 64]
-  float* few_ = nullptr;     // [kRows, 64]
+  float* few_ = nullptr;     // [kPairTileGroup, 64]
 };
 
 }  // namespace HWY_NAMESPACE

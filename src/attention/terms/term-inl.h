@@ -58,6 +58,8 @@ class NoTerm {
   // Whether Bias(row, begin, end) gives the bias of a row for keys begin .. end of the tile (whole
   // vectors), which the softmax then adds as it reads the scores. Those of kRows rows last.
   static constexpr bool kRowBias = false;
+  // Whether AddValueRows() reads the weights.
+  static constexpr bool kReadsWeights = false;
   // Whether tiles of keys are visited from the nearest to the farthest.
   static constexpr bool kDescends = false;
   // Whether the gradient of the rows' products with q is to be scaled as q is.

@@ -28,6 +28,8 @@ struct Chunk {
 
 class ContentTerm : public NoTerm {
  public:
+  static constexpr bool kReadsWeights = true;
+
   explicit ContentTerm(const Tile& tile)
       : tile_(tile),
         t_(tile.t),
