@@ -158,6 +158,13 @@ write("gguf", "deepseek2", gguf(
        ("rope.scaling.type", STRING, "yarn"), ("rope.scaling.yarn_log_multiplier", F32, 0.1)),
     floats(("blk.0.attn_k_b.weight", 4, 4, 2), ("blk.0.attn_v_b.weight", 4, 4, 2), ("blk.1.exp_probs_b.bias", 4))))
 write("gguf", "llama4", gguf(of("llama4", *experts, ("interleave_moe_layer_step", U32, 2)), []))
+# An encoder-decoder model, whose tokenizer is one of probabilities with rules.
+t5 = [spm_key if b"tokenizer.ggml.model" not in spm_key else key("tokenizer.ggml.model", STRING, "t5") for spm_key in spm]
+write("gguf", "t5", gguf(
+    of("t5", ("decoder_block_count", U32, 1), ("attention.key_length", U32, 4), ("attention.value_length", U32, 4),
+       ("attention.relative_buckets_count", U32, 8), ("decoder_start_token_id", U32, 0))
+    + t5 + [key("tokenizer.ggml.precompiled_charsmap", ARRAY, [4, 0, 0, 0, 0, 0, 0, 0], U8)],
+    floats(("token_embd.weight", 8, 8), ("enc.blk.0.ffn_gate.weight", 8, 16), ("output.weight", 8, 8))))
 write("gguf", "minicpm3", gguf(of("minicpm3", ("attention.kv_lora_rank", U32, 4), ("attention.q_lora_rank", U32, 4),
                                   ("rope.dimension_count", U32, 2)), []))
 write("gguf", "mistral3", gguf(of("mistral3", ("attention.temperature_scale", F32, 0.1)), []))

@@ -123,7 +123,9 @@ bool RunsFromGguf(const Family& family) {
 }
 
 std::string RunnableGgufNames() {
-  return Join([](const Family& f) { return RunsFromGguf(f) ? f.gguf : nullptr; });
+  return Join([](const Family& f) {
+    return RunsFromGguf(f) || f.encoder == EncoderKind::kT5 ? f.gguf : nullptr;
+  });
 }
 
 std::string NotRunnableFromGguf(const Family& family) {
@@ -134,9 +136,7 @@ std::string NotRunnableFromGguf(const Family& family) {
       "those of {})",
       family.name, RunnableGgufNames());
   if (family.encoder != EncoderKind::kNone) {
-    const bool decodes = family.encoder == EncoderKind::kT5 || family.encoder == EncoderKind::kUmt5;
-    return what + "; ropewalk embed" + (decodes ? " and ropewalk perplexity --prefix" : "") +
-           (decodes ? " run" : " runs") + " the same model as a Hugging Face folder";
+    return what + "; ropewalk embed runs the same model as a Hugging Face folder";
   }
   return what + (family.Runs() ? "; the same model runs as a Hugging Face folder"
                                : "; nor does the decoder run it as a Hugging Face folder");

@@ -440,6 +440,32 @@ constexpr TensorName kT5Decoder[] = {
     {Id::kGatedUp, "layer.2.DenseReluDense.wi_1"},
     {Id::kDown, "layer.2.DenseReluDense.wo"},
 };
+constexpr TensorName kGgufT5[] = {
+    {Id::kEmbedding, "token_embd"},
+    {Id::kFinalNorm, "enc.output_norm"},
+    {Id::kSharedBuckets, "enc.blk.0.attn_rel_b"},
+    {Id::kPreAttentionNorm, "attn_norm"},
+    {Id::kQ, "attn_q"},
+    {Id::kK, "attn_k"},
+    {Id::kV, "attn_v"},
+    {Id::kO, "attn_o"},
+    {Id::kBuckets, "attn_rel_b"},
+    {Id::kPreMlpNorm, "ffn_norm"},
+    {Id::kGate, "ffn_gate"},
+    {Id::kUp, "ffn_up"},
+    {Id::kGatedUp, "ffn_up"},
+    {Id::kDown, "ffn_down"},
+};
+constexpr TensorName kGgufT5Decoder[] = {
+    {Id::kFinalNorm, "dec.output_norm"},
+    {Id::kHead, "output"},
+    {Id::kSharedBuckets, "dec.blk.0.attn_rel_b"},
+    {Id::kCrossNorm, "cross_attn_norm"},
+    {Id::kCrossQ, "cross_attn_q"},
+    {Id::kCrossK, "cross_attn_k"},
+    {Id::kCrossV, "cross_attn_v"},
+    {Id::kCrossO, "cross_attn_o"},
+};
 constexpr TensorName kXlnet[] = {
     {Id::kEmbedding, "word_embedding"},
     {Id::kQ, "rel_attn.q", ""},
@@ -648,6 +674,13 @@ constexpr TensorNames kT5DecoderNames = {
     .otherwise = kT5,
     .harmless = "decoder.embed_tokens.weight EncDecAttention.relative_attention_bias.weight",
     .beside = "encoder."};
+constexpr TensorNames kGgufT5Names = {
+    .layers = "enc.blk.", .names = kGgufT5, .beside = "dec. output."};
+constexpr TensorNames kGgufT5DecoderNames = {.layers = "dec.blk.",
+                                             .names = kGgufT5Decoder,
+                                             .otherwise = kGgufT5,
+                                             .harmless = "cross_attn_rel_b.weight",
+                                             .beside = "enc."};
 constexpr TensorNames kXlnetNames = {.root = "transformer.",
                                      .layers = "layer.",
                                      .names = kXlnet,

@@ -121,6 +121,6 @@ extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGp
 // kGgufTwoNormNames: Falcon 40B's.
 extern const TensorNames kGgufNames, kGgufFusedNames, kGgufGateUpNames, kGgufFusedGateUpNames,
     kGgufTwoNormNames, kGgufSplitKvNames, kGgufFusedExpertsNames, kGgufGptOssNames,
-    kGgufFusedGptOssNames;
+    kGgufFusedGptOssNames, kGgufT5Names, kGgufT5DecoderNames;
 
 }  // namespace ropewalk::internal

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/config/tensor_names.h"
 
 namespace ropewalk {
 
@@ -16,8 +17,11 @@ struct EncoderDecoder::Impl {
 
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kEmbedding = "shared.weight";
+std::string NameOf(const ModelConfig& c, internal::TensorId id) {
+  return std::string(c.tensor_names->Find(id)->name) + ".weight";
+}
+
+bool IsQuantised(const Weight& w) { return Info(w.type).block_elements > 1; }
 
 bool SameNumbers(const Weight& a, const Weight& b) {
   if (a.shape != b.shape) return false;
@@ -34,9 +38,21 @@ bool SameNumbers(const Weight& a, const Weight& b) {
 // transformers 5 writes T5 1.1, whose states are not scaled, and takes the files' head; what
 // transformers 4 writes so has no head of its own.
 void SettleHead(const ModelFiles& files, ModelConfig& c) {
-  const auto head = files.tensors.find(kHead), embedding = files.tensors.find(kEmbedding);
+  const std::string head_name = NameOf(c, internal::TensorId::kHead);
+  const std::string embedding_name = NameOf(c, internal::TensorId::kEmbedding);
+  const auto head = files.tensors.find(head_name), embedding = files.tensors.find(embedding_name);
   if (!c.tied_head || head == files.tensors.end() || embedding == files.tensors.end()) return;
+  // The same numbers quantised in two ways are two.
+  const bool gguf = c.format == FileFormat::kGguf;
+  if (gguf && (IsQuantised(head->second) || IsQuantised(embedding->second))) return;
   if (SameNumbers(head->second, embedding->second)) return;
+  if (gguf) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: '{}' has other numbers than '{}', but without '{}' this is the first "
+                    "T5, whose head is its embedding",
+                    files.path, head_name, embedding_name, "enc.blk.0.ffn_gate.weight"));
+  }
   if (c.logit_scale == 1) {
     c.tied_head = false;
     return;
@@ -46,7 +62,7 @@ void SettleHead(const ModelFiles& files, ModelConfig& c) {
                           "other numbers: transformers 4 ignores them, 5 takes them. For a head of "
                           "its own (T5 1.1, mT5, UMT5) put \"tie_word_embeddings\": false into "
                           "config.json; for T5 1.0 remove the tensor",
-                          files.path, kEmbedding, kHead));
+                          files.path, embedding_name, head_name));
 }
 
 // The same files, as those of the decoder.
@@ -68,23 +84,23 @@ void CheckHasDecoder(const ModelFiles& files) {
         fmt::format("{}: expected an encoder-decoder model (t5, mt5, umt5), got {}{}", files.path,
                     c.architecture, c.not_runnable.empty() ? "" : ": " + c.not_runnable));
   }
+  const std::string layers = c.decoder->config.tensor_names->layers;
   const bool any = std::any_of(files.tensors.begin(), files.tensors.end(),
-                               [](const auto& t) { return t.first.starts_with("decoder."); });
+                               [&](const auto& t) { return t.first.starts_with(layers); });
   if (!any) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: the files have no decoder (no tensor begins with 'decoder.'), as "
+                fmt::format("{}: the files have no decoder (no tensor begins with '{}'), as "
                             "T5EncoderModel saves it; take the model as "
                             "T5ForConditionalGeneration saves it; ropewalk embed runs an encoder "
                             "alone",
-                            files.path));
+                            files.path, layers));
   }
   if (!c.decoder->start_id) {
-    throw Error(
-        ErrorCode::kInvalidConfig,
-        fmt::format("{}: decoder_start_token_id is absent from config.json: expected the id "
-                    "of the token that the decoder begins with (0, the padding, in the "
-                    "published T5 models)",
-                    files.path));
+    throw Error(ErrorCode::kInvalidConfig,
+                fmt::format("{}: decoder_start_token_id is absent: expected the id "
+                            "of the token that the decoder begins with (0, the padding, in the "
+                            "published T5 models)",
+                            files.path));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "src/model/layer_forms.h"
 #include "src/model/t5_forms.h"
 #include "src/model/tensor_loader.h"
+#include "src/model/weight_storage.h"
 
 namespace ropewalk {
 namespace {
@@ -22,7 +23,7 @@ class Encoder::Impl::Loader {
   Loader(Impl& impl, const ModelFiles& files, const EncoderOptions& options)
       : m_(impl),
         c_(impl.config),
-        tensors_(impl.config, files, internal::Naming::kHuggingFace, options.compute,
+        tensors_(impl.config, files, internal::NamingOf(impl.config), options.compute,
                  ChooseStorage(files, options.compute, options.weights)),
         path_(files.path) {}
 

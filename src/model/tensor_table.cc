@@ -398,8 +398,9 @@ std::string OtherSpelling(const std::string& name) {
 // no part of what is computed.
 bool Harmless(Config config, Naming naming, const std::string& name) {
   const TensorNames& names = NamesOf(config, naming);
-  if (naming == Naming::kHuggingFace && config.tied_head) {
-    const TensorName* head = config.encoder == nullptr ? nullptr : names.Find(Id::kHead);
+  if (config.tied_head) {
+    const bool named = config.encoder != nullptr || naming == Naming::kGguf;
+    const TensorName* head = named ? names.Find(Id::kHead) : nullptr;
     const std::string product = head == nullptr ? "lm_head" : head->name;
     if (name == product + ".weight") return true;
     if (DenseHead(config) && name == product + ".bias") return true;  // tied to the head's

@@ -1,4 +1,5 @@
-// Tokenizers inside GGUF files: byte-level BPE ("gpt2") and SentencePiece ("llama").
+// Tokenizers inside GGUF files: byte-level BPE ("gpt2") and SentencePiece, of pairs ("llama") or by
+// probabilities ("t5").
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,10 +18,12 @@ namespace ropewalk {
 namespace internal {
 namespace {
 
+constexpr char kModelKey[] = "tokenizer.ggml.model";
 constexpr char kTokens[] = "tokenizer.ggml.tokens";
 constexpr char kMerges[] = "tokenizer.ggml.merges";
 constexpr char kScores[] = "tokenizer.ggml.scores";
 constexpr char kTypes[] = "tokenizer.ggml.token_type";
+constexpr char kRules[] = "tokenizer.ggml.precompiled_charsmap";
 
 // The metadata under names, with errors that name file and key.
 class Metadata {
@@ -86,6 +89,17 @@ class Metadata {
     if (!otherwise || *otherwise >= size) return std::nullopt;
     return static_cast<int32_t>(*otherwise);
   }
+  // An array of bytes, signed or not; empty where absent.
+  std::string Bytes(const std::string& key) const {
+    std::string bytes;
+    for (const int64_t byte : List<int64_t>(key, 0)) {
+      if (byte < -128 || byte > 255) {
+        throw Error(ErrorCode::kInvalidFile, fmt::format("{}: {} is no byte", Where(key), byte));
+      }
+      bytes.push_back(static_cast<char>(byte));
+    }
+    return bytes;
+  }
   // Of everything that decides the ids.
   std::string Hash() const {
     Hasher hasher;
@@ -101,6 +115,7 @@ class Metadata {
     for (const double score : List<double>(kScores, 0)) hasher.UpdateValue(score);
     for (const int64_t type : List<int64_t>(kTypes, 0)) hasher.UpdateValue(type);
     hasher.UpdateValue(Flag("tokenizer.ggml.add_space_prefix", true));
+    if (const std::string rules = Bytes(kRules); !rules.empty()) add(rules);
     return hasher.Hex();
   }
 
@@ -210,7 +225,7 @@ std::string Escaped(std::string text) {
   return text;
 }
 
-SpmModel ReadSpmModel(const Metadata& metadata) {
+SpmModel ReadSpmModel(const Metadata& metadata, bool unigram) {
   const auto& tokens = metadata.Tokens();
   const auto& types = metadata.List<int64_t>(kTypes, tokens.size());
   const auto& scores = metadata.List<double>(kScores, tokens.size());
@@ -218,10 +233,12 @@ SpmModel ReadSpmModel(const Metadata& metadata) {
     throw Error(ErrorCode::kInvalidFile, metadata.Where(kScores) + ": missing or empty");
   }
   SpmModel model;
-  model.model_type = SpmModel::kBpe;
+  model.model_type = unigram ? SpmModel::kUnigram : SpmModel::kBpe;
+  model.charsmap = metadata.Bytes(kRules);
   model.add_dummy_prefix = metadata.Flag("tokenizer.ggml.add_space_prefix", true);
   model.remove_extra_whitespaces = metadata.Flag("tokenizer.ggml.remove_extra_whitespaces", false);
-  const auto unknown = metadata.SpecialId("tokenizer.ggml.unknown_token_id", 0, tokens.size());
+  const auto unknown =
+      metadata.SpecialId("tokenizer.ggml.unknown_token_id", unigram ? 2 : 0, tokens.size());
   model.pieces.reserve(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     SpmType type = metadata.TypeOf(types, i);
@@ -241,31 +258,41 @@ SpmModel ReadSpmModel(const Metadata& metadata) {
   return model;
 }
 
-std::unique_ptr<Tokenizer> ReadSentencePiece(const Metadata& metadata) {
+std::unique_ptr<Tokenizer> ReadSentencePiece(const Metadata& metadata, bool unigram) {
   SpmParts parts;
   parts.file = metadata.file();
-  parts.model = ReadSpmModel(metadata);
+  parts.model = ReadSpmModel(metadata, unigram);
   const std::size_t tokens = parts.model.pieces.size();
   parts.kind = "SentencePiece (GGUF)";
   parts.hash = metadata.Hash();
-  parts.bos = metadata.SpecialId("tokenizer.ggml.bos_token_id", 1, tokens);
-  parts.eos = metadata.SpecialId("tokenizer.ggml.eos_token_id", 2, tokens);
+  // What llama.cpp takes where the file does not say.
+  const auto otherwise = [&](int64_t id) { return unigram ? std::nullopt : std::optional(id); };
+  parts.bos = metadata.SpecialId("tokenizer.ggml.bos_token_id", otherwise(1), tokens);
+  parts.eos = metadata.SpecialId("tokenizer.ggml.eos_token_id", unigram ? 1 : 2, tokens);
   parts.adds_bos = metadata.Flag("tokenizer.ggml.add_bos_token", parts.bos.has_value());
+  if (unigram && parts.eos && metadata.Flag("tokenizer.ggml.add_eos_token", true)) {
+    parts.back = {*parts.eos};
+  }
   return MakeSpmTokenizer(std::move(parts));
 }
 
 }  // namespace
 
-SpmModel SpmModelOfGguf(const GgufFile& gguf) { return ReadSpmModel(Metadata(gguf)); }
+SpmModel SpmModelOfGguf(const GgufFile& gguf) {
+  const Metadata metadata(gguf);
+  return ReadSpmModel(metadata, metadata.Text(kModelKey, "") == "t5");
+}
 
 }  // namespace internal
 
 std::unique_ptr<Tokenizer> LoadTokenizerGguf(const GgufFile& gguf) {
   const internal::Metadata metadata(gguf);
-  const std::string key = "tokenizer.ggml.model";
+  const std::string key = internal::kModelKey;
   const std::string model = metadata.Text(key, "");
   if (model == "gpt2") return internal::ReadByteLevel(metadata);
-  if (model == "llama") return internal::ReadSentencePiece(metadata);
+  if (model == "llama" || model == "t5") {
+    return internal::ReadSentencePiece(metadata, model == "t5");
+  }
   if (model.empty() || model == "no_vocab" || model == "none") {
     throw Error(ErrorCode::kInvalidFile,
                 metadata.Where(key) + (model.empty() ? ": missing" : ": " + model) +
@@ -273,9 +300,10 @@ std::unique_ptr<Tokenizer> LoadTokenizerGguf(const GgufFile& gguf) {
   }
   throw Error(
       ErrorCode::kUnsupported,
-      fmt::format("{}: '{}' is not known here (known: gpt2, llama); tokenize elsewhere and give "
-                  "the ids with --ids",
-                  metadata.Where(key), model.substr(0, 80)));
+      fmt::format(
+          "{}: '{}' is not known here (known: gpt2, llama, t5); tokenize elsewhere and give "
+          "the ids with --ids",
+          metadata.Where(key), model.substr(0, 80)));
 }
 
 }  // namespace ropewalk

@@ -25,6 +25,7 @@ class SpmTokenizer : public Tokenizer {
     bos_id_ = parts_.bos;
     eos_id_ = parts_.eos;
     adds_bos_ = parts_.adds_bos;
+    back_ = parts_.back;
     LoadProcessor();
     for (std::size_t id = 0; id < parts_.model.pieces.size(); ++id) {
       const SpmPiece& piece = parts_.model.pieces[id];

@@ -21,6 +21,7 @@ struct SpmParts {
   std::string kind, hash;
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
+  std::vector<int32_t> back = {};  // as Tokenizer::back()
 };
 
 std::unique_ptr<Tokenizer> MakeSpmTokenizer(SpmParts parts);

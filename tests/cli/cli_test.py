@@ -984,6 +984,11 @@ class Cli(support.CliCase):
             self.assertEqual((cell["scored_tokens"], cell["bos"]), (24 * 8, "none"))
             self.assertAlmostEqual(math.exp(cell["mean_nll"]), cell["perplexity"], places=6)
         self.assertNotEqual(cells[0]["mean_nll"], cells[1]["mean_nll"])
+        from_gguf = self.json("perplexity", golden / "model.gguf", *run[2:], "--lengths", "64,600", "--json")
+        self.assertEqual([c["mean_nll"] for c in from_gguf], [c["mean_nll"] for c in cells])
+        states = [self.json("embed", golden / file, "--ids", ids, "--states", "last")["vectors"]
+                  for file in (".", "model.gguf", "encoder.gguf")]
+        self.assertEqual(states[1:], states[:1] * 2)
         self.assertIn("nats more than at 64", self.works(*run, "--lengths", "64,600").decode())
         # Each token behind the prefix, and what a longer prefix leaves of them.
         rows = self.folder / "tokens.jsonl"

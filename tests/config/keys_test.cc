@@ -329,16 +329,19 @@ TEST_F(GgufKeysTest, FamiliesThatDoNotRun) {
   const auto none = [](GgufWriter&) {};
   EXPECT_THAT(Parse("bert", none).not_runnable,
               HasSubstr("; ropewalk embed runs the same model as a Hugging Face folder"));
-  EXPECT_THAT(Parse("t5", none).not_runnable,
-              HasSubstr("; ropewalk embed and ropewalk perplexity --prefix run the same model as a "
-                        "Hugging Face folder"));
+  const auto t5 = [](GgufWriter& w) { w.Int("t5.feed_forward_length", 96); };
+  const auto encoder = [](GgufWriter& w) { w.Int("t5encoder.feed_forward_length", 96); };
+  EXPECT_THAT(Parse("t5", t5).not_runnable,
+              HasSubstr("ropewalk perplexity --prefix N scores its decoder"));
+  EXPECT_THAT(Parse("t5encoder", encoder).not_runnable, HasSubstr("ropewalk embed runs it"));
+  EXPECT_THAT(MessageOf([&] { Parse("t5", none); }), HasSubstr("t5.feed_forward_length"));
   EXPECT_THAT(Parse("exaone", none).not_runnable,
               AllOf(HasSubstr("llama, qwen2, qwen3, smollm3, gemma, olmo"),
                     HasSubstr("nor does the decoder")));
   EXPECT_THAT(MessageOf([&] { Parse("whisper", none); }),
               AllOf(HasSubstr("\"whisper\" is not supported"),
                     HasSubstr("GGUF files of llama, qwen2, qwen3, smollm3, gemma, olmo"),
-                    HasSubstr("gpt2, bloom run"), HasSubstr("are read: llama, ")));
+                    HasSubstr("gpt2, bloom, t5, t5encoder run"), HasSubstr("are read: llama, ")));
 }
 
 }  // namespace keys_test

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 
 #include "tests/model/encoder_support.h"
@@ -84,6 +86,102 @@ TEST(EncoderDecoderGolden, LogitsAndLossEqualTransformers) {
     ASSERT_EQ(ours.size(), expected.size());
     EXPECT_LE(test::Difference(ours, expected), kLimit);
   }
+}
+
+// t5_gguf_make.py: the same numbers under the names of gguf-py.
+TEST(EncoderDecoderGguf, EqualsTheFolder) {
+  const auto ids = ReadJson(kModels / "cases.json")["ids"].get<std::vector<int32_t>>();
+  const auto prefix = std::span(ids).first(129), text = std::span(ids).subspan(129, 300);
+  for (const char* name : {"t5_lm", "mt5_lm", "umt5_lm"}) {
+    SCOPED_TRACE(name);
+    const ModelFiles folder = OpenModel((kModels / name).string());
+    const ModelFiles gguf = OpenModel((kModels / name / "model.gguf").string());
+    EXPECT_EQ(gguf.config.format_name, "GGUF v3");
+    EXPECT_EQ(Resolve(gguf.config.plan, 999).hash, Resolve(folder.config.plan, 999).hash);
+    EXPECT_THAT(gguf.config.unknown_keys, testing::IsEmpty());
+    const auto expected = EncoderDecoder::Load(folder), got = EncoderDecoder::Load(gguf);
+    EXPECT_EQ(got->start_id(), expected->start_id());
+    EXPECT_EQ(got->end_id(), expected->end_id());
+    EXPECT_EQ(Logits(*got, prefix, text, 64), Logits(*expected, prefix, text, 64));
+  }
+}
+
+TEST(EncoderDecoderGguf, AnEncoderAlone) {
+  const auto ids = ReadJson(kModels / "cases.json")["ids"].get<std::vector<int32_t>>();
+  const auto text = std::span(ids).first(200);
+  const auto states = [&](const char* file) {
+    const auto encoder = Encoder::Load(OpenModel((kModels / "t5_lm" / file).string()));
+    std::vector<float> all(text.size() * encoder->config().hidden);
+    encoder->Forward(text, all.data());
+    return all;
+  };
+  const std::vector<float> expected = states("");
+  EXPECT_EQ(states("encoder.gguf"), expected);
+  EXPECT_EQ(states("model.gguf"), expected);
+  const ModelFiles alone = OpenModel((kModels / "t5_lm" / "encoder.gguf").string());
+  EXPECT_THAT(MessageOf([&] { EncoderDecoder::Load(alone); }),
+              AllOf(HasSubstr("encoder.gguf"), HasSubstr("ropewalk embed")));
+}
+
+// A file with one key or tensor changed.
+class GgufCopy {
+ public:
+  explicit GgufCopy(const char* name)
+      : files_(OpenGguf((kModels / name / "model.gguf").string())) {}
+  GgufFile& gguf() { return files_; }
+  ModelFiles Model() const {
+    ModelFiles files;
+    files.path = files_.file->path();
+    files.config = ParseGgufConfig(files_);
+    files.tensors = files_.tensors;
+    return files;
+  }
+
+ private:
+  GgufFile files_;
+};
+
+TEST(EncoderDecoderGguf, BadKeysAndTensors) {
+  const auto message = [](const char* name, const std::function<void(GgufFile&)>& change) {
+    GgufCopy copy(name);
+    change(copy.gguf());
+    return MessageOf([&] { EncoderDecoder::Load(copy.Model()); });
+  };
+  const auto key = [&](const char* which, int64_t value) {
+    return message("t5_lm", [&](GgufFile& g) { g.metadata[which].value = value; });
+  };
+  EXPECT_THAT(key("t5.attention.value_length", 7),
+              AllOf(HasSubstr("t5.attention.value_length"), HasSubstr("12, got 7")));
+  EXPECT_THAT(key("t5.attention.head_count_kv", 1), HasSubstr("t5.attention.head_count_kv"));
+  EXPECT_THAT(key("t5.block_count", 0), HasSubstr("t5.block_count"));
+  EXPECT_THAT(key("t5.block_count", int64_t{1} << 40), HasSubstr("t5.block_count"));
+  EXPECT_THAT(key("t5.attention.relative_buckets_count", -1), HasSubstr("relative_buckets_count"));
+  EXPECT_THAT(key("t5.decoder_start_token_id", 1000), HasSubstr("decoder_start_token_id"));
+  EXPECT_THAT(key("t5.attention.relative_max_distance", 64),
+              AllOf(HasSubstr("relative_max_distance"), HasSubstr("unknown key")));
+  EXPECT_THAT(message("t5_lm", [](GgufFile& g) { g.metadata.erase("t5.block_count"); }),
+              HasSubstr("t5.block_count"));
+  EXPECT_THAT(message("t5_lm", [](GgufFile& g) { g.metadata.erase("t5.decoder_start_token_id"); }),
+              HasSubstr("decoder_start_token_id is absent"));
+  const std::map<std::string, Weight> all = GgufCopy("umt5_lm").gguf().tensors;
+  for (const auto& [name, weight] : all) {
+    if (name == "enc.blk.1.attn_rel_b.weight") continue;  // without it, a T5 with more than it has
+    const std::string what = message("umt5_lm", [&, name = name](GgufFile& g) {
+      g.tensors["renamed." + name] = g.tensors.at(name);
+      g.tensors.erase(name);
+    });
+    EXPECT_THAT(what, HasSubstr(name)) << "renamed: " << name;
+  }
+  // The first T5's head is its embedding: one with other numbers is another model's.
+  EXPECT_THAT(message("t5_lm",
+                      [](GgufFile& g) {
+                        g.tensors["output.weight"] = g.tensors.at("token_embd.weight");
+                        g.tensors["output.weight"].data += 2;
+                      }),
+              AllOf(HasSubstr("output.weight"), HasSubstr("ffn_gate")));
+  GgufCopy twice("t5_lm");
+  twice.gguf().tensors["output.weight"] = twice.gguf().tensors.at("token_embd.weight");
+  EXPECT_TRUE(EncoderDecoder::Load(twice.Model())->decoder().config().tied_head);
 }
 
 // The whole text at once, in pieces across the bucket of distance 128, and token by token.

@@ -82,6 +82,26 @@ TEST(Encoders, TextsOfTheirOwnAndTheFrame) {
   }
 }
 
+// What t5_gguf_make.py wrote of spm_unigram's model.
+TEST(GgufT5, IdsEqualTheOriginals) {
+  const GgufFile gguf =
+      OpenGguf(std::string(ROPEWALK_TOKENIZER_GOLDENS) + "/spm_unigram/tokenizer.gguf");
+  const auto tokenizer = LoadTokenizerGguf(gguf);
+  ExpectGolden(*tokenizer, ReadGolden("spm_unigram/golden.json"));
+  EXPECT_EQ(tokenizer->eos_id(), 2);
+  EXPECT_FALSE(tokenizer->adds_bos());
+  // Its rules are part of it: what they say decides ids, and what is no rules is refused.
+  const std::string key = "tokenizer.ggml.precompiled_charsmap";
+  ASSERT_TRUE(gguf.metadata.contains(key));
+  GgufFile other = OpenGguf(gguf.file->path());
+  other.metadata.erase(key);
+  EXPECT_NE(LoadTokenizerGguf(other)->hash(), tokenizer->hash());
+  other.metadata[key].value = std::vector<int64_t>{1, 2, 300};
+  EXPECT_THAT(MessageOf([&] { LoadTokenizerGguf(other); }), testing::HasSubstr("300"));
+  other.metadata[key].value = std::vector<int64_t>{40, 0, 0, 0, 1};
+  EXPECT_THAT(MessageOf([&] { LoadTokenizerGguf(other); }), testing::HasSubstr("corrupt"));
+}
+
 TEST(Llama2c, IdsEqualTheOriginals) {
   const json golden = ReadGolden("llama2c/golden.json");
   const auto tokenizer =

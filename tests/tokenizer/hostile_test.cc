@@ -318,7 +318,8 @@ TEST(Hostile, Gguf) {
   EXPECT_THAT(message("tokenizer.ggml.pre", std::string("klingon")),
               AllOf(HasSubstr("'klingon'"), HasSubstr("--ids"), HasSubstr("smollm")));
   EXPECT_THAT(message("tokenizer.ggml.pre", std::string()), HasSubstr("missing"));
-  EXPECT_THAT(message("tokenizer.ggml.model", std::string("t5")), HasSubstr("'t5'"));
+  EXPECT_THAT(message("tokenizer.ggml.model", std::string("rwkv")), HasSubstr("'rwkv'"));
+  EXPECT_THAT(message("tokenizer.ggml.model", std::string("t5")), HasSubstr("scores"));
   EXPECT_THAT(message("tokenizer.ggml.model", int64_t{1}), HasSubstr("tokenizer.ggml.model"));
   EXPECT_THAT(message("tokenizer.ggml.token_type", Ints{1, 1}), HasSubstr("2 elements"));
   EXPECT_THAT(message("tokenizer.ggml.token_type", Ints{1, 1, 9, 1}), HasSubstr("type 9"));

@@ -37,7 +37,7 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const { return eos_id_; }
   bool adds_bos() const { return adds_bos_; }  // according to the files
   // Ids that a text encoder expects before and after a text ([CLS], [SEP]), from the post-processor
-  // of tokenizer.json; empty for other files.
+  // of tokenizer.json, or a T5's end of text from GGUF; empty for other files.
   const std::vector<int32_t>& front() const { return front_; }
   const std::vector<int32_t>& back() const { return back_; }
   const std::string& hash() const { return hash_; }  // of the tokenizer's files

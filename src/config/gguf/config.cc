@@ -204,9 +204,16 @@ ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   const Family& given = ReadFamily(gguf, name);
   const GgufKeys keys(gguf, name + ".");
   const Family& family = FamilyOfKeys(given, keys);
+  const std::string format = fmt::format("GGUF v{}", gguf.version);
+  if (family.encoder == internal::EncoderKind::kT5) {
+    ModelConfig c = internal::ReadGgufT5(keys, allow_unknown);
+    c.format_name = format;
+    SortKeys(keys, allow_unknown, c);
+    return c;
+  }
   ModelConfig c;
   c.format = FileFormat::kGguf;
-  c.format_name = fmt::format("GGUF v{}", gguf.version);
+  c.format_name = format;
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnableFromGguf(family);
   ReadSizes(keys, family, c);

@@ -1,5 +1,5 @@
 // Reading GGUF metadata, in parts: keys and sizes in config.cc, how layers are built in layer.cc,
-// positions in rope.cc.
+// positions in rope.cc; T5 in t5.cc.
 #pragma once
 
 #include "ropewalk/config/config.h"
@@ -12,5 +12,7 @@ namespace ropewalk::internal {
 // there.
 void ReadGgufLayer(const GgufKeys& keys, const Family& family, ModelConfig& c);
 void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c);
+// Of an encoder-decoder model, or its encoder alone.
+ModelConfig ReadGgufT5(const GgufKeys& keys, bool allow_unknown);
 
 }  // namespace ropewalk::internal
