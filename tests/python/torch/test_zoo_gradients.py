@@ -1,5 +1,5 @@
 """Gradients of whole models of the zoo against autograd through their formulas, typed again in float64: every parameter within 1e-4 of
-the largest element of its own gradient, at the trained length and three times it.
+the largest element of its own gradient and 2e-7 of that of all, at the trained length and three times it.
 
 The loss is the sum of all logits, each times a number that is drawn, so that every logit has a gradient of its own.
 """
@@ -43,7 +43,10 @@ def check(model, twin, own):
                 assert gradient.abs().max() <= 1e-6 * whole, name
             else:
                 assert largest[name] > 1e-6 * whole, name  # or it was not seen at all
-                assert (gradient - w[name].grad).abs().max() <= 1e-4 * largest[name], name
+                # Where a softmax has almost all weight on one key, gradients of q and k are what is left of numbers that
+                # cancel: rounding is then of the size of those, whichever order a CPU's library sums them in.
+                limit = 1e-4 * largest[name] + 2e-7 * whole
+                assert (gradient - w[name].grad).abs().max() <= limit, name
 
 
 @pytest.mark.parametrize(("positions", "own", "twin"), [pytest.param(p, o, t, id=n + " twin" * t) for n, t, p, o in ALL])
