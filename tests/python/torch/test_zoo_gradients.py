@@ -1,5 +1,5 @@
 """Gradients of whole models of the zoo against autograd through their formulas, typed again in float64: every parameter within 1e-4 of
-the largest element of its own gradient and 2e-7 of that of all, at the trained length and three times it.
+the largest element of its own gradient (see CANCELLING), at the trained length and three times it.
 
 The loss is the sum of all logits, each times a number that is drawn, so that every logit has a gradient of its own.
 """
@@ -16,6 +16,10 @@ from ropewalk import zoo
 
 # What these add is the same for all keys of a query, which a softmax does not see: their gradients are 0 but for rounding.
 UNSEEN = (".bias.b2", ".bias.key_projection_bias", ".bias.from_cls")
+# Where a softmax has almost all weight on one key, these are what is left of numbers that cancel, and float32's rounding of those
+# numbers stays: with a GRU, q of the second layer is 1.7e-4 off on an Intel CPU, where PyTorch's scaled_dot_product_attention in its
+# place makes it 1.3e-4 and attention in float64 9e-7.
+CANCELLING = ("q_proj.weight", "k_proj.weight")
 
 
 def reach(positions):
@@ -43,9 +47,9 @@ def check(model, twin, own):
                 assert gradient.abs().max() <= 1e-6 * whole, name
             else:
                 assert largest[name] > 1e-6 * whole, name  # or it was not seen at all
-                # Where a softmax has almost all weight on one key, gradients of q and k are what is left of numbers that
-                # cancel: rounding is then of the size of those, whichever order a CPU's library sums them in.
-                limit = 1e-4 * largest[name] + 2e-7 * whole
+                limit = 1e-4 * largest[name]
+                if name.endswith(CANCELLING):
+                    limit = min(limit + 1e-7 * whole, 5e-4 * largest[name])
                 assert (gradient - w[name].grad).abs().max() <= limit, name
 
 
