@@ -1,7 +1,8 @@
 // Attention against oneDNN's packed GEMM rate (float32), measured in the same rounds: in float32, and
 // beside it in bf16 and over caches of bf16 and q8_0; by sizes of heads; and in sliding windows.
 //   attention_bench [--part kinds|sizes|windows] [--threads N] [--rounds N] [--tokens MOST]
-//                   [--json FILE]; JSON lines are appended.
+//                   [--json FILE] [--amx off]
+// JSON lines are appended. --amx off: bf16 by avx512_bf16 on a CPU that has AMX's tiles.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "ropewalk/base/buffer.h"
 #include "ropewalk/base/threads.h"
 #include "ropewalk/linear/linear.h"
+#include "src/attention/kernel/pairs.h"
 
 namespace {
 
@@ -278,6 +280,7 @@ int main(int argc, char** argv) {
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
     if (option == "--tokens") most_tokens = std::atoll(argv[i + 1]);
     if (option == "--json") json = argv[i + 1];
+    if (option == "--amx") ropewalk::internal::AllowPairTiles(std::string(argv[i + 1]) != "off");
   }
   FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "a");
   if (!json.empty() && file == nullptr) {

@@ -19,8 +19,8 @@ namespace ropewalk::internal {
 #if defined(ROPEWALK_AMX)
 namespace {
 
-constexpr int kEdge =
-    16;  // rows and columns of a tile of sums, and the most words of a tile's depth
+// Rows and columns of a tile of sums, and the most words of a tile's depth.
+constexpr int kEdge = 16;
 
 bool Find() {
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;

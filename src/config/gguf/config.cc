@@ -158,22 +158,9 @@ void ReadSizes(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   c.feed_forward = ReadLargest(keys, "feed_forward_length", runs, c);
   if (c.heads > 0) ReadHeadDim(keys, family, c);
   internal::CheckSizes(c, keys.File());
-  const auto& metadata = keys.gguf().metadata;
-  const auto& tensors = keys.gguf().tensors;
-  const auto embedding = tensors.find("token_embd.weight");
-  const auto tokens = metadata.find("tokenizer.ggml.tokens");
-  const auto vocab = keys.Int("vocab_size", 1, internal::kMaxDim);
-  if (embedding != tensors.end()) {
-    c.vocab = embedding->second.rows();
-  } else if (vocab) {
-    c.vocab = *vocab;
-  } else if (tokens != metadata.end()) {
-    if (const auto* list = std::get_if<std::vector<std::string>>(&tokens->second.value)) {
-      c.vocab = static_cast<int64_t>(list->size());
-    }
-  }
+  c.vocab = internal::GgufVocab(keys);
   if (runs && c.vocab < 1) keys.Fail("vocab_size", "1 or more, but it is missing");
-  c.tied_head = !tensors.contains("output.weight");
+  c.tied_head = !keys.gguf().tensors.contains("output.weight");
   if (runs) internal::ReadGgufLayer(keys, family, c);
 }
 
@@ -198,6 +185,19 @@ void RefuseNumberKeys(const GgufKeys& keys, bool allow_unknown, ModelConfig& c) 
 }
 
 }  // namespace
+
+int64_t internal::GgufVocab(const GgufKeys& keys) {
+  const auto& metadata = keys.gguf().metadata;
+  const auto& tensors = keys.gguf().tensors;
+  const auto embedding = tensors.find("token_embd.weight");
+  const auto vocab = keys.Int("vocab_size", 1, kMaxDim);
+  if (embedding != tensors.end()) return embedding->second.rows();
+  if (vocab) return *vocab;
+  const auto tokens = metadata.find("tokenizer.ggml.tokens");
+  if (tokens == metadata.end()) return 0;
+  const auto* list = std::get_if<std::vector<std::string>>(&tokens->second.value);
+  return list == nullptr ? 0 : static_cast<int64_t>(list->size());
+}
 
 ModelConfig ParseGgufConfig(const GgufFile& gguf, bool allow_unknown) {
   std::string name;

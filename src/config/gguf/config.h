@@ -12,6 +12,8 @@ namespace ropewalk::internal {
 // there.
 void ReadGgufLayer(const GgufKeys& keys, const Family& family, ModelConfig& c);
 void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c);
+// Tokens, by the embedding, the key or the tokenizer; 0: none of them says.
+int64_t GgufVocab(const GgufKeys& keys);
 // Of an encoder-decoder model, or its encoder alone.
 ModelConfig ReadGgufT5(const GgufKeys& keys, bool allow_unknown);
 

@@ -3,6 +3,7 @@
 // read as that config.json.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ropewalk/base/error.h"
@@ -15,34 +16,11 @@ namespace {
 
 constexpr int64_t kLastDistance = 128;  // of the buckets, in every published model
 
-int64_t Layers(const GgufKeys& keys, const char* key, std::optional<int64_t> otherwise) {
-  const auto count = keys.Int(key, 1, kMaxLayers);
-  if (!count && !otherwise) keys.Fail(key, fmt::format("1 to {}, but it is missing", kMaxLayers));
-  return count ? *count : *otherwise;
-}
-
-int64_t Vocab(const GgufKeys& keys) {
-  const GgufFile& gguf = keys.gguf();
-  const auto said = keys.Int("vocab_size", 1, kMaxDim);
-  const auto embedding = gguf.tensors.find("token_embd.weight");
-  if (embedding != gguf.tensors.end()) return embedding->second.rows();
-  if (!gguf.tensors.empty()) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: tensor 'token_embd.weight' is missing", gguf.file->path()));
-  }
-  if (said) return *said;
-  const auto tokens = gguf.metadata.find("tokenizer.ggml.tokens");
-  const auto* list = tokens == gguf.metadata.end()
-                         ? nullptr
-                         : std::get_if<std::vector<std::string>>(&tokens->second.value);
-  return list == nullptr ? 0 : static_cast<int64_t>(list->size());
-}
-
 // The keys of a config.json with the same meaning.
 nlohmann::json AsConfigJson(const GgufKeys& keys) {
   const GgufFile& gguf = keys.gguf();
   const auto has = [&](const char* name) { return gguf.tensors.contains(name); };
-  const int64_t layers = Layers(keys, "block_count", {});
+  const int64_t layers = keys.RequiredInt("block_count", 1, kMaxLayers);
   const int64_t hidden = keys.RequiredInt("embedding_length", 1, kMaxDim);
   const int64_t heads = keys.RequiredInt("attention.head_count", 1, kMaxDim);
   const auto key_length = keys.Int("attention.key_length", 1, kMaxHeadDim);
@@ -63,15 +41,19 @@ nlohmann::json AsConfigJson(const GgufKeys& keys) {
   }
   const auto rms = keys.Number("attention.layer_norm_rms_epsilon", 0, 1);
   const auto plain = keys.Number("attention.layer_norm_epsilon", 0, 1);
-  const int64_t decoder_layers = Layers(keys, "decoder_block_count", layers);
+  const int64_t decoder_layers = keys.Int("decoder_block_count", 1, kMaxLayers).value_or(layers);
   const bool decodes = keys.prefix() == "t5.";
-  const bool gated = has("enc.blk.0.ffn_gate.weight") || has("enc.blk.1.ffn_gate.weight");
+  const bool gated = std::any_of(gguf.tensors.begin(), gguf.tensors.end(), [](const auto& tensor) {
+    return tensor.first.ends_with(".ffn_gate.weight");
+  });
   // ReLU is the first T5's, whose head is the embedding, stored a second time or not.
   const bool tied = !gated || !has("output.weight");
   // UMT5 has a bias in every layer.
   const bool per_layer = has("enc.blk.1.attn_rel_b.weight");
+  const int64_t vocab = GgufVocab(keys);
+  if (vocab < 1) keys.Fail("vocab_size", "1 or more, or a tensor 'token_embd.weight'");
   nlohmann::json config = {{"model_type", per_layer ? "umt5" : "t5"},
-                           {"vocab_size", Vocab(keys)},
+                           {"vocab_size", vocab},
                            {"d_model", hidden},
                            {"d_ff", keys.RequiredInt("feed_forward_length", 1, kMaxDim)},
                            {"d_kv", head_dim},
@@ -85,9 +67,9 @@ nlohmann::json AsConfigJson(const GgufKeys& keys) {
                            {"layer_norm_epsilon", rms ? *rms : plain.value_or(1e-6)},
                            {"feed_forward_proj", gated ? "gated-gelu" : "relu"},
                            {"tie_word_embeddings", tied}};
-  // llama.cpp sums tokens up to it in a batch; no position depends on it.
-  if (const auto length = keys.Int("context_length", 1, kMaxTokens))
+  if (const auto length = keys.Int("context_length", 1, kMaxTokens)) {
     config["n_positions"] = *length;
+  }
   if (const auto start = keys.Int("decoder_start_token_id", 0, kMaxDim)) {
     config["decoder_start_token_id"] = *start;
   }
