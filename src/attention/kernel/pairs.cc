@@ -20,7 +20,7 @@ namespace ropewalk {
 #if defined(ROPEWALK_AVX512_BF16)
 
 bool HasBf16Attention() {
-  // Intel's multiply pairs at half of float32's rate or less: there it is AMX's tiles or float32.
+  // On Intel this has some 0.6 of float32's rate: there it is AMX's tiles or float32.
   static const bool has = __builtin_cpu_supports("avx512bw") != 0 &&
                           __builtin_cpu_supports("avx512bf16") != 0 &&
                           (__builtin_cpu_is("amd") != 0 || internal::FindPairTiles());
