@@ -3,7 +3,7 @@
 # ARCHITECTURE.md, public headers that stay standard C++, a library that never prints or exits.
 #   scripts/lint.sh [--all]     the linter over the sources that changed since LINT_BASE (default: where the branch
 #                               left origin/main) and those that include a changed header; where there is no base,
-#                               over all in the groups that a build compiles, which takes half the time of
+#                               over all, 24 sources of a folder read as one, which takes less time than
 #                               --all: each alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -69,8 +69,8 @@ elif [ "${1:-}" != --all ]; then
   fi
 fi
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
-  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped -DROPEWALK_BUILD_PYTHON=ON \
-  -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped -DROPEWALK_LINTED=$grouped \
+  -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
 options=()
 at_once=4
 if [ "$grouped" = ON ]; then

@@ -7,10 +7,10 @@ namespace {
 
 using ConstComplex = ComplexSpan<const float>;
 
-struct Value {
+struct Complex {
   double re, im;
 };
-Value Get(const ConstComplex& z, int64_t i) {
+Complex At(const ConstComplex& z, int64_t i) {
   return {static_cast<double>(z.re.data()[i]), static_cast<double>(z.im.data()[i])};
 }
 
@@ -32,9 +32,9 @@ void ComplexLinear(int64_t in, int64_t out, const ConstComplex& x, const ConstCo
   if (!internal::Empty(bias)) internal::CheckComplex("ComplexLinear: bias", bias, {out});
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t o = 0; o < out; ++o) {
-      Value sum = internal::Empty(bias) ? Value{0, 0} : Get(bias, o);
+      Complex sum = internal::Empty(bias) ? Complex{0, 0} : At(bias, o);
       for (int64_t i = 0; i < in; ++i) {
-        const Value a = Get(x, r * in + i), w = Get(weight, o * in + i);
+        const Complex a = At(x, r * in + i), w = At(weight, o * in + i);
         sum.re += a.re * w.re - a.im * w.im;
         sum.im += a.re * w.im + a.im * w.re;
       }
@@ -59,10 +59,10 @@ void ComplexLinearBackward(int64_t in, int64_t out, const ConstComplex& x,
   }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < in; ++i) {
-      const Value a = Get(x, r * in + i);
-      Value sum = {0, 0};
+      const Complex a = At(x, r * in + i);
+      Complex sum = {0, 0};
       for (int64_t o = 0; o < out; ++o) {
-        const Value g = Get(dy, r * out + o), w = Get(weight, o * in + i);
+        const Complex g = At(dy, r * out + o), w = At(weight, o * in + i);
         sum.re += g.re * w.re + g.im * w.im;
         sum.im += g.im * w.re - g.re * w.im;
         d_weight.re.data()[o * in + i] += g.re * a.re + g.im * a.im;

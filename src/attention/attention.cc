@@ -19,7 +19,7 @@ namespace {
 using internal::AttentionTile;
 using internal::Schedule;
 
-constexpr double kLn2 = 0.69314718055994531;
+constexpr double kLn2InDouble = 0.69314718055994531;
 
 // CoPE positions are running sums over keys, so the key range cannot be split.
 bool Contextual(const ScoreForm* form) {
@@ -182,7 +182,7 @@ float internal::FinishRow(const AttentionTile& t, int64_t group_head, int64_t to
   float factor = sum == 0 ? 0.0f : 1.0f / sum;
   double top = max;
   if (t.sinks != nullptr) {
-    const double sink = t.sinks[group_head] / kLn2;
+    const double sink = t.sinks[group_head] / kLn2InDouble;
     top = std::max(top, sink);
     const double part = sum == 0 ? 0 : std::exp2(max - top);
     const double total = part * sum + std::exp2(sink - top);
@@ -190,8 +190,8 @@ float internal::FinishRow(const AttentionTile& t, int64_t group_head, int64_t to
     sum = static_cast<float>(total);
   }
   if (t.log_sum_exp != nullptr) {
-    const double value =
-        sum == 0 ? -std::numeric_limits<double>::infinity() : kLn2 * top + std::log(double{sum});
+    const double value = sum == 0 ? -std::numeric_limits<double>::infinity()
+                                  : kLn2InDouble * top + std::log(double{sum});
     t.log_sum_exp[token * t.log_sum_exp_stride + group_head] = static_cast<float>(value);
   }
   return factor;
@@ -204,14 +204,14 @@ void internal::WriteEntropy(const AttentionTile& t, int64_t group_head, int64_t 
   if (t.entropy == nullptr) return;
   double sum = row.sum, weighted_score = row.weighted_score;
   if (t.sinks != nullptr) {
-    const double sink = t.sinks[group_head] / kLn2, top = std::max(double{row.max}, sink);
+    const double sink = t.sinks[group_head] / kLn2InDouble, top = std::max(double{row.max}, sink);
     const double below = row.max - top, part = sum == 0 ? 0 : std::exp2(below);
     const double sink_weight = std::exp2(sink - top);
     weighted_score = (part == 0 ? 0 : part * (weighted_score + below * sum)) +
                      (sink_weight == 0 ? 0 : sink_weight * (sink - top));
     sum = part * sum + sink_weight;
   }
-  const double entropy = sum == 0 ? 0 : std::log(sum) - kLn2 * weighted_score / sum;
+  const double entropy = sum == 0 ? 0 : std::log(sum) - kLn2InDouble * weighted_score / sum;
   // Rounding can leave a row of one weight below 0.
   t.entropy[token * t.log_sum_exp_stride + group_head] =
       entropy < 0 ? 0.0f : static_cast<float>(entropy);

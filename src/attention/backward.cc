@@ -24,54 +24,56 @@ using internal::kTileRows;
 
 constexpr float kLn2 = 0.693147181f;
 
-[[noreturn]] void Refuse(const std::string& message) {
+[[noreturn]] void RefuseBackward(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "AttentionBackward: " + message);
 }
 
-void CheckView(const char* name, const TensorView& view, int64_t tokens, int64_t heads,
-               int64_t head_dim) {
+void CheckGradientView(const char* name, const TensorView& view, int64_t tokens, int64_t heads,
+                       int64_t head_dim) {
   if (view.dtype != DType::kF32 || view.device != Device::kCpu || view.rank != 3 ||
       view.shape[0] != tokens || view.shape[1] != heads || view.shape[2] != head_dim ||
       (head_dim > 1 && view.strides[2] != 1) || (view.data == nullptr && tokens > 0)) {
-    Refuse(std::string(name) + ": expected float32 [" + std::to_string(tokens) + ", " +
-           std::to_string(heads) + ", " + std::to_string(head_dim) +
-           "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
-           (view.data == nullptr ? " without data" : ""));
+    RefuseBackward(std::string(name) + ": expected float32 [" + std::to_string(tokens) + ", " +
+                   std::to_string(heads) + ", " + std::to_string(head_dim) +
+                   "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
+                   (view.data == nullptr ? " without data" : ""));
   }
 }
 
 void Check(const AttentionBackwardArgs& args) {
-  if (args.forward == nullptr) Refuse("forward: expected the arguments of the call, got null");
+  if (args.forward == nullptr)
+    RefuseBackward("forward: expected the arguments of the call, got null");
   const AttentionArgs& f = *args.forward;
   internal::CheckAttention(f);
   if (f.cache->type() != KvType::kF32) {
-    Refuse(std::string("forward.cache: expected a cache of type f32, whose gradients are those of "
-                       "what was appended, got one of ") +
-           Name(f.cache->type()));
+    RefuseBackward(
+        std::string("forward.cache: expected a cache of type f32, whose gradients are those of "
+                    "what was appended, got one of ") +
+        Name(f.cache->type()));
   }
   if (f.compute != ComputeType::kFloat32) {
-    Refuse(std::string("forward.compute: expected float32, got ") + Name(f.compute));
+    RefuseBackward(std::string("forward.compute: expected float32, got ") + Name(f.compute));
   }
   if (internal::InParts(f)) {
-    Refuse(
+    RefuseBackward(
         "forward.gate_sums and contextual_sums: expected none, because the gradient of a gate "
         "needs all keys");
   }
   const int64_t tokens = f.q.shape[0], heads = f.q.shape[1];
   const internal::HeadDims dims(*f.cache);
   if (tokens > 0 && f.log_sum_exp.empty()) {
-    Refuse("forward.log_sum_exp: expected what Attention wrote; give it room there");
+    RefuseBackward("forward.log_sum_exp: expected what Attention wrote; give it room there");
   }
   if (tokens > 0 && f.q.data == f.out.data) {
-    Refuse("forward.out: expected memory of its own, because q is needed again");
+    RefuseBackward("forward.out: expected memory of its own, because q is needed again");
   }
-  CheckView("d_out", args.d_out, tokens, heads, dims.value);
-  CheckView("d_q", args.d_q, tokens, heads, dims.key);
-  CheckView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), dims.key);
-  CheckView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), dims.value);
+  CheckGradientView("d_out", args.d_out, tokens, heads, dims.value);
+  CheckGradientView("d_q", args.d_q, tokens, heads, dims.key);
+  CheckGradientView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), dims.key);
+  CheckGradientView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), dims.value);
   if (!args.d_sinks.empty() && args.d_sinks.size() != f.sinks.size()) {
-    Refuse("d_sinks: expected as many as forward.sinks, " + std::to_string(f.sinks.size()) +
-           ", got " + std::to_string(args.d_sinks.size()));
+    RefuseBackward("d_sinks: expected as many as forward.sinks, " + std::to_string(f.sinks.size()) +
+                   ", got " + std::to_string(args.d_sinks.size()));
   }
 }
 

@@ -12,9 +12,7 @@
 namespace ropewalk::internal {
 namespace {
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
-
-[[noreturn]] void Refuse(const std::string& message) {
+[[noreturn]] void RefuseForm(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "Attention: " + message);
 }
 
@@ -62,10 +60,11 @@ void CheckKnownDistances(const char* name, const Form& f, int64_t columns,
   if (ahead == f.first && behind == last) return;
   const int64_t lacks = behind > last ? behind : ahead;
   const bool causal = lacks < 0 && f.first == 0;
-  Refuse(std::string(name) + ": knows distances " + std::to_string(f.first) + " to " +
-         std::to_string(last) + ", and a query sees a key at distance " + std::to_string(lacks) +
-         "; make it for that one: Lower" + (causal ? " of a bias that is not causal" : "") +
-         " with a max_distance of " + std::to_string(std::abs(lacks)) + " or more");
+  RefuseForm(std::string(name) + ": knows distances " + std::to_string(f.first) + " to " +
+             std::to_string(last) + ", and a query sees a key at distance " +
+             std::to_string(lacks) + "; make it for that one: Lower" +
+             (causal ? " of a bias that is not causal" : "") + " with a max_distance of " +
+             std::to_string(std::abs(lacks)) + " or more");
 }
 
 // rows [table_heads, table_rows, head_dim] -> [table_heads, blocks, head_dim, 64]
@@ -77,8 +76,9 @@ AlignedBuffer<float> PackRows(const ContentColumns& c, int64_t table_rows, int64
   for (int64_t h = 0; h < c.table_heads; ++h) {
     for (int64_t x = 0; x < c.columns; ++x) {
       const float* from = rows.data() + (h * table_rows + c.row_of[x]) * head_dim;
-      float* to = packed.data() + (h * padded + x / kBlock * kBlock) * head_dim + x % kBlock;
-      for (int64_t i = 0; i < head_dim; ++i) to[i * kBlock] = from[i];
+      float* to =
+          packed.data() + (h * padded + x / kKeyBlock * kKeyBlock) * head_dim + x % kKeyBlock;
+      for (int64_t i = 0; i < head_dim; ++i) to[i * kKeyBlock] = from[i];
     }
   }
   return packed;
@@ -105,7 +105,7 @@ struct Preparer {
 
   void operator()(const SlopeForm& f) const {
     if (args.mask == AttentionMask::kBidirectional && f.ahead.empty()) {
-      Refuse("SlopeForm.ahead: expected a slope for each head as attention is bidirectional");
+      RefuseForm("SlopeForm.ahead: expected a slope for each head as attention is bidirectional");
     }
   }
   void operator()(const DistanceForm&) const {}
@@ -115,35 +115,36 @@ struct Preparer {
          {std::pair{"query", &ranges.query_positions}, std::pair{"key", &ranges.key_positions}}) {
       for (const int64_t position : *positions) {
         if (position >= 0 && position < known) continue;
-        Refuse("PairForm.function: knows positions 0 to " + std::to_string(known - 1) + ", got a " +
-               name + " at " + std::to_string(position));
+        RefuseForm("PairForm.function: knows positions 0 to " + std::to_string(known - 1) +
+                   ", got a " + name + " at " + std::to_string(position));
       }
     }
   }
   void operator()(const ContentForm&) const {
     if (!ranges.consecutive) {
-      Refuse("key_positions: expected consecutive ones within a document, for a ContentForm");
+      RefuseForm("key_positions: expected consecutive ones within a document, for a ContentForm");
     }
   }
   void operator()(const RunningForm& f) const {
     if (args.mask != AttentionMask::kCausal) {
-      Refuse("mask: expected a causal one for a RunningForm, which sums over the tokens between");
+      RefuseForm(
+          "mask: expected a causal one for a RunningForm, which sums over the tokens between");
     }
     if (InParts(args)) {
       f.kind == RunningForm::Kind::kGates ? TakeGateSums() : TakeContextualSums();
       return;
     }
     if (!args.query_positions.empty()) {
-      Refuse(
+      RefuseForm(
           "query_positions: expected none for a RunningForm, whose queries are the last keys, "
           "unless gate_sums or contextual_sums say what other parts hold");
     }
     const int64_t keys = args.cache->tokens(), heads = args.q.shape[1];
     if (f.kind == RunningForm::Kind::kContextual) return;
     if (static_cast<int64_t>(f.log_gates.size()) != keys * heads) {
-      Refuse("RunningForm.log_gates: expected " + std::to_string(keys * heads) + " numbers, " +
-             std::to_string(keys) + " keys times " + std::to_string(heads) + " heads, got " +
-             std::to_string(f.log_gates.size()));
+      RefuseForm("RunningForm.log_gates: expected " + std::to_string(keys * heads) + " numbers, " +
+                 std::to_string(keys) + " keys times " + std::to_string(heads) + " heads, got " +
+                 std::to_string(f.log_gates.size()));
     }
     run.gate_stride = keys + 1;
     run.gate_sums.resize(static_cast<size_t>(heads * (keys + 1)));
@@ -185,8 +186,8 @@ struct Preparer {
   }
   static void CheckSums(const char* name, size_t got, int64_t expected, const char* of) {
     if (static_cast<int64_t>(got) == expected) return;
-    Refuse(std::string(name) + ": expected " + std::to_string(expected) +
-           " numbers, one for each " + of + " and head, got " + std::to_string(got));
+    RefuseForm(std::string(name) + ": expected " + std::to_string(expected) +
+               " numbers, one for each " + of + " and head, got " + std::to_string(got));
   }
 };
 

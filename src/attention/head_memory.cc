@@ -5,8 +5,6 @@
 namespace ropewalk::internal {
 namespace {
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
-
 // to [columns, to_stride] = from [rows, from_stride] with rows and columns exchanged.
 void Transpose(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to,
                int64_t to_stride) {
@@ -28,17 +26,17 @@ KeyRotations::KeyRotations(const KvCache& cache, const RotationRun& rotation) {
   for (int v = 0; v < rotation.views; ++v) {
     auto& [begin, end] = keys[static_cast<size_t>(v)];
     if (rotation.views > 1) {  // ranges ascend from query to query
-      begin = std::min(tokens, rotation.begin[v * rotation.queries] / kBlock * kBlock);
+      begin = std::min(tokens, rotation.begin[v * rotation.queries] / kKeyBlock * kKeyBlock);
       end = rotation.end[(v + 1) * rotation.queries - 1];
-      end = std::min(tokens, (end + kBlock - 1) / kBlock * kBlock);
+      end = std::min(tokens, (end + kKeyBlock - 1) / kKeyBlock * kKeyBlock);
     }
     rows.emplace_back();
     if (begin >= end) continue;
     if (rotation.KeyBlock(v, 0) == nullptr) continue;
     const int64_t width = 2 * rotation.pairs;
     rows.back() = AlignedBuffer<float>(static_cast<size_t>((end - begin) * width));
-    for (int64_t j = begin; j < end; j += kBlock) {
-      Transpose(width, std::min(kBlock, end - j), rotation.KeyBlock(v, j / kBlock), kBlock,
+    for (int64_t j = begin; j < end; j += kKeyBlock) {
+      Transpose(width, std::min(kKeyBlock, end - j), rotation.KeyBlock(v, j / kKeyBlock), kKeyBlock,
                 rows.back().data() + (j - begin) * width, width);
     }
   }
@@ -53,7 +51,7 @@ HeadMemory::HeadMemory(const KvCache& cache, const RotationRun& rotation,
       stride_(AttentionAccess::RowStride(cache.head_dim())),
       value_dim_(cache.value_dim()),
       value_stride_(AttentionAccess::RowStride(cache.value_dim())) {
-  const int64_t packed = (cache.tokens() + kBlock - 1) / kBlock * kBlock * value_dim_;
+  const int64_t packed = (cache.tokens() + kKeyBlock - 1) / kKeyBlock * kKeyBlock * value_dim_;
   const auto floats = static_cast<size_t>(view_stride()) * rotations.keys.size();
   packed_values_ = AlignedBuffer<float>(static_cast<size_t>(packed));
   key_rows_ = AlignedBuffer<float>(floats);
@@ -69,12 +67,12 @@ void HeadMemory::Load(int64_t kv_head) {
   const int64_t keys = cache_.tokens();
   const auto* values = AttentionAccess::Head(cache_, kv_head).Values<float>();
   const int64_t panel = AttentionAccess::PanelWidth(value_dim_);
-  for (int64_t j = 0; j < keys; j += kBlock) {
+  for (int64_t j = 0; j < keys; j += kKeyBlock) {
     for (int64_t i = 0; i < value_dim_; i += panel) {
       const int64_t width = std::min(panel, value_stride_ - i);
-      Transpose(std::min(kBlock, keys - j), std::min(width, value_dim_ - i),
+      Transpose(std::min(kKeyBlock, keys - j), std::min(width, value_dim_ - i),
                 values + i * cache_.capacity_tokens() + j * width, width,
-                packed_values_.data() + j * value_dim_ + i * kBlock, kBlock);
+                packed_values_.data() + j * value_dim_ + i * kKeyBlock, kKeyBlock);
     }
   }
   std::fill_n(d_values_.data(), keys * value_stride_, 0.0f);
@@ -86,9 +84,9 @@ void HeadMemory::LoadKeys(int64_t kv_head) {
   for (size_t v = 0; v < rotations_.keys.size(); ++v) {
     const auto [begin, end] = rotations_.keys[v];
     float* rows = key_rows_.data() + static_cast<int64_t>(v) * view_stride();
-    for (int64_t j = begin; j < end; j += kBlock) {
-      const int64_t last = std::min(end, j + kBlock);
-      Transpose(dim_, last - j, packed + j * dim_, kBlock, rows + j * stride_, stride_);
+    for (int64_t j = begin; j < end; j += kKeyBlock) {
+      const int64_t last = std::min(end, j + kKeyBlock);
+      Transpose(dim_, last - j, packed + j * dim_, kKeyBlock, rows + j * stride_, stride_);
       for (int64_t k = j; k < last; ++k) {
         std::fill(rows + k * stride_ + dim_, rows + (k + 1) * stride_, 0.0f);
       }

@@ -12,9 +12,7 @@
 namespace ropewalk {
 namespace {
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
-
-[[noreturn]] void Refuse(const std::string& message) {
+[[noreturn]] void RefuseCache(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "KvCache: " + message);
 }
 
@@ -23,10 +21,10 @@ void Check(const char* name, const TensorView& view, int64_t tokens, int64_t hea
   if (view.dtype != DType::kF32 || view.device != Device::kCpu || view.rank != 3 ||
       view.shape[0] != tokens || view.shape[1] != heads || view.shape[2] != head_dim ||
       (head_dim > 1 && view.strides[2] != 1) || view.data == nullptr) {
-    Refuse(std::string(name) + ": expected float32 [" + std::to_string(tokens) + ", " +
-           std::to_string(heads) + ", " + std::to_string(head_dim) +
-           "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
-           (view.data == nullptr ? " without data" : ""));
+    RefuseCache(std::string(name) + ": expected float32 [" + std::to_string(tokens) + ", " +
+                std::to_string(heads) + ", " + std::to_string(head_dim) +
+                "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
+                (view.data == nullptr ? " without data" : ""));
   }
 }
 
@@ -44,7 +42,7 @@ void CheckKvType(KvType type, int64_t head_dim, std::optional<int64_t> value_dim
 }
 
 internal::KvHead AttentionAccess::Head(const KvCache& c, int64_t kv_head) {
-  const int64_t padded = (c.capacity_ + kBlock - 1) / kBlock * kBlock;
+  const int64_t padded = (c.capacity_ + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
   internal::KvHead h{
       c.type_,    c.head_dim_, c.value_dim_, RowStride(c.value_dim_), PanelWidth(c.value_dim_),
       c.capacity_};
@@ -69,20 +67,21 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, Kv
   constexpr int64_t kMostHeads = 1 << 15, kMostTokens = 1 << 30;
   if (kv_heads < 1 || kv_heads > kMostHeads || head_dim < 1 || head_dim > kMostHeads ||
       capacity_tokens < 0 || capacity_tokens > kMostTokens) {
-    Refuse(
+    RefuseCache(
         "expected 1 to 32768 kv_heads, a head_dim of 1 to 32768 and a capacity of 0 to 2^30 "
         "tokens, got " +
         std::to_string(kv_heads) + ", " + std::to_string(head_dim) + ", " +
         std::to_string(capacity_tokens));
   }
   if (value_dim_ < 1 || value_dim_ > kMostHeads) {
-    Refuse("value_dim: expected 1 to 32768, got " + std::to_string(value_dim_));
+    RefuseCache("value_dim: expected 1 to 32768, got " + std::to_string(value_dim_));
   }
   if (type != KvType::kF32 && type != KvType::kBf16 && type != KvType::kQ8_0) {
-    Refuse("type: expected kF32, kBf16 or kQ8_0, got " + std::to_string(static_cast<int>(type)));
+    RefuseCache("type: expected kF32, kBf16 or kQ8_0, got " +
+                std::to_string(static_cast<int>(type)));
   }
   CheckKvType(type, head_dim, value_dim_);
-  const int64_t padded = (capacity_ + kBlock - 1) / kBlock * kBlock;
+  const int64_t padded = (capacity_ + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
   const int64_t key_bytes = kv_heads_ * padded * AttentionAccess::KeyBytes(type, head_dim_);
   const int64_t value_bytes = kv_heads_ * AttentionAccess::ValueBytes(type, value_dim_, capacity_);
   try {
@@ -98,8 +97,8 @@ KvCache::KvCache(int64_t kv_heads, int64_t head_dim, int64_t capacity_tokens, Kv
     }
   } catch (const std::bad_alloc&) {
     const int64_t mib = (key_bytes >> 20) + (value_bytes >> 20);
-    Refuse("no memory for " + std::to_string(mib) + " MiB of keys and values of " +
-           std::to_string(capacity_) + " tokens; ask for a shorter sequence");
+    RefuseCache("no memory for " + std::to_string(mib) + " MiB of keys and values of " +
+                std::to_string(capacity_) + " tokens; ask for a shorter sequence");
   }
 }
 
@@ -110,8 +109,8 @@ int64_t KvCache::bytes() const {
 
 void KvCache::Truncate(int64_t tokens) {
   if (tokens < 0 || tokens > tokens_) {
-    Refuse("Truncate: expected 0 to " + std::to_string(tokens_) + " tokens, got " +
-           std::to_string(tokens));
+    RefuseCache("Truncate: expected 0 to " + std::to_string(tokens_) + " tokens, got " +
+                std::to_string(tokens));
   }
   for (int64_t h = 0; h < kv_heads_ && tokens % 2 == 1 && tokens < tokens_; ++h) {
     internal::ClearPartner(AttentionAccess::Head(*this, h), tokens - 1);
@@ -131,17 +130,17 @@ std::vector<std::span<std::byte>> KvCache::Memory() {
 
 void KvCache::SetTokens(int64_t tokens) {
   if (tokens < 0 || tokens > capacity_) {
-    Refuse("SetTokens: expected 0 to " + std::to_string(capacity_) + " tokens, got " +
-           std::to_string(tokens));
+    RefuseCache("SetTokens: expected 0 to " + std::to_string(capacity_) + " tokens, got " +
+                std::to_string(tokens));
   }
   tokens_ = tokens;
 }
 
 void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out) const {
   if (kv_head < 0 || kv_head >= kv_heads_ || first < 0 || count < 0 || count > tokens_ - first) {
-    Refuse("CopyKeys: expected a head below " + std::to_string(kv_heads_) + " and keys of " +
-           std::to_string(tokens_) + " tokens, got head " + std::to_string(kv_head) + ", " +
-           std::to_string(count) + " keys from " + std::to_string(first));
+    RefuseCache("CopyKeys: expected a head below " + std::to_string(kv_heads_) + " and keys of " +
+                std::to_string(tokens_) + " tokens, got head " + std::to_string(kv_head) + ", " +
+                std::to_string(count) + " keys from " + std::to_string(first));
   }
   const internal::KvHead head = AttentionAccess::Head(*this, kv_head);
   std::vector<float> key(static_cast<size_t>(head_dim_));
@@ -157,25 +156,25 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
   Check("k", k, count, kv_heads_, head_dim_);
   Check("v", v, count, kv_heads_, value_dim_);
   if (count > capacity_ - tokens_) {
-    Refuse("holds " + std::to_string(tokens_) + " of " + std::to_string(capacity_) +
-           " tokens and cannot take " + std::to_string(count) +
-           " more; make it for the final length of the sequence");
+    RefuseCache("holds " + std::to_string(tokens_) + " of " + std::to_string(capacity_) +
+                " tokens and cannot take " + std::to_string(count) +
+                " more; make it for the final length of the sequence");
   }
   const int64_t first = tokens_, last = tokens_ + count;
-  const int64_t first_block = first / kBlock, last_block = (last - 1) / kBlock;
+  const int64_t first_block = first / kKeyBlock, last_block = (last - 1) / kKeyBlock;
   const int64_t jobs = kv_heads_ * (last_block - first_block + 1);
   const int threads = internal::ThreadsFor(count * kv_heads_ * head_dim_);  // 1 ns a pair of k, v
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t job = 0; job < jobs; ++job) {
     const int64_t head = job % kv_heads_, block = first_block + job / kv_heads_;
-    const int64_t begin = std::max(first, block * kBlock);
+    const int64_t begin = std::max(first, block * kKeyBlock);
     const auto from = [&](const TensorView& view) {
       return static_cast<const float*>(view.data) + (begin - first) * view.strides[0] +
              head * view.strides[1];
     };
     internal::StoreRows(AttentionAccess::Head(*this, head),
                         {.begin = begin,
-                         .end = std::min(last, (block + 1) * kBlock),
+                         .end = std::min(last, (block + 1) * kKeyBlock),
                          .k = from(k),
                          .v = from(v),
                          .k_stride = k.strides[0],

@@ -10,8 +10,6 @@
 namespace ropewalk::internal {
 namespace {
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
-
 uint32_t Pair(float even, float odd) {
   return ToBFloat16(even).bits | uint32_t{ToBFloat16(odd).bits} << 16;
 }
@@ -56,7 +54,7 @@ void StoreF32(const KvHead& head, const KvRows& rows, int64_t block) {
     const int64_t end = std::min(head.head_dim, line + kLine);
     const float* from = rows.k;
     for (int64_t t = rows.begin; t < rows.end; ++t, from += rows.k_stride) {
-      for (int64_t i = line; i < end; ++i) keys[i * kBlock + t] = from[i];
+      for (int64_t i = line; i < end; ++i) keys[i * kKeyBlock + t] = from[i];
     }
   }
   ForPanels(head, [&](int64_t i, int64_t width, int64_t filled) {
@@ -71,7 +69,7 @@ void StoreF32(const KvHead& head, const KvRows& rows, int64_t block) {
 void StoreBf16(const KvHead& head, const KvRows& rows, int64_t block) {
   uint32_t* keys = head.Keys<uint32_t>() + block * head.pairs();
   for (int64_t p = 0; p < head.pairs(); ++p) {
-    uint32_t* to = keys + p * kBlock - block;
+    uint32_t* to = keys + p * kKeyBlock - block;
     const float* from = rows.k + 2 * p;
     const bool alone = 2 * p + 1 == head.head_dim;
     for (int64_t t = rows.begin; t < rows.end; ++t, from += rows.k_stride) {
@@ -106,8 +104,8 @@ void StoreQ8(const KvHead& head, const KvRows& rows, int64_t block) {
     for (int64_t s = 0; s < key_blocks; ++s) {
       const int64_t first = s * kQ8Block;
       int8_t codes[kQ8Block];
-      key_scales[s * kBlock + t - block] = Quantize(k + first, codes);
-      for (int64_t i = 0; i < kQ8Block; ++i) keys[(first + i) * kBlock + t - block] = codes[i];
+      key_scales[s * kKeyBlock + t - block] = Quantize(k + first, codes);
+      for (int64_t i = 0; i < kQ8Block; ++i) keys[(first + i) * kKeyBlock + t - block] = codes[i];
     }
     for (int64_t s = 0; s < value_blocks; ++s) {
       head.value_scales[t * value_blocks + s] = Quantize(v + s * kQ8Block, values + s * kQ8Block);
@@ -118,14 +116,14 @@ void StoreQ8(const KvHead& head, const KvRows& rows, int64_t block) {
 }  // namespace
 
 void StoreRows(const KvHead& head, const KvRows& rows) {
-  const int64_t block = rows.begin / kBlock * kBlock;
+  const int64_t block = rows.begin / kKeyBlock * kKeyBlock;
   // The kernel reads whole vectors: what no token fills yet must be numbers.
-  if (rows.begin == block && rows.end < block + kBlock) {
+  if (rows.begin == block && rows.end < block + kKeyBlock) {
     const int64_t bytes = AttentionAccess::KeyBytes(head.type, head.head_dim);
-    std::fill_n(head.keys + block * bytes, kBlock * bytes, std::byte{0});
+    std::fill_n(head.keys + block * bytes, kKeyBlock * bytes, std::byte{0});
     if (head.type == KvType::kQ8_0) {
       const int64_t scales = head.key_blocks();
-      std::fill_n(head.key_scales + block * scales, kBlock * scales, uint16_t{0});
+      std::fill_n(head.key_scales + block * scales, kKeyBlock * scales, uint16_t{0});
     }
   }
   if (head.type == KvType::kF32) return StoreF32(head, rows, block);
@@ -134,16 +132,16 @@ void StoreRows(const KvHead& head, const KvRows& rows) {
 }
 
 void LoadKey(const KvHead& head, int64_t token, float* out) {
-  const int64_t block = token / kBlock * kBlock, at = token % kBlock;
+  const int64_t block = token / kKeyBlock * kKeyBlock, at = token % kKeyBlock;
   for (int64_t i = 0; i < head.head_dim; ++i) {
-    const int64_t element = block * head.head_dim + i * kBlock + at;
+    const int64_t element = block * head.head_dim + i * kKeyBlock + at;
     if (head.type == KvType::kF32) {
       out[i] = head.Keys<float>()[element];
     } else if (head.type == KvType::kBf16) {
-      const uint32_t word = head.Keys<uint32_t>()[block * head.pairs() + i / 2 * kBlock + at];
+      const uint32_t word = head.Keys<uint32_t>()[block * head.pairs() + i / 2 * kKeyBlock + at];
       out[i] = ToFloat(BFloat16{static_cast<uint16_t>(word >> i % 2 * 16)});
     } else {
-      const int64_t scale = block * head.key_blocks() + i / kQ8Block * kBlock + at;
+      const int64_t scale = block * head.key_blocks() + i / kQ8Block * kKeyBlock + at;
       out[i] = ToFloat(Float16{head.key_scales[scale]}) * head.Keys<int8_t>()[element];
     }
   }

@@ -13,7 +13,6 @@
 namespace ropewalk {
 namespace {
 
-constexpr int64_t kBlock = AttentionAccess::kBlock;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 [[noreturn]] void Unsupported(const std::string& why) {
@@ -50,8 +49,8 @@ Frequencies Divided(Frequencies f, int64_t divisor) {
 
 // rows [count, 2, pairs] -> [2, pairs, 64], one token per column
 void PackBlock(const float* rows, int64_t pairs, float* block) {
-  for (int64_t t = 0; t < kBlock; ++t) {
-    for (int64_t i = 0; i < 2 * pairs; ++i) block[i * kBlock + t] = rows[t * 2 * pairs + i];
+  for (int64_t t = 0; t < kKeyBlock; ++t) {
+    for (int64_t i = 0; i < 2 * pairs; ++i) block[i * kKeyBlock + t] = rows[t * 2 * pairs + i];
   }
 }
 
@@ -139,22 +138,22 @@ void LoadRotation::Grow(int64_t tokens) {
   if (tokens > kMostTokens) {
     Refuse("LoadRotation.Grow: tokens: expected at most 2^30, got " + std::to_string(tokens));
   }
-  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kBlock;
+  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kKeyBlock;
   const int64_t pairs = LoadRotationAccess::Pairs(*this);
-  AlignedBuffer<float> rows(static_cast<size_t>(kBlock * 2 * pairs));
-  for (; tokens_ < tokens; tokens_ += kBlock) {
+  AlignedBuffer<float> rows(static_cast<size_t>(kKeyBlock * 2 * pairs));
+  for (; tokens_ < tokens; tokens_ += kKeyBlock) {
     for (KeyTable& table : tables_) {
       if (tokens_ / kPart == static_cast<int64_t>(table.parts.size())) {
         table.parts.emplace_back(static_cast<size_t>(kPart * 2 * pairs));
       }
-      table.rows.Fill(tokens_, kBlock, rows.data());
+      table.rows.Fill(tokens_, kKeyBlock, rows.data());
       PackBlock(rows.data(), pairs, table.parts.back().data() + tokens_ % kPart * 2 * pairs);
     }
   }
 }
 
 int64_t LoadRotation::BytesFor(int64_t tokens) const {
-  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kBlock;
+  constexpr int64_t kPart = LoadRotationAccess::kPartBlocks * kKeyBlock;
   const int64_t padded = (tokens + kPart - 1) / kPart * kPart;
   return static_cast<int64_t>(tables_.size() * sizeof(float)) * padded * 2 *
          LoadRotationAccess::Pairs(*this);
@@ -232,7 +231,7 @@ RotationRun PrepareRotation(const AttentionArgs& args) {
   run.queries = args.q.shape[0];
   const int64_t keys = args.cache->tokens(), first_key = FirstOf(args.key_positions, 0);
   const int64_t first = FirstOf(args.query_positions, first_key + keys - run.queries);
-  run.first_block = first_key / kBlock;
+  run.first_block = first_key / kKeyBlock;
   for (int64_t p = 0; p < run.pairs; ++p) {
     const bool half = spec.layout == PairLayout::kHalf;
     const int64_t a = spec.first_dim + (half ? p : 2 * p);

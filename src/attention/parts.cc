@@ -11,7 +11,7 @@
 namespace ropewalk {
 namespace {
 
-[[noreturn]] void Refuse(const std::string& message) {
+[[noreturn]] void RefuseParts(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
@@ -20,9 +20,9 @@ namespace {
 AttentionSums::AttentionSums(int64_t tokens, int64_t heads, int64_t value_dim)
     : tokens_(tokens), heads_(heads), value_dim_(value_dim) {
   if (tokens < 1 || heads < 1 || value_dim < 1) {
-    Refuse("AttentionSums: expected tokens, heads and a value_dim of 1 or more, got " +
-           std::to_string(tokens) + ", " + std::to_string(heads) + " and " +
-           std::to_string(value_dim));
+    RefuseParts("AttentionSums: expected tokens, heads and a value_dim of 1 or more, got " +
+                std::to_string(tokens) + ", " + std::to_string(heads) + " and " +
+                std::to_string(value_dim));
   }
   rows_ = AlignedBuffer<float>(
       static_cast<size_t>(tokens * heads * AttentionAccess::RecordOf(value_dim)));
@@ -42,9 +42,10 @@ void AttentionAccess::CheckRows(const char* function, const AttentionSums& sums,
     return std::to_string(tokens) + " tokens, " + std::to_string(heads) + " heads of " +
            std::to_string(dim);
   };
-  Refuse(std::string(function) + ": sums: expected room for " +
-         shape(rows.tokens, rows.heads, rows.value_dim) + " from row " + std::to_string(first_row) +
-         " on, got " + shape(sums.tokens_, sums.heads_, sums.value_dim_));
+  RefuseParts(std::string(function) + ": sums: expected room for " +
+              shape(rows.tokens, rows.heads, rows.value_dim) + " from row " +
+              std::to_string(first_row) + " on, got " +
+              shape(sums.tokens_, sums.heads_, sums.value_dim_));
 }
 
 void AttentionSums::Clear() {
@@ -75,8 +76,8 @@ void FinishParts(const AttentionSums& sums, int64_t first_row, const FinishedRow
   for (const auto& [name, room] :
        {std::pair{"log_sum_exp", rows.log_sum_exp}, std::pair{"entropy", rows.entropy}}) {
     if (room.empty() || static_cast<int64_t>(room.size()) == tokens * heads) continue;
-    Refuse(std::string("FinishParts: ") + name + ": expected room for " +
-           std::to_string(tokens * heads) + " numbers, got " + std::to_string(room.size()));
+    RefuseParts(std::string("FinishParts: ") + name + ": expected room for " +
+                std::to_string(tokens * heads) + " numbers, got " + std::to_string(room.size()));
   }
   internal::AttentionTile t{};
   t.sinks = rows.sinks.empty() ? nullptr : rows.sinks.data();

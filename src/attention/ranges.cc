@@ -12,14 +12,14 @@ namespace {
 // A distance, and a window beyond it, stay in an int64.
 constexpr int64_t kMostPosition = int64_t{1} << 52;
 
-[[noreturn]] void Refuse(const std::string& message) {
+[[noreturn]] void RefuseRanges(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "Attention: " + message);
 }
 
 void CheckSize(const char* name, size_t got, int64_t expected, const char* of) {
   if (static_cast<int64_t>(got) == expected) return;
-  Refuse(std::string(name) + ": expected " + std::to_string(expected) + ", one for each " + of +
-         ", got " + std::to_string(got));
+  RefuseRanges(std::string(name) + ": expected " + std::to_string(expected) + ", one for each " +
+               of + ", got " + std::to_string(got));
 }
 
 // Starts with the count at the end.
@@ -29,8 +29,8 @@ std::vector<int64_t> Documents(const char* name, std::span<const int64_t> starts
   ends.push_back(count);
   const bool rise = ends.front() == 0 && std::is_sorted(ends.begin(), ends.end());
   if (!rise) {
-    Refuse(std::string(name) + ": expected starts from 0 on that never fall nor pass " +
-           std::to_string(count));
+    RefuseRanges(std::string(name) + ": expected starts from 0 on that never fall nor pass " +
+                 std::to_string(count));
   }
   return ends;
 }
@@ -41,9 +41,9 @@ void CheckRising(const char* name, std::span<const int64_t> positions,
     for (int64_t t = documents[d]; t < documents[d + 1]; ++t) {
       const bool falls = t > documents[d] && positions[t] < positions[t - 1];
       if (falls || std::abs(positions[t]) > kMostPosition) {
-        Refuse(std::string(name) +
-               ": expected positions within 2^52 that do not fall within a document, got " +
-               std::to_string(positions[t]) + " at " + std::to_string(t));
+        RefuseRanges(std::string(name) +
+                     ": expected positions within 2^52 that do not fall within a document, got " +
+                     std::to_string(positions[t]) + " at " + std::to_string(t));
       }
     }
   }
@@ -99,7 +99,7 @@ std::vector<int64_t> QueryDocuments(const AttentionArgs& args, const std::vector
     return Documents("query_document_starts", args.query_document_starts, queries);
   }
   if (!args.query_positions.empty() && keys.size() > 2) {
-    Refuse(
+    RefuseRanges(
         "query_document_starts: expected one for each document, because query_positions are "
         "given");
   }

@@ -28,11 +28,11 @@ unsigned Signs(unsigned bits) {
 }
 
 // A scale of 4 bits, which stands for a number and a half.
-float Half(unsigned bits) { return static_cast<float>(bits & 15) + 0.5f; }
+float HalfStep(unsigned bits) { return static_cast<float>(bits & 15) + 0.5f; }
 
 // The scale of 16 elements of IQ2, from the 4 bits of `scales` for them.
 float Scale2(float d, const uint8_t* scales, int group) {
-  return d * Half(scales[group / 4] >> (group % 4 / 2 * 4)) * 0.25f;
+  return d * HalfStep(scales[group / 4] >> (group % 4 / 2 * 4)) * 0.25f;
 }
 
 template <class F>
@@ -70,7 +70,7 @@ void Decode(const BlockIQ2_XXS& b, float* out) {
     const uint8_t* q = b.q + group / 4 * 8;
     const auto signs = Load<uint32_t>(q + 4);
     Signed(kGridIQ2_XXS[q[group % 4]], Signs(signs >> (group % 4 * 7)),
-           d * Half(signs >> 28) * 0.25f, to);
+           d * HalfStep(signs >> 28) * 0.25f, to);
   });
 }
 
@@ -95,7 +95,7 @@ void Decode(const BlockIQ3_XXS& b, float* out) {
   Groups(out, [&](int group, float* to) {
     const auto packed = Load<uint32_t>(b.signs + group / 4 * 4);
     const unsigned signs = Signs(packed >> (group % 4 * 7));
-    const float scale = d * Half(packed >> 28) * 0.5f;
+    const float scale = d * HalfStep(packed >> 28) * 0.5f;
     Signed(kGridIQ3_XXS[b.q[group * 2]], signs, scale, to);
     Signed(kGridIQ3_XXS[b.q[group * 2 + 1]], signs >> 4, scale, to + 4);
   });

@@ -17,11 +17,11 @@ using dnnl::memory;
 
 // Weights are packed in bands of output features: beside the packed weights only one plain band
 // exists.
-constexpr int64_t kBandBytes = int64_t{32} << 20;
-constexpr int64_t kBandMultiple = 64;  // features; blocks of packed weights have up to 64
-constexpr int64_t kSourceRows = 64;    // rows asked from the source at a time
-constexpr int64_t kLayoutRows = 512;   // rows of x that the layout is chosen for
-constexpr int64_t kCopyRows = 512;     // rows of input or output that are copied at a time
+constexpr int64_t kUnpackedBandBytes = int64_t{32} << 20;
+constexpr int64_t kBandMultiple = 64;         // features; blocks of packed weights have up to 64
+constexpr int64_t kSourceRows = 64;           // rows asked from the source at a time
+constexpr int64_t kUnpackedLayoutRows = 512;  // rows of x that the layout is chosen for
+constexpr int64_t kUnpackedCopyRows = 512;    // rows of input or output that are copied at a time
 
 class Unpacked final : public LinearForm {
  public:
@@ -34,7 +34,7 @@ class Unpacked final : public LinearForm {
   void Apply(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
              bool accumulate) const override {
     const bool copy_x = x_stride != in && rows > 1, copy_y = y_stride != out && rows > 1;
-    const int64_t step = copy_x || copy_y || bf16() ? kCopyRows : rows;
+    const int64_t step = copy_x || copy_y || bf16() ? kUnpackedCopyRows : rows;
     for (int64_t r = 0; r < rows; r += step) {
       const int64_t count = std::min(step, rows - r);
       const void* from = DenseX(compute, x + r * x_stride, count, in, copy_x ? x_stride : in);
@@ -78,14 +78,14 @@ class Unpacked final : public LinearForm {
 void Unpacked::Fill(const Linear::RowSource& source) {
   {
     const ScopedNumThreads threads(NumThreads());
-    weight_desc_ = DescribeFor({kLayoutRows, out, out, false},
+    weight_desc_ = DescribeFor({kUnpackedLayoutRows, out, out, false},
                                {{in, out}, TypeOf(compute), memory::format_tag::any})
                        .weights_desc();
   }
   // Zeros, because packing a band leaves the padding of its blocks alone.
   weight_ = AlignedBuffer<std::byte>(weight_desc_.get_size(), std::byte{0});
   const int64_t type_bytes = TypeBytes(compute);
-  const int64_t fit = kBandBytes / type_bytes / in;
+  const int64_t fit = kUnpackedBandBytes / type_bytes / in;
   const int64_t size = std::max(kBandMultiple, fit / kBandMultiple * kBandMultiple);
   AlignedBuffer<std::byte> plain(static_cast<std::size_t>(std::min(size, out) * in * type_bytes));
   AlignedBuffer<float> unrounded(bf16() ? static_cast<std::size_t>(std::min(kSourceRows, out) * in)

@@ -21,7 +21,7 @@ DistanceMap Make(const internal::MapSettings& settings, int64_t known, int64_t t
 }
 
 template <class M>
-MapInfo MakeInfo() {
+MapInfo MakeMapInfo() {
   const internal::MapRow<M> row = MapRowOf<M>();
   MapInfo info{row.name, row.title, row.source, {}, Make<M>};
   VisitFields<M>([&](const auto& field) { info.settings.push_back(field.name); });
@@ -29,8 +29,8 @@ MapInfo MakeInfo() {
 }
 
 template <std::size_t... I>
-std::vector<MapInfo> MakeInfos(std::index_sequence<I...> /*alternatives*/) {
-  return {MakeInfo<std::variant_alternative_t<I, DistanceMap>>()...};
+std::vector<MapInfo> MakeMapInfos(std::index_sequence<I...> /*alternatives*/) {
+  return {MakeMapInfo<std::variant_alternative_t<I, DistanceMap>>()...};
 }
 
 // Calls `call` with the row of the map and its struct.
@@ -135,7 +135,7 @@ std::string Describe(const DistanceMap& map) {
 
 const std::vector<MapInfo>& DistanceMaps() {
   static const std::vector<MapInfo> maps =
-      MakeInfos(std::make_index_sequence<std::variant_size_v<DistanceMap>>());
+      MakeMapInfos(std::make_index_sequence<std::variant_size_v<DistanceMap>>());
   return maps;
 }
 

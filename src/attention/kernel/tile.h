@@ -51,6 +51,7 @@ struct AttentionAccess {
   // Its memory may be written by those who may write the cache.
   static internal::KvHead Head(const KvCache& c, int64_t kv_head);
 };
+inline constexpr int64_t kKeyBlock = AttentionAccess::kBlock;
 
 namespace internal {
 

@@ -9,7 +9,8 @@
 namespace ropewalk::internal {
 namespace {
 
-using Read = LayerBias (*)(const JsonObject& part, const PositionsContext& context, ModelConfig& c);
+using ReadBias = LayerBias (*)(const JsonObject& part, const PositionsContext& context,
+                               ModelConfig& c);
 
 constexpr int64_t kMaxRows = int64_t{1} << 20;  // of a table of an encoding
 
@@ -130,7 +131,7 @@ LayerBias ReadGate(const JsonObject& part, const PositionsContext& context, Mode
 
 struct Row {
   const char* type;
-  Read read;
+  ReadBias read;
 };
 constexpr Row kRows[] = {{"alibi", ReadAlibi},
                          {"t5", ReadT5},

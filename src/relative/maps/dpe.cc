@@ -12,7 +12,7 @@ std::array<int64_t, Dpe::kShares> Groups(const Dpe& m) {
 
 // What the search of the paper starts from: twice the smallest group that reaches the target. A
 // search for each model goes on from there.
-Dpe Make(const MapSettings& s, int64_t known, int64_t target) {
+Dpe MakeDpe(const MapSettings& s, int64_t known, int64_t target) {
   const int64_t window = Get(s, "window", std::min<int64_t>(1024, known / 4));
   const int64_t group = (2 * target + known - 1) / known;
   const auto of = [&](const char* name) { return Get(s, name, group); };
@@ -60,7 +60,7 @@ MapRow<Dpe> MapRowOf() {
   return {.name = "dpe",
           .title = "DPE",
           .source = "arXiv 2504.18857",
-          .make = Make,
+          .make = MakeDpe,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -4,7 +4,7 @@
 namespace ropewalk::internal {
 namespace {
 
-DualChunk Make(const MapSettings& s, int64_t known, int64_t) {
+DualChunk MakeDualChunk(const MapSettings& s, int64_t known, int64_t) {
   const int64_t chunk = Get(s, "chunk", known / 4 * 3);
   return {chunk, Get(s, "limit", std::min(known - 1, 2 * chunk))};
 }
@@ -64,7 +64,7 @@ MapRow<DualChunk> MapRowOf() {
   return {.name = "dual-chunk",
           .title = "dual chunk attention",
           .source = "arXiv 2402.17463",
-          .make = Make,
+          .make = MakeDualChunk,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -15,7 +15,7 @@ double MappedLength(double length, double known) {
   return known * kC / (1 + std::exp(-(kA * length / known + kB)));
 }
 
-Lampe Make(const MapSettings& s, int64_t known, int64_t target) {
+Lampe MakeLampe(const MapSettings& s, int64_t known, int64_t target) {
   Lampe m;
   m.head = Get(s, "head", known / 8);
   m.tail = Get(s, "tail", std::min<int64_t>(200, known / 16));
@@ -97,7 +97,7 @@ MapRow<Lampe> MapRowOf() {
   return {.name = "lampe",
           .title = "LaMPE",
           .source = "ACL 2026, scar-on/LaMPE",
-          .make = Make,
+          .make = MakeLampe,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -6,7 +6,7 @@ namespace ropewalk::internal {
 namespace {
 
 // window + (target - 1 - window) / factor < known
-LeakyRerope Make(const MapSettings& s, int64_t known, int64_t target) {
+LeakyRerope MakeLeakyRerope(const MapSettings& s, int64_t known, int64_t target) {
   const int64_t window = Get(s, "window", known / 2);
   const int64_t room = std::max<int64_t>(1, known - window);
   return {window, Get(s, "factor", (target - window + room - 1) / room)};
@@ -40,7 +40,7 @@ MapRow<LeakyRerope> MapRowOf() {
   return {.name = "leaky-rerope",
           .title = "leaky ReRoPE",
           .source = "Su 2023, kexue.fm/archives/9708",
-          .make = Make,
+          .make = MakeLeakyRerope,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -5,7 +5,9 @@ namespace ropewalk::internal {
 namespace {
 
 // A quarter to a half of the trained length.
-Rerope Make(const MapSettings& s, int64_t known, int64_t) { return {Get(s, "window", known / 2)}; }
+Rerope MakeRerope(const MapSettings& s, int64_t known, int64_t) {
+  return {Get(s, "window", known / 2)};
+}
 
 std::vector<DistanceView> MakeViews(const Rerope& m) {
   CheckAtLeast("Rerope.window", m.window, 1);
@@ -29,7 +31,7 @@ MapRow<Rerope> MapRowOf() {
   return {.name = "rerope",
           .title = "ReRoPE",
           .source = "Su 2023, kexue.fm/archives/9708",
-          .make = Make,
+          .make = MakeRerope,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -6,7 +6,7 @@ namespace ropewalk::internal {
 namespace {
 
 // The smallest group that keeps every distance known.
-SelfExtend Make(const MapSettings& s, int64_t known, int64_t target) {
+SelfExtend MakeSelfExtend(const MapSettings& s, int64_t known, int64_t target) {
   SelfExtend m{Get(s, "window", known / 4), 1};
   const int64_t room = std::max<int64_t>(1, known - m.window);
   m.group = std::max<int64_t>(1, (target - m.window) / room);
@@ -46,7 +46,7 @@ MapRow<SelfExtend> MapRowOf() {
   return {.name = "self-extend",
           .title = "Self-Extend",
           .source = "arXiv 2401.01325",
-          .make = Make,
+          .make = MakeSelfExtend,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

@@ -4,7 +4,7 @@
 namespace ropewalk::internal {
 namespace {
 
-AttentionSinks Make(const MapSettings& s, int64_t known, int64_t) {
+AttentionSinks MakeAttentionSinks(const MapSettings& s, int64_t known, int64_t) {
   const int64_t sinks = Get(s, "sinks", std::min<int64_t>(4, known / 2));
   return {sinks, Get(s, "window", known - sinks)};
 }
@@ -49,7 +49,7 @@ MapRow<AttentionSinks> MapRowOf() {
   return {.name = "sinks",
           .title = "window and attention sinks",
           .source = "arXiv 2309.17453",
-          .make = Make,
+          .make = MakeAttentionSinks,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

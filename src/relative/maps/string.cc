@@ -6,7 +6,7 @@ namespace {
 
 // A third of the trained length, or what brings the target length within it: positions reach
 // target - 1 - shift + window.
-StringMap Make(const MapSettings& s, int64_t known, int64_t target) {
+StringMap MakeStringMap(const MapSettings& s, int64_t known, int64_t target) {
   const int64_t most = s.count("shift") != 0 ? s.at("shift") : 128;
   const int64_t window = Get(s, "window", std::min({most, int64_t{128}, known / 8}));
   const int64_t shift = std::max(known / 3, target + window - known);
@@ -42,7 +42,7 @@ MapRow<StringMap> MapRowOf() {
   return {.name = "string",
           .title = "STRING",
           .source = "arXiv 2410.18745",
-          .make = Make,
+          .make = MakeStringMap,
           .views = MakeViews,
           .views_of_tile = ViewsOf,
           .keys = Keys,

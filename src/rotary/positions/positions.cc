@@ -18,7 +18,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 31;
   throw Error(ErrorCode::kInvalidArgument, "positions: " + message);
 }
 
-std::string Number(int64_t n) { return std::to_string(n); }
+std::string Decimal(int64_t n) { return std::to_string(n); }
 
 int64_t AxesOf(PositionRule rule) {
   switch (rule) {
@@ -46,8 +46,8 @@ void CheckGrid(int64_t frames, int64_t height, int64_t width) {
   int64_t product = 0;
   if (frames < 1 || height < 1 || width < 1 || __builtin_mul_overflow(frames, height, &product) ||
       __builtin_mul_overflow(product, width, &product) || product > kMostTokens) {
-    Bad("a grid must have 1 to 2147483648 patches, got " + Number(frames) + " x " + Number(height) +
-        " x " + Number(width));
+    Bad("a grid must have 1 to 2147483648 patches, got " + Decimal(frames) + " x " +
+        Decimal(height) + " x " + Decimal(width));
   }
 }
 
@@ -55,10 +55,11 @@ void CheckGrid(int64_t frames, int64_t height, int64_t width) {
 
 PositionBuilder::PositionBuilder(const PositionRuleSpec& spec, int64_t start)
     : spec_(spec), axes_(AxesOf(spec.rule)), next_(start) {
-  if (start < 0 || start >= kMostTokens) Bad("start must be 0 to 2147483647, got " + Number(start));
+  if (start < 0 || start >= kMostTokens)
+    Bad("start must be 0 to 2147483647, got " + Decimal(start));
   if (spec.spatial_merge < 1 || spec.temporal_merge < 1) {
-    Bad("spatial_merge and temporal_merge must be at least 1, got " + Number(spec.spatial_merge) +
-        " and " + Number(spec.temporal_merge));
+    Bad("spatial_merge and temporal_merge must be at least 1, got " + Decimal(spec.spatial_merge) +
+        " and " + Decimal(spec.temporal_merge));
   }
   if (!(spec.tokens_per_second > 0 && std::isfinite(spec.tokens_per_second))) {
     Bad("tokens_per_second must be positive, got " + std::to_string(spec.tokens_per_second));
@@ -67,7 +68,7 @@ PositionBuilder::PositionBuilder(const PositionRuleSpec& spec, int64_t start)
 
 void PositionBuilder::Text(int64_t tokens) {
   if (tokens < 0 || tokens > kMostTokens) {
-    Bad("text must have 0 to 2147483648 tokens, got " + Number(tokens));
+    Bad("text must have 0 to 2147483648 tokens, got " + Decimal(tokens));
   }
   for (int64_t i = 0; i < tokens; ++i, next_ += denominator_) {
     values_.insert(values_.end(), static_cast<std::size_t>(axes_), next_);
@@ -78,14 +79,14 @@ PositionBuilder::Grid PositionBuilder::Merge(int64_t frames, int64_t height, int
   CheckGrid(frames, height, width);
   const int64_t merge = spec_.spatial_merge;
   if (height % merge != 0 || width % merge != 0) {
-    Bad("a grid of " + Number(height) + " x " + Number(width) +
-        " patches is not a multiple of spatial_merge " + Number(merge));
+    Bad("a grid of " + Decimal(height) + " x " + Decimal(width) +
+        " patches is not a multiple of spatial_merge " + Decimal(merge));
   }
   Grid grid{frames, height / merge, width / merge};
   if (spec_.rule == PositionRule::kErnie && frames > 1) {
     if (frames % spec_.temporal_merge != 0) {
-      Bad(Number(frames) + " frames are not a multiple of temporal_merge " +
-          Number(spec_.temporal_merge));
+      Bad(Decimal(frames) + " frames are not a multiple of temporal_merge " +
+          Decimal(spec_.temporal_merge));
     }
     grid.frames = frames / spec_.temporal_merge;
   }
@@ -212,7 +213,7 @@ TokenPositions PositionBuilder::Build() const {
 
 Frequencies PerUnit(const Frequencies& frequencies, int64_t denominator) {
   using internal::operator/;  // NOLINT(misc-unused-using-decls): the linter misses operators
-  if (denominator < 1) Bad("denominator must be at least 1, got " + Number(denominator));
+  if (denominator < 1) Bad("denominator must be at least 1, got " + Decimal(denominator));
   Frequencies out = frequencies;
   for (DoubleDouble& f : out.inv_freq) f = f / static_cast<double>(denominator);
   for (float& f : out.inv_freq_f32) f /= static_cast<float>(denominator);
@@ -224,8 +225,8 @@ Frequencies PerUnit(const Frequencies& frequencies, int64_t denominator) {
 TokenPositions VisionTowerPositions(int64_t frames, int64_t height, int64_t width, int64_t merge) {
   CheckGrid(frames, height, width);
   if (merge < 1 || height % merge != 0 || width % merge != 0) {
-    Bad("a grid of " + Number(height) + " x " + Number(width) +
-        " patches is not a multiple of merge " + Number(merge));
+    Bad("a grid of " + Decimal(height) + " x " + Decimal(width) +
+        " patches is not a multiple of merge " + Decimal(merge));
   }
   TokenPositions out;
   out.axes = 2;

@@ -7,8 +7,6 @@
 namespace ropewalk::internal {
 namespace {
 
-std::string Number(int64_t n) { return std::to_string(n); }
-
 RerotateShape ShapeOf(const RerotateArgs& args) {
   if ((args.keys.rank != 0) == (args.q8_keys.head_dim != 0)) {
     BadRerotate("expected either keys or q8_keys");
@@ -57,8 +55,8 @@ void CheckMethods(const RerotateArgs& args) {
 
 void CheckSize(std::span<const int64_t> list, int64_t axes, int64_t count, const char* name) {
   if (static_cast<int64_t>(list.size()) != axes * count) {
-    BadRerotate("moves: expected " + Number(axes) + " x " + Number(count) + " " + name + ", got " +
-                Number(static_cast<int64_t>(list.size())));
+    BadRerotate("moves: expected " + std::to_string(axes) + " x " + std::to_string(count) + " " +
+                name + ", got " + std::to_string(static_cast<int64_t>(list.size())));
   }
 }
 
@@ -88,7 +86,8 @@ RerotateShape CheckRerotate(const RerotateArgs& args) {
   int64_t all = 0;
   if (shape.batch < 0 || shape.tokens < 0 ||
       __builtin_mul_overflow(shape.batch, shape.tokens, &all)) {
-    BadRerotate("keys: batch " + Number(shape.batch) + " of " + Number(shape.tokens) + " tokens");
+    BadRerotate("keys: batch " + std::to_string(shape.batch) + " of " +
+                std::to_string(shape.tokens) + " tokens");
   }
   CheckMoves(args.moves, args.frequencies->axes, shape);
   return shape;

@@ -14,10 +14,10 @@
 namespace ropewalk::internal {
 namespace {
 
-constexpr int32_t kThreadsOfBlock = 256;
+constexpr int32_t kRerotateThreads = 256;
 // Threads that keep a multiprocessor busy; beyond them a row takes several heads, then tokens.
-constexpr int64_t kThreadsToFill = 1024;
-constexpr int32_t kMostHeadsOfRow = 16;
+constexpr int64_t kRerotateThreadsToFill = 1024;
+constexpr int32_t kMostHeadsRerotated = 16;
 constexpr int32_t kMostTokensOfRow = 8;
 constexpr int64_t kFloatsOfWarp = 1024;  // of shared memory, if one head needs no more
 
@@ -82,14 +82,14 @@ void SetMethod(const RerotateArgs& args, const RerotateShape& shape, RerotateDev
 // How tokens and heads are shared out. Keys are independent: it changes no bit.
 void SetGrid(int multiprocessors, RerotateLaunch& launch) {
   RerotateDeviceParams& p = launch.params;
-  const int64_t enough = kThreadsToFill * multiprocessors;
-  p.rows = kThreadsOfBlock / p.lanes;
+  const int64_t enough = kRerotateThreadsToFill * multiprocessors;
+  p.rows = kRerotateThreads / p.lanes;
   const auto threads = [&] {
     p.groups = (p.heads + p.heads_of_row - 1) / p.heads_of_row;
     return (p.all + p.tokens_of_row - 1) / p.tokens_of_row * p.groups * p.lanes;
   };
   p.tokens_of_row = 1;
-  p.heads_of_row = kMostHeadsOfRow;
+  p.heads_of_row = kMostHeadsRerotated;
   while (p.heads_of_row > 1 && threads() < enough) p.heads_of_row /= 2;
   p.heads_of_row = static_cast<int32_t>(std::min<int64_t>(p.heads_of_row, p.heads));
   while (p.tokens_of_row < kMostTokensOfRow && threads() > 4 * enough) p.tokens_of_row *= 2;

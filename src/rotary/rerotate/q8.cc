@@ -46,16 +46,16 @@ void Encode(const float* x, char* block) {
   std::memcpy(block + sizeof(scale.stored), q, sizeof(q));
 }
 
-[[noreturn]] void Bad(const std::string& message) {
+[[noreturn]] void BadKeys(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, "q8_keys: " + message);
 }
 
 void CheckStrides(const Q8KeysView& keys) {
-  if (keys.data == nullptr) Bad("data is null");
-  if (keys.heads < 0) Bad("heads is negative");
+  if (keys.data == nullptr) BadKeys("data is null");
+  if (keys.heads < 0) BadKeys("heads is negative");
   if (keys.head_dim < kBlock || keys.head_dim % kBlock != 0 || keys.head_dim > 1 << 20) {
-    Bad("head_dim must be a multiple of 32, the block of Q8_0, got " +
-        std::to_string(keys.head_dim));
+    BadKeys("head_dim must be a multiple of 32, the block of Q8_0, got " +
+            std::to_string(keys.head_dim));
   }
   // Heads of different tokens are written by different threads.
   const int64_t sizes[] = {keys.batch, keys.tokens, keys.heads};
@@ -65,10 +65,10 @@ void CheckStrides(const Q8KeysView& keys) {
   int64_t extent = keys.head_dim / kBlock * kBlockBytes;
   for (const auto& [stride, size] : dims) {
     if (size < 2) continue;
-    if (stride < extent) Bad("heads overlap: a stride of " + std::to_string(stride) + " bytes");
+    if (stride < extent) BadKeys("heads overlap: a stride of " + std::to_string(stride) + " bytes");
     int64_t span = 0;
     if (__builtin_mul_overflow(stride, size - 1, &span) || span > int64_t{1} << 53) {
-      Bad("a stride of " + std::to_string(stride) + " bytes is not addressable");
+      BadKeys("a stride of " + std::to_string(stride) + " bytes is not addressable");
     }
     extent += span;
   }
@@ -80,8 +80,8 @@ void CheckQ8(const Q8KeysView& keys, int64_t pairs, int64_t first_dim) {
   CheckStrides(keys);
   const int64_t end = first_dim + 2 * pairs;
   if (first_dim < 0 || end > keys.head_dim) {
-    Bad("elements " + std::to_string(first_dim) + " to " + std::to_string(end - 1) +
-        " do not lie in a head of " + std::to_string(keys.head_dim));
+    BadKeys("elements " + std::to_string(first_dim) + " to " + std::to_string(end - 1) +
+            " do not lie in a head of " + std::to_string(keys.head_dim));
   }
 }
 

@@ -59,8 +59,6 @@ namespace {
 
 constexpr OperandKind kQ = {"q", "q_out", 1}, kK = {"k", "k_out", -1}, kV = {"v", "v_out", 0};
 
-std::string Number(int64_t n) { return std::to_string(n); }
-
 // The same batch, tokens and head_dim, and heads if asked.
 void CheckSameShape(const TensorView& a, const char* a_name, const TensorView& b,
                     const char* b_name, bool heads_too) {
@@ -132,8 +130,8 @@ int64_t RotatedHeads(const OperandKind& kind, int64_t heads, bool rotates, const
   if (!rotates) return 0;
   if (args.rotated_heads == 0 || heads == 0) return heads;
   if (args.rotated_heads < 0 || args.rotated_heads > heads) {
-    BadRotate("rotated_heads " + Number(args.rotated_heads) + " is more than the heads of " +
-              kind.name + ", " + Number(heads));
+    BadRotate("rotated_heads " + std::to_string(args.rotated_heads) +
+              " is more than the heads of " + kind.name + ", " + std::to_string(heads));
   }
   return args.rotated_heads;
 }
@@ -169,8 +167,8 @@ void CheckNorms(const RotateArgs& args, const CheckedCall& call) {
     const std::string name = std::string(o.kind.name) + "_norm";
     const int64_t head_dim = o.in.shape[3];
     if (static_cast<int64_t>(o.norm->weight.size()) != head_dim) {
-      BadRotate(name + ": expected a weight of head_dim " + Number(head_dim) + ", got " +
-                Number(static_cast<int64_t>(o.norm->weight.size())));
+      BadRotate(name + ": expected a weight of head_dim " + std::to_string(head_dim) + ", got " +
+                std::to_string(static_cast<int64_t>(o.norm->weight.size())));
     }
     if (!(o.norm->eps >= 0 && std::isfinite(o.norm->eps))) {
       BadRotate(name + ": eps must be 0 or more, got " + std::to_string(o.norm->eps));
@@ -186,8 +184,8 @@ void CheckDims(const RotateArgs& args, int64_t pairs, int64_t head_dim) {
     BadRotate("layout: not a value of PairLayout");
   }
   if (args.first_dim < 0 || pairs == 0 || args.first_dim > head_dim - 2 * pairs) {
-    BadRotate("first_dim " + Number(args.first_dim) + " and the rotary_dim " + Number(2 * pairs) +
-              " do not fit head_dim " + Number(head_dim));
+    BadRotate("first_dim " + std::to_string(args.first_dim) + " and the rotary_dim " +
+              std::to_string(2 * pairs) + " do not fit head_dim " + std::to_string(head_dim));
   }
 }
 
@@ -210,16 +208,16 @@ int64_t CheckSlots(const RotateArgs& args, const CheckedCall& call) {
   for (const Operand& o : call.operands) {
     if (!o.to_slots) continue;
     if (block != 0 && o.out().shape[1] != block) {
-      BadRotate("k_out and v_out have blocks of " + Number(block) + " and " +
-                Number(o.out().shape[1]) + " slots");
+      BadRotate("k_out and v_out have blocks of " + std::to_string(block) + " and " +
+                std::to_string(o.out().shape[1]) + " slots");
     }
     block = o.out().shape[1];
     count = std::min(count, o.out().shape[0] * o.out().shape[1]);
   }
   if (block == 0 && count == INT64_MAX) BadRotate("slots: there is neither k nor v to write");
   if (static_cast<int64_t>(args.slots.size()) != call.tokens) {
-    BadRotate("slots: expected one per token, " + Number(call.tokens) + ", got " +
-              Number(static_cast<int64_t>(args.slots.size())));
+    BadRotate("slots: expected one per token, " + std::to_string(call.tokens) + ", got " +
+              std::to_string(static_cast<int64_t>(args.slots.size())));
   }
   return count;
 }
@@ -276,8 +274,8 @@ void CheckSlotValues(std::span<const int64_t> slots, int64_t count) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const int64_t slot = slots[i];
     if (slot < -1 || slot >= count) {
-      BadRotate("slots: token " + Number(static_cast<int64_t>(i)) + " goes to slot " +
-                Number(slot) + " of a cache of " + Number(count));
+      BadRotate("slots: token " + std::to_string(static_cast<int64_t>(i)) + " goes to slot " +
+                std::to_string(slot) + " of a cache of " + std::to_string(count));
     }
     if (slot == -1) continue;
     ascending = ascending && slot > last;
@@ -288,7 +286,7 @@ void CheckSlotValues(std::span<const int64_t> slots, int64_t count) {
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i] >= 0 && sorted[i] == sorted[i - 1]) {
-      BadRotate("slots: slot " + Number(sorted[i]) + " is given to two tokens");
+      BadRotate("slots: slot " + std::to_string(sorted[i]) + " is given to two tokens");
     }
   }
 }
@@ -308,8 +306,8 @@ void CheckDecay(const RotateArgs& args, const CheckedCall& call) {
           std::max(o.kind.decay * sign * n * *low, o.kind.decay * sign * n * *high);
       const double limit = (o.out().dtype == DType::kF16 ? 8 : 64) * std::log(2.0);
       if (largest <= limit) continue;
-      BadRotate("position " + Number(cursor.position()) + ": xPos multiplies " + o.kind.name +
-                " by e^" + std::to_string(largest) + ", out of the range of " +
+      BadRotate("position " + std::to_string(cursor.position()) + ": xPos multiplies " +
+                o.kind.name + " by e^" + std::to_string(largest) + ", out of the range of " +
                 Name(o.out().dtype) +
                 "; choose XposDecay::centre nearer to the positions in use (" +
                 std::to_string(f.decay_centre) + ")");

@@ -3,6 +3,10 @@
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
+
+template <>
+ScalingRow<YarnScaling> RowOf();
+
 namespace {
 
 Frequencies Resolved(const DynamicYarnScaling& scaling, const RotarySpec& spec, int64_t length) {
