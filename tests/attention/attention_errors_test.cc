@@ -10,14 +10,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define ROPEWALK_ADDRESS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ROPEWALK_ADDRESS_SANITIZER
-#endif
-#endif
+#include "tests/support/sanitizer.h"
 
 namespace ropewalk {
 namespace attention_errors_test {
@@ -255,9 +248,9 @@ TEST_F(AttentionErrors, CacheOfAbsurdShape) {
   ExpectRefusal([] { KvCache(32769, 16, 10); }, "kv_heads");
 }
 TEST_F(AttentionErrors, NoMemory) {
-#ifdef ROPEWALK_ADDRESS_SANITIZER
-  GTEST_SKIP() << "the address sanitizer ends the program where malloc would fail";
-#endif
+  if (UnderAddressSanitizer()) {
+    GTEST_SKIP() << "the address sanitizer ends the program where malloc would fail";
+  }
   for (const KvType type : kKvTypes) {
     ExpectRefusal([&] { KvCache(32768, 32768, int64_t{1} << 30, type); }, "no memory for");
   }
