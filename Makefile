@@ -125,7 +125,7 @@ SANITIZED ?=
 sanitize:
 	scripts/deps.sh build test sweep ci
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DROPEWALK_SANITIZE=address,undefined $(CMAKE_ARGS)
+	  -DROPEWALK_LARGE_GROUPS=ON -DROPEWALK_SANITIZE=address,undefined $(CMAKE_ARGS)
 	cmake --build $(BUILD)/sanitize $(if $(SANITIZED),--target $(SANITIZED:%=%_test))
 	ctest --test-dir $(BUILD)/sanitize -j2 --output-on-failure --no-tests=error \
 	  $(if $(SANITIZED),-R "^($$(echo $(SANITIZED) | tr ' ' '|'))$$")

@@ -68,9 +68,9 @@ endfunction()
 # Compiles eight sources of a target at a time, which share the time that headers and their templates take: a clean
 # build takes half as long. Names of one folder's sources differ for it, those in anonymous namespaces too. Not for
 # libraries of which programs link a part (plan and io, without OpenMP or CUDA), nor for sources compiled once per SIMD
-# target. The linter, for which nothing is linked, reads every folder that way, in larger groups.
+# target. Builds for the linter, fuzzing and sanitizers, which link nothing or everything, group all folders, and more.
 option(ROPEWALK_GROUPED "Compile the sources of a folder in groups" ON)
-option(ROPEWALK_LINTED "Group the sources of every folder, for scripts/lint.sh" OFF)
+option(ROPEWALK_LARGE_GROUPS "Compile the sources of every folder in groups of 24" OFF)
 function(ropewalk_group target)
   if(ROPEWALK_GROUPED)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
@@ -101,10 +101,10 @@ function(ropewalk_library name)
   add_library(ropewalk::${name} ALIAS ropewalk_${name})
   set_target_properties(ropewalk_${name} PROPERTIES EXPORT_NAME ${name})
   ropewalk_flags(ropewalk_${name})
-  if(ARG_GROUPED OR ROPEWALK_LINTED)
+  if(ARG_GROUPED OR ROPEWALK_LARGE_GROUPS)
     ropewalk_group(ropewalk_${name})
   endif()
-  if(ROPEWALK_LINTED)
+  if(ROPEWALK_LARGE_GROUPS)
     set_target_properties(ropewalk_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 24)
   endif()
   target_include_directories(
@@ -129,13 +129,13 @@ function(ropewalk_library name)
   set_property(GLOBAL APPEND PROPERTY ROPEWALK_COMPONENTS ${name})
 endfunction()
 
-# ropewalk_test(<name> SOURCES ... LIBS ...): one GoogleTest program; every test in it is a ctest.
+# ropewalk_test(<name> [LONG] SOURCES ... LIBS ...): one GoogleTest program, which is one ctest; LONG ones start first.
 function(ropewalk_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "LONG" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
   if(ROPEWALK_SANITIZE MATCHES address)
-    # These sanitizers look at the library, which brings them to the link. Programs of tests are compiled as without, in
-    # half the time or by a compiler cache, and what they compare with runs at its speed.
+    # These sanitizers look at the library, which brings them to the link. Programs of tests build in half the time
+    # without, and what they compare with runs at its speed.
     set(ROPEWALK_SANITIZE "")
   endif()
   ropewalk_program_flags(${name}_test)
@@ -149,4 +149,7 @@ function(ropewalk_test name)
   # a busy core cost more than they give.
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT
                                           "OMP_NUM_THREADS=1;OMP_WAIT_POLICY=passive")
+  if(ARG_LONG)
+    set_tests_properties(${name} PROPERTIES COST 1000)
+  endif()
 endfunction()

@@ -33,8 +33,8 @@ packages() {
       echo python3 python3-venv ;;
     valgrind) # memcheck
       echo valgrind ;;
-    ci)     # compiler cache; second compiler, sanitizers, its OpenMP with Archer, fuzzing, formatter, linter, headless browser
-      echo ccache clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
+    ci)     # second compiler, sanitizers, its OpenMP with Archer, fuzzing, formatter, linter, headless browser
+      echo clang clang-format clang-tidy libclang-rt-14-dev libomp-dev chromium ;;
     *) echo "scripts/deps.sh: unknown task '$1' (build test sweep python parity llamacpp ranks slurm release docs valgrind ci)" >&2; exit 2 ;;
   esac
 }

@@ -16,7 +16,7 @@ mkdir -p "$build/findings"
 # a finding needs; full debugging data take longer to build.
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="${FUZZ_CXX:-clang++}" \
   -DCMAKE_CXX_FLAGS="-DHWY_COMPILE_ONLY_STATIC -gline-tables-only" -DROPEWALK_BUILD_FUZZ=ON -DROPEWALK_BUILD_CLI=OFF -DROPEWALK_BUILD_TESTS=OFF \
-  -DROPEWALK_SANITIZE=fuzzer-no-link,address,undefined >"$build.log" 2>&1 ||
+  -DROPEWALK_LARGE_GROUPS=ON -DROPEWALK_SANITIZE=fuzzer-no-link,address,undefined >"$build.log" 2>&1 ||
   { cat "$build.log" >&2; exit 1; }
 cmake --build "$build" --target "${targets[@]/#/fuzz_}"
 

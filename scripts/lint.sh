@@ -69,7 +69,7 @@ elif [ "${1:-}" != --all ]; then
   fi
 fi
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
-  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped -DROPEWALK_LINTED=$grouped \
+  -DROPEWALK_WERROR=ON -DROPEWALK_CUDA=OFF -DROPEWALK_GROUPED=$grouped -DROPEWALK_LARGE_GROUPS=$grouped \
   -DROPEWALK_BUILD_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
 options=()
 at_once=4
