@@ -73,4 +73,32 @@ ROPEWALK_HD inline T FromFloat(ComputeOf<T> x) {
   }
 }
 
+// `count` elements; of 16 bits a GPU makes two at a time.
+template <int count, class T>
+ROPEWALK_HD inline void FromFloats(const ComputeOf<T>* from, T* to) {
+#ifdef __CUDA_ARCH__
+  constexpr int kStep = sizeof(T) == 2 && count % 2 == 0 ? 2 : 1;
+#else
+  constexpr int kStep = 1;
+#endif
+  ROPEWALK_UNROLL
+  for (int i = 0; i < count; i += kStep) {
+    if constexpr (kStep == 1) {
+      to[i] = FromFloat<T>(from[i]);
+    } else {
+#ifdef __CUDA_ARCH__
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        const __nv_bfloat162 two = __floats2bfloat162_rn(from[i], from[i + 1]);
+        to[i].bits = __bfloat16_as_ushort(two.x);
+        to[i + 1].bits = __bfloat16_as_ushort(two.y);
+      } else {
+        const __half2 two = __floats2half2_rn(from[i], from[i + 1]);
+        to[i].bits = __half_as_ushort(two.x);
+        to[i + 1].bits = __half_as_ushort(two.y);
+      }
+#endif
+    }
+  }
+}
+
 }  // namespace ropewalk::internal

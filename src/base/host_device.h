@@ -6,3 +6,10 @@
 #else
 #define ROPEWALK_HD
 #endif
+
+// Before a loop that kernels unroll, so that what it indexes stays in registers.
+#ifdef __CUDA_ARCH__
+#define ROPEWALK_UNROLL _Pragma("unroll")
+#else
+#define ROPEWALK_UNROLL
+#endif

@@ -109,6 +109,7 @@ void SetDeviceParams(const RotateParams& from, const double* log_decay, RotateDe
   p.tokens = from.tokens;
   p.pairs = from.pairs;
   p.head_dim = from.head_dim;
+  p.inverse_head_dim = 1 / static_cast<float>(from.head_dim);
   p.first_dim = from.first_dim;
   p.positions = ForDevice(from.positions, from.tokens);
   p.table = from.rows;
@@ -155,10 +156,10 @@ void SetGrid(int64_t tokens, int multiprocessors, RotateLaunch& launch) {
     p.heads_per_row /= 2;
   }
   p.rows_of_token = static_cast<int32_t>(rows_with(p.heads_per_row));
+  p.by_rows = Divisor(static_cast<uint32_t>(p.rows_of_token));
   if (__builtin_mul_overflow(tokens, int64_t{p.rows_of_token}, &p.rows)) {
     BadRotate("q: too many tokens");
   }
-  launch.wide = !launch.plain || p.rows >= int64_t{1} << 31;
   const int64_t threads = p.rows * lanes < enough / 4 && lanes <= kThreadsOfSmallBlock
                               ? kThreadsOfSmallBlock
                               : kThreadsOfBlock;
@@ -194,7 +195,14 @@ RotateLaunch PlanRotateLaunch(const RotateArgs& args, const double* log_decay, i
   launch.layout = params.layout;
   const bool plain = !launch.on_the_fly && !p.decays && KeepsValues(params);
   launch.width = WidthFor(args, call, rest, plain);
-  launch.plain = plain && launch.width * SizeOf(params.dtype) == 16;
+  const bool full = launch.width * SizeOf(params.dtype) == 16;
+  launch.plain = plain && full;
+  launch.several_axes = p.axes > 1;
+  launch.as_input =
+      full && !plain && !launch.on_the_fly && !p.decays &&
+      std::all_of(p.operands, p.operands + p.num_operands, [&](const auto& o) {
+        return o.out_dtype == params.dtype && reinterpret_cast<uintptr_t>(o.norm_weight) % 16 == 0;
+      });
   p.rotated_units = RotatedUnits(args, call, launch.width);
   p.units = Units(args, call, launch.width, rest);
   SetGrid(call.tokens, multiprocessors, launch);

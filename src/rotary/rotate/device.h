@@ -11,6 +11,7 @@
 
 #include "ropewalk/rotary/rotate.h"
 #include "src/base/cuda.h"
+#include "src/base/divisor.h"
 #include "src/rotary/exact_angle.h"
 #include "src/rotary/positions/device.h"
 #include "src/rotary/rotate/unit_device.h"
@@ -44,10 +45,12 @@ struct RotateDeviceParams {
   int32_t heads_per_row = 1;
   int32_t units = 0;          // of a head
   int32_t rotated_units = 0;  // the first of them
+  Divisor by_rows;            // rows_of_token
   int64_t rows = 0;           // of all tokens
   int64_t tokens = 0;         // of one sequence of the batch
   int64_t pairs = 0;
   int64_t head_dim = 0;
+  float inverse_head_dim = 0;
   int64_t first_dim = 0;
   DevicePositions positions = {};
   const float* table = nullptr;  // [num_positions, 2, pairs]
@@ -64,7 +67,7 @@ struct RotateDeviceParams {
   int64_t cache_slots = 0;
   CudaFaults* faults = nullptr;
   int32_t axes = 1;
-  uint8_t axis[kMostDevicePairs] = {};  // where axes > 1
+  alignas(8) uint8_t axis[kMostDevicePairs] = {};  // where axes > 1
 };
 
 // Where cosines and sines come from: the table, or frequencies in the launch itself.
@@ -79,9 +82,10 @@ struct TurnAngles {
 struct RotateLaunch {
   DType dtype = DType::kF32;
   PairLayout layout = PairLayout::kHalf;
-  int width = 1;       // V
-  bool plain = false;  // PlainLane, else GeneralLane
-  bool wide = false;   // 64-bit indices; GeneralLane always has them
+  int width = 1;              // V
+  bool plain = false;         // PlainLane, else GeneralLane
+  bool several_axes = false;  // PlainLane; GeneralLane always allows for them
+  bool as_input = false;      // GeneralLane's, in full vectors, with a table
   bool on_the_fly = false;
   int lanes = 1;
   int rows_of_block = 1;

@@ -5,23 +5,23 @@
 
 namespace ropewalk::internal {
 
-template <class T, PairLayout kLayout, int V, class Index>
-__global__ void __launch_bounds__(256, 2)
+template <class T, PairLayout kLayout, int V, int kAxes>
+__global__ void __launch_bounds__(256, (PlainLane<T, kLayout, V, kAxes>::kBlocks))
     RotatePlainKernel(const __grid_constant__ RotateDeviceParams p) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= p.rows) return;
-  PlainLane<T, kLayout, V, Index>::Run(p, row, static_cast<int>(threadIdx.x),
+  PlainLane<T, kLayout, V, kAxes>::Run(p, row, static_cast<int>(threadIdx.x),
                                        static_cast<int>(blockDim.x));
 }
 
-template <class T, PairLayout kLayout, int V, class Angles>
-__global__ void __launch_bounds__(256, 2)
+template <class T, PairLayout kLayout, int V, class Angles, bool kAsInput>
+__global__ void __launch_bounds__(256, (GeneralLane<T, kLayout, V, Angles, kAsInput>::kBlocks))
     RotateGeneralKernel(const __grid_constant__ RotateDeviceParams p,
                         const __grid_constant__ Angles angles) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= p.rows) return;
   const unsigned lanes = blockDim.x;
-  using Lane = GeneralLane<T, kLayout, V, Angles>;
+  using Lane = GeneralLane<T, kLayout, V, Angles, kAsInput>;
   Lane lane(p, angles, row, static_cast<int>(threadIdx.x), static_cast<int>(lanes));
   const unsigned first = (threadIdx.y * lanes + threadIdx.x) % 32 & ~(lanes - 1);
   const unsigned mask = (lanes == 32 ? ~0u : (1u << lanes) - 1) << first;
@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(256, 2)
     for (int i = 0; i < Lane::kInFlight; ++i) {
       if (i < count) lane.Load(h + i, i);
     }
+    if (h == 0) lane.Prepare();
     if (lane.normalises()) {
 #pragma unroll
       for (int i = 0; i < Lane::kInFlight; ++i) {
@@ -55,21 +56,28 @@ void LaunchRotateOf(const RotateLaunch& launch, void* stream) {
     const auto s = static_cast<cudaStream_t>(stream);
     if constexpr (V * sizeof(U) == 16) {
       if (launch.plain) {
-        if (launch.wide) {
-          RotatePlainKernel<U, kLayout, V, uint64_t><<<grid, block, 0, s>>>(launch.params);
+        if (launch.several_axes) {
+          RotatePlainKernel<U, kLayout, V, kMostAxes><<<grid, block, 0, s>>>(launch.params);
         } else {
-          RotatePlainKernel<U, kLayout, V, uint32_t><<<grid, block, 0, s>>>(launch.params);
+          RotatePlainKernel<U, kLayout, V, 1><<<grid, block, 0, s>>>(launch.params);
         }
+        return;
+      }
+      if (launch.as_input) {
+        RotateGeneralKernel<U, kLayout, V, TableAngles, true>
+            <<<grid, block, 0, s>>>(launch.params, TableAngles());
         return;
       }
     }
     if constexpr (V * sizeof(U) == 16 || V == 1) {
       if (launch.on_the_fly) {
-        RotateGeneralKernel<U, kLayout, V><<<grid, block, 0, s>>>(launch.params, launch.angles);
+        RotateGeneralKernel<U, kLayout, V, TurnAngles, false>
+            <<<grid, block, 0, s>>>(launch.params, launch.angles);
         return;
       }
     }
-    RotateGeneralKernel<U, kLayout, V><<<grid, block, 0, s>>>(launch.params, TableAngles());
+    RotateGeneralKernel<U, kLayout, V, TableAngles, false>
+        <<<grid, block, 0, s>>>(launch.params, TableAngles());
   });
   CheckCuda(cudaGetLastError(), "Rotate");
 }

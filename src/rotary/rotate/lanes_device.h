@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -10,14 +11,19 @@
 
 namespace ropewalk::internal {
 
+// Of a number that is not negative: below 2^31 by a multiplication (divisor.h), since a GPU has no
+// instruction that divides.
+ROPEWALK_HD inline int64_t Quotient(int64_t n, const Divisor& d) {
+  return n >> 31 == 0 ? d.Of(static_cast<uint32_t>(n)) : n / d.divisor;
+}
+
 // Where the row of a thread lies: its tensor, its heads, where it reads and writes, its token's
-// position. Index: an integer that holds the number of rows.
-template <class T, class Angles, class Index>
+// position on each axis. kAxes: the most there can be.
+template <class T, class Angles, int kAxes>
 struct DeviceRow {
   ROPEWALK_HD DeviceRow(const RotateDeviceParams& params, int64_t row, bool reports) : p(params) {
-    const auto index = static_cast<Index>(row) / static_cast<Index>(p.rows_of_token);
-    auto group =
-        static_cast<int32_t>(static_cast<Index>(row) - index * static_cast<Index>(p.rows_of_token));
+    const int64_t index = Quotient(row, p.by_rows);
+    auto group = static_cast<int32_t>(row - index * p.rows_of_token);
     int k = 0;
     for (; k + 1 < p.num_operands && group >= p.operands[k].rows; ++k) group -= p.operands[k].rows;
     const DeviceOperand& mine = p.operands[k];
@@ -25,14 +31,14 @@ struct DeviceRow {
     first_head = group * p.heads_per_row;
     const int32_t left = mine.heads - first_head;
     heads = left < p.heads_per_row ? left : p.heads_per_row;
-    const auto batch = static_cast<int64_t>(index / static_cast<Index>(p.tokens));
-    const int64_t token = static_cast<int64_t>(index) - batch * p.tokens;
+    const int64_t batch = index < p.tokens ? 0 : index / p.tokens;
+    const int64_t token = index - batch * p.tokens;
     in = static_cast<const T*>(mine.in) + batch * mine.in_strides[0] + token * mine.in_strides[1] +
          first_head * mine.in_strides[2];
-    FindOut(batch, token, static_cast<int64_t>(index), reports);
-    for (int a = 0; a < kMostAxes; ++a) {
-      if (a >= p.axes) break;
-      position[a] = internal::PositionOf(p.positions, batch, token, static_cast<int64_t>(index), a);
+    FindOut(batch, token, index, reports);
+    for (int a = 0; a < kAxes; ++a) {
+      if (kAxes > 1 && a >= p.axes) break;
+      position[a] = internal::PositionOf(p.positions, batch, token, index, a);
       if (Holds(position[a])) continue;
       if (reports && o->rotated_heads > 0) {
         ReportFault(p.faults, CudaFaults::kPosition, position[a]);
@@ -66,9 +72,13 @@ struct DeviceRow {
 
   // Of the axis that rotates the pair; -1 where there is no angle for it.
   ROPEWALK_HD int64_t PositionOf(int64_t pair) const {
-    if (p.axes == 1) return position[0];
-    const int a = p.axis[pair];
-    return a == 0 ? position[0] : a == 1 ? position[1] : a == 2 ? position[2] : position[3];
+    if constexpr (kAxes > 1) {
+      if (p.axes > 1) {
+        const int a = p.axis[pair];
+        return a == 0 ? position[0] : a == 1 ? position[1] : a == 2 ? position[2] : position[3];
+      }
+    }
+    return position[0];
   }
 
   const RotateDeviceParams& p;
@@ -76,7 +86,7 @@ struct DeviceRow {
   int32_t first_head, heads;  // 0: nothing to do
   const T* in;
   int64_t out = 0;  // elements from o->out
-  int64_t position[kMostAxes];
+  int64_t position[kAxes];
 };
 
 // cos and sin of one pair as a table has them.
@@ -126,22 +136,34 @@ ROPEWALK_HD void LoadRow(const float* row, int64_t pairs, float* c, float* s) {
   }
 }
 
-template <class C, int kPairs, class Row, class Angles>
+// Whether kPairs pairs rotate by one axis; `axis` is aligned to as many bytes.
+template <int kPairs>
+ROPEWALK_HD bool OneAxis(const uint8_t* axis) {
+  if constexpr (kPairs == 8 || kPairs == 4) {  // one load instead of as many
+    std::conditional_t<kPairs == 8, uint64_t, uint32_t> all;
+    std::memcpy(&all, __builtin_assume_aligned(axis, kPairs), kPairs);
+    return all == (all & 255) * static_cast<decltype(all)>(0x0101010101010101);
+  }
+  bool one = true;
+  for (int j = 1; j < kPairs; ++j) one = one && axis[j] == axis[0];
+  return one;
+}
+
+// kDecays: whether there can be xPos, whose exponentials are much code.
+template <class C, int kPairs, bool kDecays, class Row, class Angles>
 ROPEWALK_HD PairFactors<C, kPairs> FactorsOf(const Row& r, const Angles& angles, int64_t unit) {
   const RotateDeviceParams& p = r.p;
   const int64_t first = unit * kPairs;
   float c[kPairs], s[kPairs];
-  bool together = std::is_same_v<Angles, TableAngles>;
-  if (p.axes > 1) {
-    for (int j = 1; j < kPairs; ++j) together = together && p.axis[first + j] == p.axis[first];
-  }
+  const bool together =
+      std::is_same_v<Angles, TableAngles> && (p.axes == 1 || OneAxis<kPairs>(p.axis + first));
   const int64_t position = r.PositionOf(first);
   if (together && position >= 0) {
     LoadRow<kPairs>(p.table + (position - p.first_position) * 2 * p.pairs + first, p.pairs, c, s);
   } else {
     for (int j = 0; j < kPairs; ++j) AnglesOf(r, angles, first + j, &c[j], &s[j]);
   }
-  if (p.decays && r.o->decay != 0) {
+  if (kDecays && p.decays && r.o->decay != 0) {
     const double n =
         r.o->decay * p.decay_sign * (static_cast<double>(r.position[0]) - p.decay_centre);
     for (int j = 0; j < kPairs; ++j) {
@@ -151,11 +173,16 @@ ROPEWALK_HD PairFactors<C, kPairs> FactorsOf(const Row& r, const Angles& angles,
     }
   }
   PairFactors<C, kPairs> f;
-  const C scale = static_cast<C>(p.scale);
-  const C sign = p.negate_sin ? -scale : scale;
   for (int j = 0; j < kPairs; ++j) {
-    f.c[j] = scale * c[j];
-    f.s[j] = sign * s[j];
+    f.c[j] = c[j];
+    f.s[j] = p.negate_sin ? -s[j] : s[j];
+  }
+  if (p.scale != 1) {
+    const C scale = static_cast<C>(p.scale);
+    for (int j = 0; j < kPairs; ++j) {
+      f.c[j] *= scale;
+      f.s[j] *= scale;
+    }
   }
   return f;
 }
@@ -167,13 +194,16 @@ ROPEWALK_HD inline int64_t RestElement(const RotateDeviceParams& p, int64_t unit
 }
 
 // The common case: rows of the table, no norm, the same type behind as in front.
-template <class T, PairLayout kLayout, int V, class Index>
+template <class T, PairLayout kLayout, int V, int kAxes>
 struct PlainLane {
   using Shape = UnitShape<T, kLayout, V>;
   using Unit = LoadedUnit<T, kLayout, V>;
   using Factors = PairFactors<typename Shape::Compute, Shape::kPairs>;
-  using Row = DeviceRow<T, TableAngles, Index>;
+  using Row = DeviceRow<T, TableAngles, kAxes>;
   static constexpr int kInFlight = 4;  // heads whose loads are under way at once
+  // Blocks of 256 threads that a multiprocessor is to hold, by which registers are given: more when
+  // a thread has one vector of a head, and half as many loads under way (measured on an H200).
+  static constexpr int kBlocks = Shape::kOneVector ? 3 : 2;
 
   // `lane` of `lanes` threads of row `row`.
   static ROPEWALK_HD void Run(const RotateDeviceParams& p, int64_t row, int lane, int lanes) {
@@ -187,23 +217,39 @@ struct PlainLane {
       }
       Factors f = {};
       if (r.first_head < r.o->rotated_heads) {
-        f = FactorsOf<typename Shape::Compute, Shape::kPairs>(r, TableAngles(), u);
+        f = FactorsOf<typename Shape::Compute, Shape::kPairs, false>(r, TableAngles(), u);
       }
       const int64_t e = p.first_dim + Shape::First(u);
-      int32_t h = 0;
-      for (; h + kInFlight <= r.heads; h += kInFlight) Heads<kInFlight>(r, out, e, h, f);
-      for (; h < r.heads; ++h) Heads<1>(r, out, e, h, f);
+      const T* from = r.in + e;
+      T* to = out + e;
+      int32_t h = 0, rotated = r.o->rotated_heads - r.first_head;
+      for (; h + kInFlight <= r.heads; h += kInFlight) {
+        Heads<kInFlight>(r, from, to, rotated, f);
+        from += kInFlight * r.o->in_strides[2];
+        to += kInFlight * r.o->out_strides[2];
+        rotated -= kInFlight;
+      }
+      for (; h < r.heads; ++h) {
+        Heads<1>(r, from, to, rotated, f);
+        from += r.o->in_strides[2];
+        to += r.o->out_strides[2];
+        --rotated;
+      }
     }
   }
 
+  // The first `rotated` of kHeads heads are rotated, the others copied.
   template <int kHeads>
-  static ROPEWALK_HD void Heads(const Row& r, T* out, int64_t e, int32_t h, const Factors& f) {
+  static ROPEWALK_HD void Heads(const Row& r, const T* from, T* to, int32_t rotated,
+                                const Factors& f) {
     Unit unit[kHeads];
     const int64_t second = Shape::Second(r.p.pairs);
-    for (int i = 0; i < kHeads; ++i) unit[i].Load(r.in + (h + i) * r.o->in_strides[2] + e, second);
-    for (int i = 0; i < kHeads; ++i) {
-      if (r.first_head + h + i < r.o->rotated_heads) unit[i].Rotate(f);
-      unit[i].Store(out + (h + i) * r.o->out_strides[2] + e, second);
+    ROPEWALK_UNROLL
+    for (int i = 0; i < kHeads; ++i, from += r.o->in_strides[2]) unit[i].Load(from, second);
+    ROPEWALK_UNROLL
+    for (int i = 0; i < kHeads; ++i, to += r.o->out_strides[2]) {
+      if (i < rotated) unit[i].Rotate(f);
+      unit[i].Store(to, second);
     }
   }
 
@@ -218,10 +264,11 @@ struct PlainLane {
 };
 
 // Everything else: a norm in front, another type behind, angles on the fly, xPos. The lanes of a
-// row, a power of two within a warp, go through its heads together, kInFlight at a time: Load, the
-// sum of all lanes' SumOfSquares if it normalises, Finish. In full vectors each lane has at most
-// one unit, which stays in registers meanwhile; narrower units are loaded twice, and can be many.
-template <class T, PairLayout kLayout, int V, class Angles>
+// row, a power of two within a warp, go through its heads together, kInFlight at a time: Load,
+// Prepare once, the sum of all lanes' SumOfSquares if it normalises, Finish. In full vectors each
+// lane has at most one unit, which stays in registers meanwhile; narrower units are loaded twice,
+// and can be many. kAsInput: the same type behind as in front, and no xPos.
+template <class T, PairLayout kLayout, int V, class Angles, bool kAsInput>
 class GeneralLane {
  public:
   using Shape = UnitShape<T, kLayout, V>;
@@ -229,15 +276,13 @@ class GeneralLane {
   using C = typename Shape::Compute;
   using Factors = PairFactors<C, Shape::kPairs>;
   static constexpr bool kOneUnit = V * sizeof(T) == 16;
-  static constexpr int kInFlight = !kOneUnit ? 1 : Shape::kOneVector ? 4 : 2;
+  // Few loads of a thread, and so registers for many threads: a norm waits for all lanes of a head.
+  static constexpr int kInFlight = kOneUnit && Shape::kOneVector ? 2 : 1;
+  static constexpr int kBlocks = kAsInput ? 4 : 2;
 
   ROPEWALK_HD GeneralLane(const RotateDeviceParams& p, const Angles& angles, int64_t row, int lane,
                           int lanes)
-      : r_(p, row, lane == 0), angles_(angles), lane_(lane), lanes_(lanes) {
-    if (kOneUnit && lane < p.rotated_units && r_.heads > 0 && r_.first_head < r_.o->rotated_heads) {
-      own_ = FactorsOf<C, Shape::kPairs>(r_, angles_, lane);
-    }
-  }
+      : r_(p, row, lane == 0), angles_(angles), lane_(lane), lanes_(lanes) {}
 
   ROPEWALK_HD int32_t heads() const { return r_.heads; }  // of the row
   ROPEWALK_HD bool normalises() const { return r_.o->norm_weight != nullptr; }
@@ -245,6 +290,15 @@ class GeneralLane {
   // The h-th head of the row into place i.
   ROPEWALK_HD void Load(int32_t h, int i) {
     if (kOneUnit && lane_ < r_.p.units) units_[i] = UnitOf(h, lane_);
+  }
+
+  // What all heads have in common, while those of the first Load are on their way.
+  ROPEWALK_HD void Prepare() {
+    norm_eps_ = static_cast<C>(r_.o->norm_eps);
+    if (!kOneUnit || r_.heads == 0) return;
+    if (lane_ < r_.p.rotated_units && r_.first_head < r_.o->rotated_heads) {
+      own_ = FactorsOf<C, Shape::kPairs, !kAsInput>(r_, angles_, lane_);
+    }
   }
 
   ROPEWALK_HD C SumOfSquares(int32_t h, int i) const {
@@ -260,16 +314,14 @@ class GeneralLane {
   // `sum`: of squares of the whole head, if it is normalised.
   ROPEWALK_HD void Finish(int32_t h, int i, C sum) const {
     C scale = 1;
-    if (normalises()) {
-      scale = 1 / std::sqrt(sum / static_cast<C>(r_.p.head_dim) + static_cast<C>(r_.o->norm_eps));
-    }
+    if (normalises()) scale = ScaleOf(sum);
     if constexpr (kOneUnit) {
       if (lane_ < r_.p.units) FinishUnit(units_[i], own_, h, lane_, scale);
     } else {
       for (int u = lane_; u < r_.p.units; u += lanes_) {
         Factors f = {};
         if (u < r_.p.rotated_units && r_.first_head + h < r_.o->rotated_heads) {
-          f = FactorsOf<C, Shape::kPairs>(r_, angles_, u);
+          f = FactorsOf<C, Shape::kPairs, !kAsInput>(r_, angles_, u);
         }
         FinishUnit(UnitOf(h, u), f, h, u, scale);
       }
@@ -277,6 +329,22 @@ class GeneralLane {
   }
 
  private:
+  // Of the head whose sum of squares it is.
+  ROPEWALK_HD C ScaleOf(C sum) const {
+    if constexpr (std::is_same_v<C, double>) {
+      return 1 / std::sqrt(sum / static_cast<C>(r_.p.head_dim) + norm_eps_);
+    } else {
+      const float x = std::fma(sum, r_.p.inverse_head_dim, norm_eps_);
+#ifdef __CUDA_ARCH__
+      // The approximation is off by two units in the last place; a step of Newton's mends that.
+      const float y = rsqrtf(x);
+      return fmaf(y, 0.5f * fmaf(-x * y, y, 1.0f), y);
+#else
+      return 1 / std::sqrt(x);
+#endif
+    }
+  }
+
   ROPEWALK_HD Unit UnitOf(int32_t h, int u) const {
     const T* in = r_.in + h * r_.o->in_strides[2];
     Unit unit;
@@ -295,7 +363,7 @@ class GeneralLane {
       if (k >= vectors) break;
       for (int j = 0; j < V; ++j) {
         const C x = ToFloatHD(unit.at[k].at[j]);
-        sum += x * x;
+        sum = std::fma(x, x, sum);
       }
     }
     return sum;
@@ -331,25 +399,50 @@ class GeneralLane {
     }
   }
 
+  // Of the norm, of `count` elements from e on. kAsInput: the launch has seen that they are aligned.
+  template <int count>
+  ROPEWALK_HD void LoadWeights(int64_t e, float* w) const {
+    constexpr int kWidth = !kAsInput ? 1 : count % 4 == 0 ? 4 : count;
+    using Vector = DeviceVector<float, kWidth>;
+    for (int i = 0; i < count; i += kWidth) {
+      const Vector v = *reinterpret_cast<const Vector*>(r_.o->norm_weight + e + i);
+      for (int j = 0; j < kWidth; ++j) w[i + j] = v.at[j];
+    }
+  }
+
   // x scale weight, rounded as the CPU's norm is.
   ROPEWALK_HD void Weigh(int64_t e, int64_t second, C scale, C* x1, C* x2) const {
-    const float* w = r_.o->norm_weight + e;
-    for (int j = 0; j < Shape::kPairs; ++j) {
-      x1[j] = x1[j] * scale * static_cast<C>(w[Shape::kOneVector ? 2 * j : j]);
-      x2[j] = x2[j] * scale * static_cast<C>(w[Shape::kOneVector ? 2 * j + 1 : second + j]);
+    if constexpr (Shape::kOneVector) {
+      float w[V];
+      LoadWeights<V>(e, w);
+      for (int j = 0; j < Shape::kPairs; ++j) {
+        x1[j] = x1[j] * scale * static_cast<C>(w[2 * j]);
+        x2[j] = x2[j] * scale * static_cast<C>(w[2 * j + 1]);
+      }
+    } else {
+      float w1[Shape::kPairs], w2[Shape::kPairs];
+      LoadWeights<Shape::kPairs>(e, w1);
+      LoadWeights<Shape::kPairs>(e + second, w2);
+      for (int j = 0; j < Shape::kPairs; ++j) {
+        x1[j] = x1[j] * scale * static_cast<C>(w1[j]);
+        x2[j] = x2[j] * scale * static_cast<C>(w2[j]);
+      }
     }
   }
 
   ROPEWALK_HD void FinishRest(const Unit& unit, int64_t out, int64_t e, C scale) const {
     C x[V];
-    for (int j = 0; j < V; ++j) {
-      x[j] = ToFloatHD(unit.at[0].at[j]);
-      if (normalises()) x[j] = x[j] * scale * static_cast<C>(r_.o->norm_weight[e + j]);
+    for (int j = 0; j < V; ++j) x[j] = ToFloatHD(unit.at[0].at[j]);
+    if (normalises()) {
+      float w[V];
+      LoadWeights<V>(e, w);
+      for (int j = 0; j < V; ++j) x[j] = x[j] * scale * static_cast<C>(w[j]);
     }
     StoreVector(out + e, x);
   }
 
   ROPEWALK_HD void StoreVector(int64_t at, const C* x) const {
+    if constexpr (kAsInput) return StoreAs<T>(at, x, 1);
     switch (r_.o->out_dtype) {
       case DType::kF64:
         return StoreAs<double>(at, x, 1);
@@ -366,22 +459,27 @@ class GeneralLane {
   template <class Out>
   ROPEWALK_HD void StoreAs(int64_t at, const C* x, float scale) const {
     DeviceVector<Out, V> v;
-    for (int j = 0; j < V; ++j) {
-      if constexpr (std::is_same_v<Out, double>) {
-        v.at[j] = x[j];
-      } else if constexpr (std::is_same_v<Out, Float8E4M3>) {
-        v.at[j] = FromFloat<Out>(static_cast<float>(x[j]) * scale);
-      } else {
-        v.at[j] = FromFloat<Out>(static_cast<float>(x[j]));
+    if constexpr (std::is_same_v<ComputeOf<Out>, C> && sizeof(Out) > 1) {
+      FromFloats<V>(x, v.at);
+    } else {
+      for (int j = 0; j < V; ++j) {
+        if constexpr (std::is_same_v<Out, double>) {
+          v.at[j] = x[j];
+        } else if constexpr (std::is_same_v<Out, Float8E4M3>) {
+          v.at[j] = FromFloat<Out>(static_cast<float>(x[j]) * scale);
+        } else {
+          v.at[j] = FromFloat<Out>(static_cast<float>(x[j]));
+        }
       }
     }
-    *reinterpret_cast<DeviceVector<Out, V>*>(static_cast<Out*>(r_.o->out) + at) = v;
+    StoreWhole(static_cast<Out*>(r_.o->out) + at, v);
   }
 
-  const DeviceRow<T, Angles, int64_t> r_;
+  const DeviceRow<T, Angles, kMostAxes> r_;
   const Angles& angles_;
   const int lane_, lanes_;
   Factors own_;  // of the one unit
+  C norm_eps_ = 0;
   Unit units_[kInFlight];
 };
 

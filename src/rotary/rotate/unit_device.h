@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "ropewalk/base/tensor_view.h"
@@ -19,6 +20,23 @@ template <class T, int V>
 struct alignas(sizeof(T) * V) DeviceVector {
   T at[V];
 };
+
+// In one instruction. What was put together from elements nvcc stores in pieces of 32 bits, each of
+// which reaches for the same sectors of memory again.
+template <class T, int V>
+ROPEWALK_HD void StoreWhole(T* to, const DeviceVector<T, V>& v) {
+#ifdef __CUDA_ARCH__
+  using Small = std::conditional_t<sizeof(v) == 8, uint2, uint32_t>;
+  using Word = std::conditional_t<sizeof(v) == 16, uint4, Small>;
+  if constexpr (sizeof(v) % 4 == 0 && sizeof(v) <= 16) {
+    Word word;
+    std::memcpy(&word, &v, sizeof(v));
+    __stwb(reinterpret_cast<Word*>(to), word);
+    return;
+  }
+#endif
+  *reinterpret_cast<DeviceVector<T, V>*>(to) = v;
+}
 
 // The shape of a unit.
 template <class T, PairLayout kLayout, int V>
@@ -74,15 +92,27 @@ struct LoadedUnit {
       x2[j] = ToFloatHD(Shape::kOneVector ? at[0].at[2 * j + 1] : at[kVectors - 1].at[j]);
     }
   }
+  ROPEWALK_HD void Pack(const C* x1, const C* x2) {
+    if constexpr (Shape::kOneVector) {
+      C x[V];
+      for (int j = 0; j < Shape::kPairs; ++j) {
+        x[2 * j] = x1[j];
+        x[2 * j + 1] = x2[j];
+      }
+      FromFloats<V>(x, at[0].at);
+    } else {
+      FromFloats<V>(x1, at[0].at);
+      FromFloats<V>(x2, at[kVectors - 1].at);
+    }
+  }
   ROPEWALK_HD void Rotate(const PairFactors<C, Shape::kPairs>& f) {
     C x1[Shape::kPairs], x2[Shape::kPairs];
     Unpack(x1, x2);
     for (int j = 0; j < Shape::kPairs; ++j) {
-      C y1, y2;
-      RotatePair(x1[j], x2[j], f.c[j], f.s[j], &y1, &y2);
-      (Shape::kOneVector ? at[0].at[2 * j] : at[0].at[j]) = FromFloat<T>(y1);
-      (Shape::kOneVector ? at[0].at[2 * j + 1] : at[kVectors - 1].at[j]) = FromFloat<T>(y2);
+      const C a = x1[j], b = x2[j];
+      RotatePair(a, b, f.c[j], f.s[j], &x1[j], &x2[j]);
     }
+    Pack(x1, x2);
   }
 
   Vector at[kVectors];

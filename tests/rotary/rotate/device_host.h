@@ -15,7 +15,10 @@ void RunRow(const RotateDeviceParams& p, const Angles& angles, int64_t row, int 
     const int32_t count = std::min(Lane::kInFlight, lanes[0].heads() - h);
     for (int32_t i = 0; i < count; ++i) {
       typename Lane::C sum = 0;
-      for (Lane& lane : lanes) lane.Load(h + i, i);
+      for (Lane& lane : lanes) {
+        lane.Load(h + i, i);
+        if (h + i == 0) lane.Prepare();
+      }
       if (lanes[0].normalises()) {
         for (const Lane& lane : lanes) sum += lane.SumOfSquares(h + i, i);
       }
@@ -33,16 +36,21 @@ inline void RunOnHost(const RotateLaunch& launch) {
             if (row >= p.rows) continue;
             if (launch.plain) {
               for (int l = 0; l < launch.lanes; ++l) {
-                if (launch.wide) {
-                  PlainLane<T, kLayout, V, uint64_t>::Run(p, row, l, launch.lanes);
+                if (launch.several_axes) {
+                  PlainLane<T, kLayout, V, kMostAxes>::Run(p, row, l, launch.lanes);
                 } else {
-                  PlainLane<T, kLayout, V, uint32_t>::Run(p, row, l, launch.lanes);
+                  PlainLane<T, kLayout, V, 1>::Run(p, row, l, launch.lanes);
                 }
               }
             } else if (launch.on_the_fly) {
-              RunRow<GeneralLane<T, kLayout, V, TurnAngles>>(p, launch.angles, row, launch.lanes);
+              RunRow<GeneralLane<T, kLayout, V, TurnAngles, false>>(p, launch.angles, row,
+                                                                    launch.lanes);
+            } else if (launch.as_input) {
+              RunRow<GeneralLane<T, kLayout, V, TableAngles, true>>(p, TableAngles(), row,
+                                                                    launch.lanes);
             } else {
-              RunRow<GeneralLane<T, kLayout, V, TableAngles>>(p, TableAngles(), row, launch.lanes);
+              RunRow<GeneralLane<T, kLayout, V, TableAngles, false>>(p, TableAngles(), row,
+                                                                     launch.lanes);
             }
           }
         });

@@ -73,7 +73,7 @@ TEST(RotateOnDevice, EqualsTheCpuForAnyCall) {
                                                         kMultiprocessors, &faults))
         << what;
     if (launch.blocks == 0) continue;
-    if (launch.plain && seed % 3 == 0) launch.wide = true;
+    if (launch.plain && seed % 3 == 0) launch.several_axes = true;  // one is among them
     internal::RunOnHost(launch);
     ++kernels[{launch.dtype, launch.layout, launch.width, launch.plain, launch.on_the_fly}];
     rests.insert(launch.params.units > launch.params.rotated_units);
@@ -204,27 +204,22 @@ TEST(RotateOnDevice, IndicesBeyond32Bits) {
       reinterpret_cast<const int32_t*>(base), static_cast<std::size_t>(tokens))));
   args.q = Small::OnGpu(reinterpret_cast<BFloat16*>(base), {tokens, 1, 16});
   internal::RotateLaunch launch = small.Plan(args);
-  EXPECT_TRUE(launch.wide);
   EXPECT_GE(launch.blocks * launch.rows_of_block, tokens);
   EXPECT_LE(launch.blocks, INT32_MAX);
   launch.params.positions.kind = Positions::Kind::kStart;
   launch.params.positions.start = 7 - (tokens - 1);
-  const internal::DeviceRow<BFloat16, internal::TableAngles, uint64_t> last(launch.params,
-                                                                            tokens - 1, true);
+  const internal::DeviceRow<BFloat16, internal::TableAngles, 1> last(launch.params, tokens - 1,
+                                                                     true);
   EXPECT_EQ(reinterpret_cast<const char*>(last.in), base + (tokens - 1) * 32);
   EXPECT_EQ(last.out, (tokens - 1) * 16);
   EXPECT_EQ(last.position[0], 7);
   EXPECT_EQ(small.faults.count[0], 0u);
-  // The largest call with 32-bit indices.
-  args.q = Small::OnGpu(reinterpret_cast<BFloat16*>(base), {INT32_MAX, 1, 16});
-  args.positions = Positions::Each(std::span<const int32_t>(reinterpret_cast<const int32_t*>(base),
-                                                            static_cast<std::size_t>(INT32_MAX)));
-  launch = small.Plan(args);
-  EXPECT_FALSE(launch.wide);
-  launch.params.positions.kind = Positions::Kind::kStart;
-  const internal::DeviceRow<BFloat16, internal::TableAngles, uint32_t> narrow(launch.params,
-                                                                              INT32_MAX - 1, false);
-  EXPECT_EQ(narrow.out, (int64_t{INT32_MAX} - 1) * 16);
+  // The largest rows that are divided in 32 bits, and the next.
+  for (const int64_t row : {int64_t{UINT32_MAX}, int64_t{UINT32_MAX} + 1}) {
+    launch.params.tokens = row + 1;
+    const internal::DeviceRow<BFloat16, internal::TableAngles, 1> r(launch.params, row, false);
+    EXPECT_EQ(r.out, row * 16);
+  }
 }
 
 TEST(RotateOnDevice, EmptyCallsLaunchNothing) {
