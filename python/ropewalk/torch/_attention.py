@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ropewalk.torch._attention_op import Settings, attention_entropy_op, attention_op
 from ropewalk.torch._bias import Gates, lower, of_arrays
-from ropewalk.torch._flex import flex_attention
+from ropewalk.torch._flex import flex_attention, plain_attention
 from ropewalk.torch._rotate import inv_freq_of, rotate_frequencies, rotate_one
 from ropewalk.torch._shared import DTYPES, LAYOUTS, below_autograd, beside, choice, refuse, transformed
 
@@ -259,7 +259,9 @@ def attention(
             raise refuse("attention: return_entropy: the entropy is computed on the CPU alone", "unsupported")
         if torch.is_autocast_enabled(q.device.type):
             q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-        out, *sums = flex_attention(q, k, v, *settings)
+        out, sums = None if return_lse else plain_attention(q, k, v, settings), []
+        if out is None:
+            out, *sums = flex_attention(q, k, v, *settings)
     results = [out.to(dtype), *(x.detach() for x in sums)]
     wanted = [r for r, w in zip(results, (True, return_lse, return_entropy)) if w]
     wanted = [r.squeeze(0) for r in wanted] if single else wanted

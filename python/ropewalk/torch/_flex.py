@@ -6,6 +6,7 @@ Differentiable wherever FlexAttention is: on a GPU, not on a CPU.
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,43 @@ _CPU_ALONE = {
 }
 
 
+# Queries and keys of a block of the mask: what FlexAttention's kernels have by default.
+_BLOCK = 128
+
+
 @functools.cache
-def _function(compiled: bool):
+def _function(kind: int | None, backend: str = "inductor"):
+    """FlexAttention compiled for biases of a kind; None: as it is, for a device where it works so, or inside a compiled model."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
+    if kind is None:
+        return flex_attention
+
+    def call(*args, **settings):
+        return flex_attention(*args, **settings)
+
+    # Dynamo counts and searches what it compiled by code object, so each kind has its own. One graph or an error: what it
+    # does not capture whole runs without a fused kernel, with all scores in memory, and its gradients fail.
+    code = call.__code__.replace(co_name=f"attention_with_bias_{kind}")
+    own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
+    compiled = torch.compile(own, dynamic=True, fullgraph=True, backend=backend)
+
+    def run(*args, **settings):
+        # With dynamic shapes dynamo makes an input of each float (the scale, soft_cap), and a score_mod that captures one is
+        # not traced: floats have to be constants. The limit is for dtypes, head counts, batches of one, with gradients or not.
+        with torch._dynamo.config.patch(specialize_float=True, recompile_limit=64):
+            return compiled(*args, **settings)
+
+    return run
+
+
+def _compiles(x: Tensor) -> bool:
+    return x.is_cuda and not torch.compiler.is_compiling()
+
+
+def _at(x: Tensor, b: Tensor, i: Tensor) -> Tensor:
+    """Of a list for all sequences, or for each."""
+    return x[i] if x.dim() == 1 else x[b, i]
 
 
 def _known_distances(first: int, count: int, ahead: bool, behind: bool, tokens: int, keys: int, causal: bool) -> None:
@@ -144,16 +177,20 @@ def _tupe(bias: list[Tensor], numbers: list[int], q_at: Tensor, k_at: Tensor):
 def _score_mod(s: Settings, q: Tensor, k: Tensor, scale: float, q_at: Tensor, k_at: Tensor) -> Any:
     """What a bias adds to a scaled score: a function (b, h, i, j, distance) -> number. q and k [B, tokens, H, D]."""
     bias, numbers = s.bias, s.numbers
+    # A kernel adds up the gradient of a tensor at one index only, so none that may have one is read at two.
     if s.kind == 1:
-        behind, ahead = bias[0], bias[1] if bias[1].numel() else bias[0]
-        return lambda b, h, i, j, d: torch.where(d >= 0, -behind[h] * d, ahead[h] * d)
+        behind, ahead = bias
+        if not ahead.numel() or ahead is behind:
+            return lambda b, h, i, j, d: -behind[h] * abs(d)
+        return lambda b, h, i, j, d: torch.where(d >= 0, -behind[h], ahead[h]) * d
     if s.kind == 2:
         return _distances(bias[0], numbers[0], bool(numbers[1]), bool(numbers[2]))
     if s.kind == 3:
         return _content(bias, numbers[0], q, k, scale)
     if s.kind == 4:
-        sums, offset = bias[0].double().cumsum(1).float(), k.shape[1] - q.shape[1]
-        return lambda b, h, i, j, d: sums[b, i + offset, h] - sums[b, j, h]
+        sums = bias[0].double().cumsum(1).float()
+        of_queries = sums[:, k.shape[1] - q.shape[1] :].clone()
+        return lambda b, h, i, j, d: of_queries[b, i, h] - sums[b, j, h]
     if s.kind == 8:
         return _swin(bias, numbers, q_at, k_at)
     raise refuse(f"bias: {_CPU_ALONE[s.kind]}", "unsupported")
@@ -191,14 +228,79 @@ def _check(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> None:
         raise refuse(f"bias: the window has {s.numbers[0] * s.numbers[1]} positions, and there are {keys} keys")
 
 
-def _documents(s: Settings, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """The document of each query and of each key."""
-    if s.document_starts is None:
-        return None
-    of_key = torch.searchsorted(s.document_starts, torch.arange(keys, device=device), right=True)
-    if s.query_document_starts is None:
-        return of_key[keys - tokens :], of_key
-    return torch.searchsorted(s.query_document_starts, torch.arange(tokens, device=device), right=True), of_key
+def _intervals(s: Settings, q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor]:
+    """The keys [begin, end) that each query sees, a list for all sequences or for each. Positions do not decrease within a
+    document, so those keys lie together. q_at [tokens] or [batch, tokens]; k_at the same of keys."""
+    tokens, keys = q_at.shape[-1], k_at.shape[-1]
+    if k_at.dim() > q_at.dim():
+        q_at = q_at.expand(k_at.shape[0], tokens)
+    elif q_at.dim() > k_at.dim():
+        k_at = k_at.expand(q_at.shape[0], keys)
+    begins, ends = torch.zeros_like(q_at), torch.full_like(q_at, keys)
+    of_query = of_key = None
+    if s.document_starts is not None:
+        index = torch.arange(keys, device=k_at.device)
+        of_key = torch.searchsorted(s.document_starts, index, right=True)
+        if s.query_document_starts is None:
+            of_query = of_key[keys - tokens :]
+        else:
+            of_query = torch.searchsorted(s.query_document_starts, torch.arange(tokens, device=k_at.device), right=True)
+        # Each document's positions beyond those of the one before: then they do not decrease at all.
+        low, high = k_at.amin(-1, keepdim=True) - 1, k_at.amax(-1, keepdim=True) + 1
+        span = high - low + 1
+        k_at = k_at - low + of_key * span
+
+    def count(x: Tensor, right: bool) -> Tensor:
+        """Keys before position x, or (right) up to it."""
+        if of_query is not None:
+            x = torch.minimum(torch.maximum(x, low), high) - low + of_query * span
+        return torch.searchsorted(k_at.contiguous(), x.contiguous(), right=right)
+
+    window = min(s.window, 1 << 62)
+    if s.causal:
+        ends = count(q_at, True)
+    elif window:
+        ends = count(q_at + window, False)
+    if window:
+        begins = count(q_at - window, True)
+    if of_query is not None:
+        begins = torch.maximum(begins, torch.searchsorted(of_key, of_query))
+        ends = torch.minimum(ends, torch.searchsorted(of_key, of_query, right=True))
+    return begins, ends
+
+
+def _both(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.maximum(a[0], b[0]), torch.minimum(a[1], b[1])
+
+
+def _block_mask(begins: Tensor, ends: Tensor, keys: int) -> Any:
+    """FlexAttention's mask of queries that see keys [begin, end), without one of all pairs, which `create_block_mask` makes."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    tokens = begins.shape[-1]
+    some = begins < ends
+    first, last = torch.where(some, begins, keys), torch.where(some, ends, 0)
+
+    def blocks(x: Tensor, outside: int) -> Tensor:  # [1 or batch, 1, blocks of queries, 1, queries]
+        x = torch.nn.functional.pad(x, (0, -tokens % _BLOCK), value=outside)
+        return x.reshape(-1, 1, x.shape[-1] // _BLOCK, 1, _BLOCK)
+
+    first, last = blocks(first, keys), blocks(last, 0)
+    at = torch.arange(0, keys, _BLOCK, device=begins.device)
+    whole = (first.amax(-1) <= at) & (last.amin(-1) >= at + _BLOCK)
+    part = (first.amin(-1) < at + _BLOCK) & (last.amax(-1) > at) & ~whole
+
+    def lists(x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.to(torch.int32)
+        return x.sum(-1, dtype=torch.int32), torch.argsort(x, dim=-1, descending=True, stable=True).to(torch.int32)
+
+    begins, ends = begins.to(torch.int32), ends.to(torch.int32)
+
+    def mask_mod(b, h, i, j):
+        return (j >= _at(begins, b, i)) & (j < _at(ends, b, i))
+
+    made = BlockMask.from_kv_blocks
+    return made(*lists(part), *lists(whole), BLOCK_SIZE=_BLOCK, mask_mod=mask_mod, seq_lengths=(tokens, keys))
 
 
 def _views(q: Tensor, k: Tensor, s: Settings, q_at: Tensor, k_at: Tensor) -> Any:
@@ -229,9 +331,29 @@ def _merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return sum(w[..., None].to(o.dtype) * o for w, (o, _) in zip(weights, parts)), lse
 
 
+def _list(x: Tensor | None, start: int, count: int, device: torch.device) -> Tensor:
+    """Positions of all sequences [count], or of each [batch, count]."""
+    if x is None:
+        return torch.arange(start, start + count, device=device)
+    return x[0] if x.dim() == 2 and x.shape[0] == 1 else x
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> Tensor | None:
+    """What PyTorch's own kernels compute, which are faster: attention without anything that ours add. None: it is not that."""
+    settings = (s.window, s.soft_cap, s.temperatures, s.sinks, s.query_positions, s.key_positions, s.document_starts, s.inv_freq)
+    if s.kind != 0 or any(x is not None and (torch.is_tensor(x) or x != 0) for x in settings):
+        return None
+    if q.dim() != 4 or q.shape[1] == 0 or (s.causal and q.shape[1] != k.shape[1]):  # SDPA's causal is aligned at the first key
+        return None
+    _check(q, k, v, s)
+    views = (x.transpose(1, 2) for x in (q, k, v))
+    settings = {"is_causal": s.causal, "scale": s.scale, "enable_gqa": q.shape[2] != k.shape[2]}
+    return torch.nn.functional.scaled_dot_product_attention(*views, **settings).transpose(1, 2)
+
+
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     """`attention_op` in plain PyTorch."""
-    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
+    from torch.nn.attention.flex_attention import AuxRequest
 
     s = Settings(*rest)
     batch, tokens, heads, dim = q.shape
@@ -242,10 +364,9 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor,
         empty = torch.full((batch, tokens, heads), -torch.inf, device=device)
         return q.new_zeros((*q.shape[:3], v.shape[3])), empty if s.sinks is None else s.sinks.float().expand_as(empty)
     scale = dim**-0.5 if s.scale is None else s.scale
-    i_of = torch.arange(tokens, device=device) + (keys - tokens)
-    q_at = (i_of if s.query_positions is None else s.query_positions).expand(batch, tokens)
-    k_at = (torch.arange(keys, device=device) if s.key_positions is None else s.key_positions).expand(batch, keys)
-    documents = _documents(s, tokens, keys, device)
+    offset = keys - tokens
+    q_list, k_list = _list(s.query_positions, offset, tokens, device), _list(s.key_positions, 0, keys, device)
+    q_at, k_at = q_list.expand(batch, tokens), k_list.expand(batch, keys)
     add = None if s.kind in (0, 7) else _score_mod(s, q, k, scale, q_at, k_at)
     content, temperatures, cap = s.kind == 3, s.temperatures, s.soft_cap
     places = None
@@ -261,41 +382,44 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor,
         k, v = (x.repeat_interleave(heads // x.shape[2], 2) for x in (k, v))
         return torch.cat((q.to(k.dtype), places[0].to(k.dtype)), -1), torch.cat((k, places[1].to(k.dtype)), -1), v
 
+    if s.query_positions is None and s.key_positions is None:  # as numbers of 32 bits, and nothing to load
+
+        def distance(b, i, j):
+            return i + offset - j
+    else:
+
+        def distance(b, i, j):
+            return _at(q_list, b, i) - _at(k_list, b, j)
+
     def score_mod(score, b, h, i, j):
         if add is not None and content:
-            score = score + add(b, h, i, j, q_at[b, i] - k_at[b, j])
+            score = score + add(b, h, i, j, distance(b, i, j))
         if temperatures is not None and places is None:
-            score = score * (temperatures[i] if temperatures.dim() == 1 else temperatures[b, i])
+            score = score * _at(temperatures, b, i)
         if add is not None and not content:
-            score = score + add(b, h, i, j, q_at[b, i] - k_at[b, j])
-        return cap * torch.tanh(score / cap) if cap else score
+            score = score + add(b, h, i, j, distance(b, i, j))
+        return cap * torch.tanh(score.float() / cap) if cap else score
 
-    def seen(b, i, j):
-        d = q_at[b, i] - k_at[b, j]
-        ok = d >= 0 if s.causal else d == d
-        if s.window:
-            ok = ok & (d < s.window) & (d > -s.window)
-        if documents is not None:
-            ok = ok & (documents[0][i] == documents[1][j])
-        return ok
-
-    call = _function(device.type == "cuda" and not torch.compiler.is_compiling())
+    plain = add is None and temperatures is None and not cap
+    call = _function(s.kind if _compiles(q) else None)
+    seen = _intervals(s, q_list, k_list)
+    least = 16 if device.type == "cuda" else 0  # elements of a head, which a GPU's products of matrices have
+    # The kernel for a few queries keeps all of a key head's in one block, and has none for more than 128: for one token alone.
+    options = {"FORCE_USE_FLEX_ATTENTION": tokens > 1}
+    if s.kind in (2, 3, 4, 7, 8):  # what they load for each pair does not fit in shared memory in several stages
+        options["num_stages"] = 1
     parts = []
     for vq, vk, begins, ends in _views(q, k, s, q_at, k_at):
-
-        def mask_mod(b, h, i, j, begins=begins, ends=ends):
-            ok = seen(b, i, j)
-            return ok if begins is None else ok & (j >= begins[i]) & (j < ends[i])
-
         out, aux = call(
-            *(x.transpose(1, 2) for x in widened(vq, vk, v)),
-            score_mod=score_mod,
-            block_mask=create_block_mask(mask_mod, batch, None, tokens, keys, device=device),
+            *(torch.nn.functional.pad(x, (0, max(0, least - x.shape[3]))).transpose(1, 2) for x in widened(vq, vk, v)),
+            score_mod=None if plain else score_mod,
+            block_mask=_block_mask(*(seen if begins is None else _both(seen, (begins, ends))), keys),
             scale=scale,
             enable_gqa=True,
+            kernel_options=options,
             return_aux=AuxRequest(lse=True),
         )
-        parts.append((out.transpose(1, 2), aux.lse.transpose(1, 2)))
+        parts.append((out[..., : v.shape[3]].transpose(1, 2), aux.lse.transpose(1, 2)))
     out, lse = _merged(parts)
     if s.sinks is not None:
         out = out * torch.sigmoid(lse - s.sinks)[..., None].to(out.dtype)

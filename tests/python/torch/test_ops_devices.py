@@ -1,15 +1,21 @@
 """What devices without kernels run, on tensors without data ("meta"): an op that needs a value on the host, or the host to wait
 for the device, raises there."""
 
+import functools
+
 import pytest
 import torch
-from ops_reference import BIASES, MAPS, B, H, S, T, flex_arguments, tensors
+import torch.nn.attention.flex_attention
+from ops_reference import BIASES, MAPS, B, H, S, T, flex_arguments, generator, inverse_frequencies, random, tensors
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses import FakeTensorMode
+from torch.testing import assert_close
 
 import ropewalk as rw
 import ropewalk.torch as rt
 from ropewalk import nn
-from ropewalk.torch._flex import flex_attention
+from ropewalk.torch._attention_op import Settings, attention_op
+from ropewalk.torch._flex import flex_attention, plain_attention
 from ropewalk.torch._rotation import rotate_formula
 
 
@@ -151,6 +157,121 @@ def test_entropy_is_of_the_cpu():
     assert error.value.code == "unsupported"
 
 
+@pytest.fixture
+def compiled(monkeypatch):
+    """FlexAttention as a GPU has it, compiled to one graph each; what compiles counts them. PyTorch has its backward pass on a
+    CPU too, and does not offer it."""
+    import ropewalk.torch._flex as flex
+
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch.nn.attention.flex_attention, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(flex, "_compiles", lambda x: True)
+    monkeypatch.setattr(flex, "_function", functools.partial(flex._function, backend=counter))
+    torch._dynamo.reset()
+    yield counter
+    torch._dynamo.reset()
+
+
+def _agrees(tokens, keys, settings, parameters=()):
+    q, k, v = (random(1, n, h, 16, seed=h) for n, h in ((tokens, 4), (keys, 2), (keys, 2)))
+    upstream, results = random(*q.shape, seed=9), []
+    for op in (flex_attention, attention_op):
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        out, lse = op(*inputs, *flex_arguments(**settings()))
+        results.append([out, lse, *torch.autograd.grad(out, [*inputs, *parameters], upstream)])
+    scale = max(float(x.detach().abs().max()) for x in results[1])
+    for x, y in zip(*results):
+        assert_close(x, y, rtol=1e-3, atol=1e-5 * scale)
+
+
+COMPILED = {
+    "none": (lambda n: None, {}),
+    "alibi": (lambda n: nn.Alibi(4, learned=True), {"window": 50}),
+    "alibi, both sides": (lambda n: rt.Slopes(*(random(2, 4).abs().unbind())), {"causal": False}),
+    "t5": (lambda n: nn.T5Bias(4), {"soft_cap": 5.0, "temperatures": True}),
+    "sandwich": (lambda n: nn.Sandwich(4), {}),
+    "shaw": (lambda n: nn.Shaw(4, 16, left=16, values=False), {"temperatures": True}),
+    "transformer-xl": (lambda n: nn.TransformerXL(4, 16, 32), {"scale": 0.3}),
+    "deberta": (lambda n: nn.DebertaBias(4, 16, 32, buckets=32, max_position=n), {"causal": False}),
+    "tupe": (lambda n: nn.Tupe(4, 16, 32, n, relative=True), {"causal": False}),
+    "swin": (lambda n: nn.SwinBias(4, height=10, width=n // 10), {"causal": False}),
+    "gates": (lambda n: rt.Gates(-random(1, n, 4).abs().requires_grad_()), {"document_starts": True}),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_bias_is_compiled_as_one_graph_with_its_gradient(name, compiled):
+    make, settings = COMPILED[name]
+    for keys in (150, 200, 260):
+        torch.manual_seed(keys)
+        bias = make(keys)
+        parameters = [x for x in bias.parameters() if x.requires_grad] if hasattr(bias, "parameters") else []
+        for p in parameters:  # some begin with zeros
+            torch.nn.init.normal_(p, std=0.3)
+        if name == "gates":
+            parameters = [bias.log_gates]
+        given = dict(settings)
+        if given.pop("temperatures", False):
+            given["temperatures"] = random(keys).abs() + 0.5
+        if given.pop("document_starts", False):
+            given["document_starts"] = torch.tensor([0, 40, 133])
+        form = (lambda: bias.form(keys, keys)) if hasattr(bias, "form") else (lambda: bias)  # noqa: B023
+        _agrees(keys, keys, lambda: {"bias": form(), **given}, parameters)  # noqa: B023
+    assert 1 <= compiled.frame_count <= 2
+
+
+def test_maps_and_lengths_share_what_is_compiled(compiled):
+    for keys in (150, 200, 260):
+        for remap, _ in MAPS.values():
+            _agrees(keys, keys, lambda: {"inv_freq": inverse_frequencies(16), "remap": remap})  # noqa: B023
+        for window in (0, 7, 30):
+            _agrees(keys, keys, lambda: {"window": window})  # noqa: B023
+            _agrees(keys - 20, keys, lambda: {"window": window, "causal": False})  # noqa: B023
+    assert 1 <= compiled.frame_count <= 3
+
+
+def test_a_float_of_its_own_is_a_constant_of_the_kernel(compiled):
+    """Many of them pass dynamo's limit of 8, past which one graph would be refused."""
+    for i in range(10):
+        _agrees(150, 150, lambda: {"scale": 0.1 + 0.05 * i, "soft_cap": 3.0 + i})  # noqa: B023
+    assert compiled.frame_count == 10
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("documents", [False, True])
+def test_keys_that_a_query_sees_and_blocks_of_them(batched, causal, window, documents):
+    """Against the mask of all pairs. Within a document positions do not decrease; the next may begin again, or far off."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    from ropewalk.torch._flex import _block_mask, _intervals
+
+    tokens, keys, starts = 200, 300, torch.tensor([0, 70, 190])
+    steps = torch.randint(0, 3, (2, keys), generator=generator(1))
+    k_at = steps.cumsum(1)
+    if documents:
+        k_at = torch.cat([part - part[:, :1] - 1000 * n for n, part in enumerate(k_at.tensor_split(starts[1:], 1))], 1)
+    k_at = k_at if batched else k_at[0]
+    q_at = k_at[..., keys - tokens :]
+    settings = {"causal": causal, "window": window, "document_starts": starts if documents else None}
+    begins, ends = _intervals(Settings(*flex_arguments(**settings)), q_at, k_at)
+    d = q_at[..., None] - k_at[..., None, :]
+    want = (d >= 0) if causal else torch.ones_like(d, dtype=torch.bool)
+    if window:
+        want &= d.abs() < window
+    if documents:
+        document = torch.searchsorted(starts, torch.arange(keys), right=True)
+        want &= document[keys - tokens :, None] == document
+    index = torch.arange(keys)
+    assert torch.equal((index >= begins[..., None]) & (index < ends[..., None]), want)
+    got = _block_mask(begins, ends, keys)
+    dense = want if batched else want[None]
+    made = create_block_mask(lambda b, h, i, j: dense[b, i, j], len(dense), None, tokens, keys, device="cpu")
+    assert torch.equal(got.to_dense(), made.to_dense())
+    assert torch.equal(got.full_kv_num_blocks, made.full_kv_num_blocks)
+
+
 # Kernels of another device ----------------------------------------------------------------------------------------------
 
 
@@ -193,3 +314,30 @@ def test_modules_made_without_data_keep_their_tables():
     assert all(torch.equal(x, y) for x, y in zip(nn.RotaryEmbedding(rotation, 16)(q, q, 100), want))
     with pytest.raises(rw.Error, match="without data"):
         rt.table(like(8), 4)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_without_anything_to_add_is_that_of_pytorch(causal, monkeypatch):
+    q, k, v = (random(B, T, heads, 16) for heads in (4, 2, 2))
+    s = Settings(*flex_arguments(causal=causal))
+    out, _ = attention_op(q, k, v, *s)
+    assert_close(plain_attention(q, k, v, s), out, rtol=0, atol=2e-6)
+    for other in (s._replace(window=5), s._replace(soft_cap=9.0), s._replace(sinks=random(4)), s._replace(kind=1)):
+        assert plain_attention(q, k, v, other) is None
+    # PyTorch's causal is aligned at the first key.
+    assert (plain_attention(q[:, 3:], k, v, s) is None) == causal
+    with pytest.raises(rw.Error, match="multiple of the 3 key heads"):
+        plain_attention(q, random(B, T, 3, 16), random(B, T, 3, 16), s)
+
+    def refuse(*args):
+        raise AssertionError("FlexAttention was called")
+
+    monkeypatch.setattr("ropewalk.torch._attention.flex_attention", refuse)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)  # which does not know "meta"
+    given = [like(*x.shape, grad=True) for x in (q, k, v)]
+    out = rt.attention(*given, causal=causal)
+    assert out.is_meta and out.shape == q.shape
+    torch.autograd.grad(out.sum(), given)
+    for settings in ({"window": 5}, {"bias": rw.Alibi(4)}, {"return_lse": True}):
+        with pytest.raises(AssertionError, match="was called"):
+            rt.attention(*given, causal=causal, **settings)
