@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ropewalk.engine import TorchEngine
 
 _FAST = 1 << 16  # tokens of a chunk on an accelerator where attention needs no mask
-_REMAPPED = 1024  # tokens of a chunk there under a position map, whose attention has more intermediate results
+_MASKED = 1024  # tokens of a chunk there where the attention of maps has windows, and with them masks
 _RANKED = 1 << 14  # and over ranks
 _LEAST = 64  # tokens of a chunk behind a cache
 _CPU = 512  # tokens of a chunk on a CPU
@@ -41,7 +41,8 @@ class Feeder:
         self._engine, self._call = engine, call
         self._steps = engine._steps
         self.cached = engine._steps.part.takes_cache and not any(layer.recurrent for layer in layers)
-        self._remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
+        remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
+        self._masked = remapped and any(layer.window or layer.chunk for layer in layers)
         self.ticked = self.longest_chunk = 0
         self.fed_tokens = 0  # in all
         self.forget()
@@ -56,7 +57,7 @@ class Feeder:
         if self._engine.device.type == "cpu":
             tokens = _CPU
         else:
-            tokens = _REMAPPED if self._remapped else _FAST
+            tokens = _MASKED if self._masked else _FAST
             if self._steps.ranks is not None:  # where nothing can be tried again when memory runs out
                 tokens = min(tokens, _RANKED)
         return min(tokens, self._engine._most_tokens)
@@ -103,6 +104,8 @@ class Feeder:
         n = min(len(prefix), len(self._kept))
         differ = np.nonzero(prefix[:n] != self._kept[:n])[0]
         begin = int(differ[0]) if len(differ) else n
+        if begin < len(prefix) // 8 and self._engine.device.type != "cpu":
+            begin = 0  # behind a cache attention is slower than what these few tokens save
         cache = self._cache if begin > 0 else self._new_cache()
         self.forget()  # until it is whole
         if begin > 0:
@@ -120,7 +123,7 @@ class Feeder:
         sequences = len(ids)
         on_cpu = engine.device.type == "cpu"
         vocab = engine._config.vocab_size
-        most_rows = max(1, ((64 if on_cpu else 256) << 20) // (vocab * sequences))  # logits of a chunk
+        most_rows = max(1, self._most_logits(len(rows) * vocab * sequences) // (vocab * sequences))
         chunk = self.chunk if self.cached else end
         if begin > 0 and not on_cpu:
             chunk = min(chunk, max(_LEAST, (1 << 31) // end))  # behind a cache there is a mask, tokens x keys
@@ -148,6 +151,13 @@ class Feeder:
             if not quiet:
                 self._tick((until - at) * sequences)
             at = until
+
+    def _most_logits(self, wanted: int) -> int:
+        """Logits of a chunk. They are its end, and behind a cache attention is slower."""
+        most = (64 if self._engine.device.type == "cpu" else 256) << 20
+        if wanted > most and self._steps.ranks is None:
+            most = max(most, (self._steps.free_bytes() or 0) // 16)  # a model may have copies, in float32
+        return most
 
     def _scores(self, logits: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
         vocab = self._engine._config.vocab_size

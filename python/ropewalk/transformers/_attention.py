@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,43 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 import ropewalk.torch as ops
-from ropewalk.transformers._mask import Visible, mask, positions, slots, visible
+from ropewalk.transformers._mask import Visible, by_itself, mask, positions, slots, visible
+from ropewalk.transformers._parts import attend, parts_of, works
 from ropewalk.transformers._probe import Layout, turn
 from ropewalk.transformers._state import ATTENTION, STATE
 
 _SCORES = 1 << 25  # elements of a block of scores: 128 MiB
 _KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Pass:
+    """What layers compute alike in a forward pass: positions, and what follows from them."""
+
+    def __init__(self, of: tuple, at: torch.Tensor, to: torch.Tensor):
+        self.of = tuple(x if x is None else weakref.ref(x) for x in of)
+        self.at, self.to = at, to  # positions of queries [batch or 1, tokens] and of keys [batch or 1, keys]
+        self.rows: dict[tuple, Any] = {}
+        self._first: int | None = None
+
+    def is_of(self, of: tuple) -> bool:
+        return all(y is None if x is None else x is not None and x() is y for x, y in zip(self.of, of))
+
+    def first(self) -> int:
+        """The position of the first key, from which all count up by one; -1: they do not."""
+        if self._first is None:
+            tokens, keys = self.at.shape[1], self.to.shape[1]
+            first = self.to[:1, :1]
+            every = first + torch.arange(keys, device=self.to.device)
+            counts = (self.to == every).all() & (self.at == every[:, keys - tokens :]).all()
+            self._first = int(torch.where(counts, first[0, 0], -1))
+        return self._first
+
+
+class Passes(dict):
+    """Those of the forward pass that runs, by what they are of."""
+
+    def __reduce__(self):
+        return Passes, ()  # a copy of the model finds its own
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,6 +59,7 @@ class Shared:
     positions: torch.Tensor | None = None  # [batch or 1, tokens]: what the rotary modules were called with
     tables: dict[tuple, torch.Tensor] = dataclasses.field(default_factory=dict)
     follower: Any = None
+    passes: Passes = dataclasses.field(default_factory=Passes)
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,14 +74,17 @@ class Attention:
     multiplier: float  # of the scores
 
     def __post_init__(self):
-        self.rotate_by(self.rotation)
         self.settings = None if self.map is None else self.map.settings
+        self.rotate_by(self.rotation)
 
     def rotate_by(self, rotation: Any) -> None:
         """Also as plain data, which torch.compile takes."""
         self.rotation = rotation
         self.inv_freq = None if rotation is None else torch.tensor(rotation.inv_freq)
         self.amplitude = 1.0 if rotation is None else rotation.amplitude
+        numbers = None if rotation is None else self.inv_freq.numpy().tobytes()
+        views = None if self.map is None else (self.map.name, *self.settings.items())
+        self.alike = numbers, self.amplitude, views  # layers that are equal in it rotate alike
 
     def __deepcopy__(self, memo: dict) -> Attention:
         return dataclasses.replace(self, shared=copy.deepcopy(self.shared, memo))  # the rest does not change
@@ -63,6 +99,7 @@ class Hook:
     def __call__(self, module, args, kwargs):
         positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
         if isinstance(positions, torch.Tensor) and not positions.is_floating_point():
+            self.shared.passes.clear()
             if positions.ndim == 3:  # axes of M-RoPE, equal for text
                 positions = positions[0]
             self.shared.positions = positions if positions.ndim == 2 else positions.reshape(1, -1)
@@ -91,34 +128,58 @@ def attention(
     tokens, dim = query.shape[2:]
     keys = key.shape[2]
     scaling = (dim**-0.5 if scaling is None else scaling) * info.multiplier
-    at, to = positions(attention_mask, tokens, keys, query.device, kwargs.get("position_ids"), info.shared.positions)
-    temperature = None if info.temperature is None else _temperature(info.temperature, at)
+    now = _pass(info.shared, attention_mask, tokens, keys, query.device, kwargs.get("position_ids"))
+    temperature = None if info.temperature is None else _temperature(info.temperature, now)
     causal = getattr(module, "is_causal", True) or (tokens == 1 and sliding_window is None)
     wants_weights = bool(kwargs.get("output_attentions"))
-    if _fits_kernel(info, query, key, value, causal or attention_mask is not None, wants_weights) and not (
-        dropout and module.training
-    ):
+    dropout = dropout if module.training else 0.0
+    causal_alone = attention_mask is None and causal and (sliding_window is None or sliding_window >= keys)
+    if causal_alone and not (wants_weights or dropout or softcap) and _fits_parts(query, key, value, s_aux):
+        anywhere = info.map is None or info.map.name not in ("dual-chunk", "sinks")  # only distances count
+        first = now.first()
+        parts = parts_of(info.map, info.settings, tokens, keys) if first == 0 or (first > 0 and anywhere) else None
+        if parts is not None:
+            return _by_parts(info, query, key, value, now, parts, scaling, temperature, s_aux), None
+    if _fits_kernel(info, query, key, value, causal or attention_mask is not None, wants_weights) and not dropout:
         rows = visible(attention_mask, tokens, keys, sliding_window)
-        if rows is not None and _counts_up(info, rows, at, to):
-            return _kernel(info, query, key, value, rows, at, to, scaling, temperature, softcap, s_aux), None
-    if attention_mask is None and causal and (tokens > 1 or sliding_window is not None):
+        if rows is not None and _counts_up(info, rows, now.at, now.to):
+            return _kernel(info, query, key, value, rows, now.at, now.to, scaling, temperature, softcap, s_aux), None
+    if attention_mask is None and causal and sliding_window is not None and not causal_alone:
         query_slots, key_slots = slots(None, tokens, keys, query.device)
         attention_mask = key_slots <= query_slots[:, None]
-        if sliding_window is not None:
-            attention_mask &= key_slots > query_slots[:, None] - sliding_window
+        attention_mask &= key_slots > query_slots[:, None] - sliding_window
         attention_mask = attention_mask[None, None]
-    dropout = dropout if module.training else 0.0
-    return _dense(
-        info, query, key, value, attention_mask, at, to, scaling, temperature, softcap, s_aux, dropout, wants_weights
-    )
+    rest = scaling, temperature, softcap, s_aux, dropout, wants_weights
+    return _dense(info, query, key, value, attention_mask, now, causal_alone, *rest)
 
 
 AttentionInterface.register(ATTENTION, attention)
 AttentionMaskInterface.register(ATTENTION, mask)
 
 
-def _temperature(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
+def _pass(shared: Shared, mask: Any, tokens: int, keys: int, device: torch.device, given: Any) -> Pass:
+    of = (mask, given if isinstance(given, torch.Tensor) else None, shared.positions)
+    if not by_itself() or not (mask is None or isinstance(mask, torch.Tensor)):
+        return Pass((), *positions(mask, tokens, keys, device, given, shared.positions))
+    key = (tokens, keys, device, torch.is_inference_mode_enabled(), *map(id, of))
+    found = shared.passes.get(key)
+    if found is None or not found.is_of(of):
+        if len(shared.passes) > 8:  # of a model whose rotary modules do not say when a pass begins
+            shared.passes.clear()
+        found = Pass(of, *positions(mask, tokens, keys, device, given, shared.positions))
+        shared.passes[key] = found
+    return found
+
+
+def _temperature(temperature: Any, now: Pass) -> torch.Tensor:
     """Float32 [batch or 1, tokens]: the formulas of ropewalk.Temperature, on the positions' device."""
+    key = "temperature", str(temperature)
+    if key not in now.rows:
+        now.rows[key] = _temperature_at(temperature, now.at)
+    return now.rows[key]
+
+
+def _temperature_at(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
     n = positions.double()
     if temperature.kind == "log-n":
         values = (torch.log(n + 1) / np.log(temperature.period)).clamp_min(1)
@@ -135,7 +196,7 @@ def _temperature(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
 
 def _fits_kernel(info: Attention, query, key, value, causal: bool, wants_weights: bool) -> bool:
     """Whether ropewalk.torch.attention computes what is asked, apart from what the mask says."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
+    if not by_itself():
         return False
     if not query.is_cpu or query.dtype not in _KERNEL_TYPES or wants_weights or not causal:
         return False
@@ -233,6 +294,34 @@ def _kernel(info: Attention, query, key, value, rows, at, to, scaling, temperatu
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# On a GPU, in 16 bits: fused kernels
+
+
+def _fits_parts(query, key, value, s_aux) -> bool:
+    """Whether PyTorch's flash attention takes these. What is merged has no gradients."""
+    if not by_itself() or not query.shape[3] == key.shape[3] == value.shape[3]:
+        return False
+    if not query.dtype == key.dtype == value.dtype or query.shape[2] == 0:
+        return False
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, s_aux)):
+        return False
+    return works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
+
+
+def _by_parts(info: Attention, query, key, value, now: Pass, parts, scaling, temperature, s_aux):
+    def turned(view: int, side: int, first: int, end: int) -> torch.Tensor:
+        x = (query, key)[side][:, :, first:end]
+        if side == 0 and temperature is not None:
+            x = x.float() * temperature[:, None, first:end, None]
+        if info.layout is not None:
+            cos, sin = (c[:, :, first:end] for c in _view_cos_sin(info, view, side, now))
+            x = turn(x, cos, sin, info.layout)
+        return x.to(query.dtype)
+
+    return attend(parts, turned, value, scaling, s_aux)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Everywhere else: the formula, scores in blocks of queries
 
 
@@ -264,8 +353,16 @@ def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[to
     return chosen[:, None, :, 0], chosen[:, None, :, 1]
 
 
-def _view_cos_sin(info: Attention, view: Any, side: int, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the queries (side 0) or keys (1) of a view; None: of all positions as they are."""
+def _view_cos_sin(info: Attention, view: int, side: int, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the queries (side 0) or keys (1) of a view of the map; without one, of the positions as they are."""
+    key = info.alike, view, side
+    if key not in now.rows:
+        chosen = None if info.map is None else info.map.views[view]
+        now.rows[key] = _mapped_cos_sin(info, chosen, side, (now.at, now.to)[side])
+    return now.rows[key]
+
+
+def _mapped_cos_sin(info: Attention, view: Any, side: int, positions: torch.Tensor):
     if view is None:
         return _cos_sin(info, positions, 1)
     shares = [pair[side] for pair in view.shares] or [(view.query, view.key)[side]]
@@ -294,48 +391,53 @@ def _views_of(position_map: Any, s: dict[str, int], queries: torch.Tensor, keys:
     return far
 
 
-def _rotated(info: Attention, query, key, queries, keys) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _rotated(info: Attention, query, key, now: Pass) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Queries [batch, kv_heads, group, tokens, dim] and keys [batch, kv_heads, 1, dim, keys] of every view."""
     batch, heads, tokens, dim = query.shape
     kv_heads = key.shape[1]
     pairs = []
-    for view in info.map.views if info.map is not None else (None,):
+    for view in range(1 if info.map is None else len(info.map.views)):
         q, k = query, key
         if info.layout is not None:
-            q = turn(query, *_view_cos_sin(info, view, 0, queries), info.layout)
-            k = turn(key, *_view_cos_sin(info, view, 1, keys), info.layout)
+            q = turn(query, *_view_cos_sin(info, view, 0, now), info.layout)
+            k = turn(key, *_view_cos_sin(info, view, 1, now), info.layout)
         pairs.append((q.reshape(batch, kv_heads, heads // kv_heads, tokens, dim), k[:, :, None].transpose(-1, -2)))
     return pairs
 
 
-def _scores(info: Attention, rotated, rows: slice, queries, keys, scaling):
-    """Scores of some queries, float32 [batch, kv_heads, group, tokens, keys], and the pairs that the map masks, or
-    None."""
+def _scores(info: Attention, rotated, rows: slice, seen: int, now: Pass, scaling):
+    """Scores of some queries and of the first `seen` keys, float32 [batch, kv_heads, group, tokens, seen], and the
+    pairs that the map masks, or None."""
     if info.map is None:
         ((q, k),) = rotated
-        return torch.matmul(q[..., rows, :], k).float() * scaling, None
-    chosen = _views_of(info.map, info.settings, queries[:, rows], keys)[:, None, None]
+        return torch.matmul(q[..., rows, :], k[..., :seen]).float() * scaling, None
+    chosen = _views_of(info.map, info.settings, now.at[:, rows], now.to[:, :seen])[:, None, None]
     scores = None
     for view, (q, k) in enumerate(rotated):
         mine = chosen == view
         if view > 0 and mine.device.type == "cpu" and not torch.compiler.is_compiling() and not mine.any():
             continue
-        these = torch.matmul(q[..., rows, :], k).float() * scaling
+        these = torch.matmul(q[..., rows, :], k[..., :seen]).float() * scaling
         scores = these if scores is None else torch.where(mine, these, scores)
     return scores, chosen < 0 if info.map.name == "sinks" else None
 
 
-def _dense(info, query, key, value, mask, at, to, scaling, temperature, softcap, s_aux, dropout, wants_weights):
+def _dense(
+    info, query, key, value, mask, now: Pass, causal: bool, scaling, temperature, softcap, s_aux, dropout, wants_weights
+):
+    """`causal`: instead of a mask."""
     batch, heads, tokens, _ = query.shape
     keys, kv_heads = key.shape[2], key.shape[1]
     group = heads // kv_heads
     weighted, outputs = [], []
     lowest = torch.finfo(torch.float32).min
     step = max(1, tokens if torch.compiler.is_compiling() else _SCORES // max(1, batch * heads * keys))
-    rotated = _rotated(info, query, key, at, to)
+    rotated = _rotated(info, query, key, now)
+    causal = causal and tokens > 1
     for first in range(0, tokens, step):
         rows = slice(first, first + step)
-        scores, hidden = _scores(info, rotated, rows, at, to, scaling)
+        seen = keys if wants_weights or not causal else keys - tokens + min(tokens, first + step)
+        scores, hidden = _scores(info, rotated, rows, seen, now, scaling)
         if temperature is not None:
             scores = scores * temperature[:, None, None, rows, None]
         if softcap is not None:
@@ -347,14 +449,17 @@ def _dense(info, query, key, value, mask, at, to, scaling, temperature, softcap,
             else:
                 part = part.reshape(part.shape[0], kv_heads, group, *part.shape[2:])
             scores = scores.masked_fill(~part, lowest) if part.dtype == torch.bool else scores + part.float()
+        elif causal:
+            query_slots, key_slots = slots(None, tokens, keys, query.device)
+            scores = scores.masked_fill(key_slots[:seen] > query_slots[rows, None], lowest)
         if hidden is not None:
             scores = scores.masked_fill(hidden, lowest)
         if s_aux is not None:
             sinks = s_aux.float().reshape(1, kv_heads, group, 1, 1).expand(batch, -1, -1, scores.shape[3], 1)
             scores = torch.cat((scores, sinks), dim=-1)
-        weights = torch.softmax(scores, dim=-1)[..., :keys].to(value.dtype)
+        weights = torch.softmax(scores, dim=-1)[..., :seen].to(value.dtype)
         weights = torch.nn.functional.dropout(weights, p=dropout, training=dropout > 0)
-        outputs.append(torch.matmul(weights, value[:, :, None]).reshape(batch, heads, -1, value.shape[-1]))
+        outputs.append(torch.matmul(weights, value[:, :, None, :seen]).reshape(batch, heads, -1, value.shape[-1]))
         if wants_weights:
             weighted.append(weights.reshape(batch, heads, -1, keys))
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)

@@ -9,10 +9,21 @@ import torch
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
 
+def by_itself() -> bool:
+    """Whether PyTorch computes as it is told, and does not record: only then values of tensors can be asked for, and
+    kept for the next layer."""
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
+    return not recorded
+
+
 def mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, **kwargs):
-    """The mask as SDPA's (bool [batch, 1, tokens, keys], never left out), with the slots of queries and keys."""
-    kwargs.pop("allow_is_causal_skip", None)
+    """The mask as SDPA's (bool [batch, 1, tokens, keys]), with the slots of queries and keys. None, where the model
+    takes that: causal, and the last query has the last key."""
+    left_out = kwargs.pop("allow_is_causal_skip", True) and by_itself()
     cache_position = kwargs.get("cache_position")
+    if left_out and kwargs.get("attention_mask") is None and kwargs.get("mask_function") is causal_mask_function:
+        if _ends_together(q_length, kv_length, q_offset, kv_offset, cache_position):
+            return None  # with long sequences it would not fit in memory
     if cache_position is None:
         arguments = {"q_length": q_length, "q_offset": q_offset}
     else:
@@ -28,6 +39,17 @@ def mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, **k
     made._ropewalk_slots = (queries, torch.arange(kv_length, device=made.device) + kv_offset)
     made._ropewalk_causal = kwargs.get("attention_mask") is None and kwargs.get("mask_function") is causal_mask_function
     return made
+
+
+def _ends_together(q_length, kv_length, q_offset, kv_offset, cache_position) -> bool:
+    """Whether keys begin at slot 0 and queries are the last of them."""
+    if int(kv_offset) != 0:
+        return False
+    if cache_position is None:
+        return int(q_offset) + q_length == kv_length
+    tokens = cache_position.shape[0]
+    last = torch.arange(kv_length - tokens, kv_length, device=cache_position.device)
+    return torch.equal(cache_position, last.to(cache_position.dtype))
 
 
 def slots(mask: torch.Tensor | None, tokens: int, keys: int, device: torch.device):
@@ -62,6 +84,8 @@ def positions(mask: Any, tokens: int, keys: int, device: torch.device, given: An
         lowest = torch.iinfo(shift.dtype).min
         shift = torch.where(seen, shift, lowest).amax(dim=1, keepdim=True)
         shift = torch.where(shift == lowest, 0, shift)
+    elif mask is None:
+        shift = shift.amax(dim=1, keepdim=True)
     else:
         shift = shift[:, -1:]
     index = key_slots - query_slots[0]

@@ -85,7 +85,9 @@ def turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: Layout) 
     first, width = layout.first_dim, 2 * layout.pairs
     if layout.direction < 0:
         sin = -sin
-    rotated = x[..., first : first + width].float()
+    rotated = x[..., first : first + width]
+    if rotated.dtype not in (torch.bfloat16, torch.float16) or cos.dtype != torch.float32:
+        rotated = rotated.float()  # otherwise each product does so, without a copy
     if layout.interleaved:
         a, b = rotated[..., 0::2], rotated[..., 1::2]
         rotated = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)

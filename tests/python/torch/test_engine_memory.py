@@ -1,11 +1,14 @@
 """The torch engine where memory is scarce: an allocator that fails, and what is free."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
 
 import ropewalk as rw
 from engine_cases import MODEL, difference, embedded_ids, fed_tokens, plan_of, requests_of
+from ropewalk._engine_feeder import Feeder
 from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine
 
 
@@ -108,3 +111,33 @@ def test_other_errors_are_not_taken_for_memory(ids):
     with pytest.raises(RuntimeError, match="something else"):
         engine.score(plan_of("none", 64), [ScoreRequest(ids=ids[:9], positions=[3])])
     assert np.isfinite(engine._most_together)
+
+
+@pytest.mark.parametrize("method", ["yarn", "rerope:40"])
+def test_chunks_of_an_accelerator(ids, method, monkeypatch):
+    """Whole sequences, also where a few tokens of them are in the cache. There is no GPU here, only the name of one."""
+    engine, fed = TorchEngine(MODEL), []
+    plan = plan_of(method, 300)
+    first = ids[:200]
+    second = np.concatenate([ids[:9], ids[300:491]])
+    third = np.concatenate([second[:150], np.where(second[150:] > 9, second[150:] - 1, 10)])
+    prefixes = first, second, third
+    requests = [ScoreRequest(ids=ids[200:300], prefix=p, positions=range(201, 300)) for p in prefixes]
+    expected = engine.score(plan, requests)
+    engine.model.register_forward_pre_hook(
+        lambda m, a, settings: fed.append(settings["input_ids"].shape[1]), with_kwargs=True
+    )
+    monkeypatch.setattr(engine, "device", types.SimpleNamespace(type="gpu"))
+    assert difference(engine.score(plan, requests), expected) < 3e-5
+    assert [n for n in fed if n != 8] == [200, 99, 200, 99, 50, 99]  # 8: probes of how layers rotate
+
+
+def test_logits_of_a_chunk(monkeypatch):
+    engine = TorchEngine(MODEL)
+    feeder = Feeder(engine, types.SimpleNamespace(plan=plan_of("none", 64)))
+    assert feeder._most_logits(1 << 40) == 64 << 20
+    monkeypatch.setattr(engine, "device", types.SimpleNamespace(type="gpu"))
+    for free, logits in ((None, 256 << 20), (1 << 30, 256 << 20), (1 << 40, 1 << 36)):
+        monkeypatch.setattr(engine, "_steps", types.SimpleNamespace(ranks=None, free_bytes=lambda free=free: free))
+        feeder._steps = engine._steps
+        assert feeder._most_logits(1 << 40) == logits and feeder._most_logits(1 << 20) == 256 << 20
