@@ -20,6 +20,7 @@ import copy
 import json
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,11 +31,14 @@ import ropewalk as rw
 import ropewalk.nn as rn
 import ropewalk.torch as rt
 
+PARTS = 4
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))
 from short_model import short_model  # noqa: E402
 # Of the largest element, between the device and float32 on the CPU.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
+# Of attention's gradients: what parameters of a bias get is a sum over all pairs, from outputs that were rounded.
+TOLERANCE_OF_GRADIENTS = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 SMOLLM2 = dict(
     hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
     vocab_size=49152, max_position_embeddings=8192, rope_theta=100000.0, tie_word_embeddings=True, rms_norm_eps=1e-5,
@@ -80,10 +84,10 @@ class Check:
         return statistics.median(times)
 
 
-def apart(a, b):
-    """The largest difference, as a share of the largest element."""
+def apart(a, b, largest=0.0):
+    """The largest difference, as a share of the largest element (or of `largest`, if that is more)."""
     a, b = a.detach().cpu().double(), b.detach().cpu().double()
-    return float((a - b).abs().max() / b.abs().max().clamp_min(1e-12))
+    return float((a - b).abs().max() / b.abs().max().clamp_min(max(largest, 1e-12)))
 
 
 def facts(check):
@@ -153,6 +157,8 @@ def attention(check):
     maps += [rw.DualChunk(32, 48), rw.AttentionSinks(4, 32)]
     cases = [(name, module, causal, None) for name, module, causal in biases(heads, dim, tokens)]
     cases += [(f"map {m.name}", None, True, m) for m in maps]
+    if check.args.part is not None:
+        cases = cases[check.args.part :: PARTS]
     for dtype in TOLERANCE:
         q, k, v, upstream = (torch.randn(1, tokens, h, dim).to(dtype) for h in (heads, heads // 2, heads // 2, heads))
         for name, module, causal, remap in cases:
@@ -180,8 +186,12 @@ def attention(check):
             except rw.Error as error:
                 check.hold(case, error.code == "unsupported" and not check.dry, refused=str(error))
                 continue
-            differences = [apart(a, b) for a, b in zip(found, expected)]
-            right = len(found) == len(expected) and max(differences) <= TOLERANCE[dtype]
+            # Some gradients are zero but for rounding, as of a bias that all scores of a query have.
+            largest = max(float(g.abs().max()) for g in expected[1:])
+            differences = [apart(found[0], expected[0])]
+            differences += [apart(a, b, largest) for a, b in zip(found[1:], expected[1:])]
+            right = len(found) == len(expected) and differences[0] <= TOLERANCE[dtype]
+            right = right and max(differences[1:]) <= TOLERANCE_OF_GRADIENTS[dtype]
             check.hold(case, right, apart=differences[0], gradients=max(differences[1:]))
 
 
@@ -201,7 +211,8 @@ def model(check):
     import numpy as np
 
     ids, path = embedded(), str(short_model())
-    native, engine = rw.engine.native_engine(path), rw.engine.TorchEngine(path, device=check.device)
+    native = rw.engine.native_engine(path)
+    engine = rw.engine.TorchEngine(path, device=check.device, dtype="float32")  # a GPU's default is the model's, bfloat16
     for length in (128, 512) if check.dry else (128, 512, 1024):
         for method in ("none", "dynamic", "yarn", "rerope", "self-extend", "dual-chunk", "log-n"):
             plan = rw.plan(path).with_method(method, None if method == "none" else 4.0, length=length)
@@ -372,11 +383,15 @@ def main():
     parser.add_argument("--json", required=True)
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--model")
+    parser.add_argument("--part", type=int, help=f"attention: every {PARTS}th case from this one on; without it {PARTS} processes")
     parser.add_argument("--text")
     check = Check(parser.parse_args())
     if not check.dry and not torch.cuda.is_available():
         print("PyTorch sees no GPU")
         return 77
+    if check.step == "attention" and check.args.part is None and not check.dry:  # what takes long is to compile
+        started = [subprocess.Popen([sys.executable, *sys.argv, "--part", str(part)]) for part in range(PARTS)]
+        return int(any([process.wait() for process in started]))
     STEPS[check.step](check)
     return 1 if check.wrong else 0
 
