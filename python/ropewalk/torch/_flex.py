@@ -343,7 +343,7 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> Tensor | No
     settings = (s.window, s.soft_cap, s.temperatures, s.sinks, s.query_positions, s.key_positions, s.document_starts, s.inv_freq)
     if s.kind != 0 or any(x is not None and (torch.is_tensor(x) or x != 0) for x in settings):
         return None
-    if q.dim() != 4 or q.shape[1] == 0 or (s.causal and q.shape[1] != k.shape[1]):  # SDPA's causal is aligned at the first key
+    if q.shape[1] == 0 or (s.causal and q.shape[1] != k.shape[1]):  # SDPA's causal is aligned at the first key
         return None
     _check(q, k, v, s)
     views = (x.transpose(1, 2) for x in (q, k, v))

@@ -57,7 +57,7 @@ void ExpectSame(const Tensor& got, const Tensor& want, DType from, bool bits,
 }
 
 TEST(RotateOnDevice, EqualsTheCpuForAnyCall) {
-  std::map<std::tuple<DType, PairLayout, int, bool, bool>, int> kernels;
+  std::map<std::tuple<DType, PairLayout, int, bool, bool, bool>, int> kernels;
   std::set<bool> rests, several;
   for (uint64_t seed = 1; seed <= 6000; ++seed) {
     Call cpu;
@@ -75,7 +75,8 @@ TEST(RotateOnDevice, EqualsTheCpuForAnyCall) {
     if (launch.blocks == 0) continue;
     if (launch.plain && seed % 3 == 0) launch.several_axes = true;  // one is among them
     internal::RunOnHost(launch);
-    ++kernels[{launch.dtype, launch.layout, launch.width, launch.plain, launch.on_the_fly}];
+    ++kernels[{launch.dtype, launch.layout, launch.width, launch.plain, launch.on_the_fly,
+               launch.as_input}];
     rests.insert(launch.params.units > launch.params.rotated_units);
     several.insert(launch.params.heads_per_row > 4);
     const bool bits = lists.weight.empty() && lists.frequencies.log_decay.empty() && HasFma();
@@ -89,8 +90,9 @@ TEST(RotateOnDevice, EqualsTheCpuForAnyCall) {
     if (testing::Test::HasFatalFailure()) return;
   }
   // Each kernel that there is has run: of 4 types and 2 layouts, plain ones in full vectors,
-  // general ones of every width, and those on the fly of two.
-  EXPECT_EQ(kernels.size(), 2 * (4 * 1 + (3 + 3 + 2 + 2) + 4 * 2));
+  // general ones of every width, those whose output is as the input in full ones, and those on the
+  // fly of two.
+  EXPECT_EQ(kernels.size(), 2 * (4 * 1 + (3 + 3 + 2 + 2) + 4 * 1 + 4 * 2));
   EXPECT_EQ(rests.size(), 2);
   EXPECT_EQ(several.size(), 2);
 }
@@ -214,11 +216,20 @@ TEST(RotateOnDevice, IndicesBeyond32Bits) {
   EXPECT_EQ(last.out, (tokens - 1) * 16);
   EXPECT_EQ(last.position[0], 7);
   EXPECT_EQ(small.faults.count[0], 0u);
-  // The largest rows that are divided in 32 bits, and the next.
-  for (const int64_t row : {int64_t{UINT32_MAX}, int64_t{UINT32_MAX} + 1}) {
-    launch.params.tokens = row + 1;
+  // The largest row that is divided in 32 bits, and the next; and where 32 bits end. Three rows of a
+  // token, of a head each.
+  launch.params.rows_of_token = launch.params.operands[0].rows = 3;
+  launch.params.by_rows = internal::Divisor(3);
+  launch.params.heads_per_row = 1;
+  launch.params.operands[0].heads = 3;
+  launch.params.operands[0].out_strides[1] = 48;
+  launch.params.operands[0].out_strides[2] = 16;
+  for (const int64_t row :
+       {int64_t{INT32_MAX}, int64_t{INT32_MAX} + 1, int64_t{UINT32_MAX}, int64_t{UINT32_MAX} + 1}) {
+    launch.params.tokens = row / 3 + 1;
     const internal::DeviceRow<BFloat16, internal::TableAngles, 1> r(launch.params, row, false);
     EXPECT_EQ(r.out, row * 16);
+    EXPECT_EQ(r.first_head, row % 3);
   }
 }
 
