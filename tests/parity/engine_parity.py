@@ -3,6 +3,7 @@
 
     tests/parity/engine_parity.py losses MODEL TEXT -o ROWS.jsonl [--lengths 8k,32k] [--methods yarn,..] [--tokens 128]
     tests/parity/engine_parity.py sweep MODEL TEXT -o FOLDER [--lengths ..] [--anchors N] [--passkey-trials N]
+    tests/parity/engine_parity.py exact MODEL TEXT [--lengths 8k,32k] [--methods none,..] [--tokens 128]
     tests/parity/engine_parity.py table ROWS.jsonl
 
 MODEL is a folder of Hugging Face or a GGUF file, which transformers dequantises (it needs the package gguf) and the
@@ -14,6 +15,8 @@ position maps and log-n exactly. A cell that is in ROWS.jsonl already is not mea
 
 sweep: the default sweep with both engines, into FOLDER/native and FOLDER/torch, which go on where they were ended;
 prints how far rows are apart and both recommendations.
+
+exact: how far each engine's losses in float32 are from those of PyTorch in float64; methods of rotation alone.
 
 Ends with 1 where a loss is further apart than --most nats, or recommendations differ.
 """
@@ -100,6 +103,37 @@ def losses(args):
     return max(row["largest"] for row in rows) <= args.most
 
 
+def exact(args):
+    import torch
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    def norm(self, x):  # transformers' own rounds to float32 on the way
+        wide = x.double()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * wide.to(x.dtype)
+
+    ids = _core.ModelFiles(args.model).tokenizer.encode(pathlib.Path(args.text).read_text())
+    model = rw.plan(args.model)
+    for length in map(tokens_of, args.lengths.split(",")):
+        request = ScoreRequest(ids=ids[:length], positions=np.arange(length - min(args.tokens, length - 1), length))
+        for method in (args.methods or "none").split(","):
+            plan = model.with_method(method, None if method == "none" else max(1.0, length / model.trained_length)).at(length)
+            if is_remapped(plan):
+                sys.exit(f"{method}: expected a method of rotation alone")
+            native = native_engine(args.model).score(plan, [request], angles="float32").tokens[0]
+            ours = TorchEngine(args.model, device=args.device, dtype="float32").score(plan, [request]).tokens[0]
+            own, LlamaRMSNorm.forward = LlamaRMSNorm.forward, norm
+            try:
+                truth = TorchEngine(args.model, device=args.device, dtype="float64").score(plan, [request]).tokens[0]
+            finally:
+                LlamaRMSNorm.forward = own
+            for engine, losses in (("native", native), ("torch", ours)):
+                apart = np.abs(losses[0].astype(np.float64) - truth[0].astype(np.float64))
+                row = {"method": method, "length": length, "engine": engine, "largest": float(apart.max()), "mean": float(apart.mean())}
+                print(json.dumps(row), flush=True)
+    return True
+
+
 def table(rows):
     """Largest difference of a token's loss, in nats, by method and length."""
     lengths = sorted({row["length"] for row in rows})
@@ -157,17 +191,19 @@ def read(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("losses", "sweep"):
+    for name in ("losses", "exact", "sweep"):
         command = commands.add_parser(name)
         command.add_argument("model")
         command.add_argument("text")
-        command.add_argument("-o", "--output", type=pathlib.Path, required=True)
-        command.add_argument("--lengths", default="256,1k" if name == "losses" else None)
+        if name != "exact":
+            command.add_argument("-o", "--output", type=pathlib.Path, required=True)
+        command.add_argument("--lengths", default=None if name == "sweep" else "256,1k")
         command.add_argument("--methods")
         command.add_argument("--device", default=None)
     for command, options in (("losses", {"--tokens": 128, "--offset": 0}), ("sweep", {"--passkey-trials": 25})):
         for option, default in options.items():
             commands.choices[command].add_argument(option, type=int, default=default)
+    commands.choices["exact"].add_argument("--tokens", type=int, default=128)
     commands.choices["losses"].add_argument("--most", type=float, default=1e-4)
     commands.choices["sweep"].add_argument("--anchors", type=int)
     commands.add_parser("table").add_argument("rows")
@@ -175,8 +211,9 @@ def main():
     if args.command == "table":
         print(table(read(args.rows)))
         return 0
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    return 0 if {"losses": losses, "sweep": sweep}[args.command](args) else 1
+    if args.command != "exact":
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+    return 0 if {"losses": losses, "exact": exact, "sweep": sweep}[args.command](args) else 1
 
 
 if __name__ == "__main__":
