@@ -4,11 +4,12 @@
 #include <string>
 
 #include "src/absolute/complex_check.h"
+#include "src/rotary/reduction.h"
 
 namespace ropewalk {
 namespace {
 
-constexpr int64_t kPositionLimit = int64_t{1} << 31;
+using internal::kPositionLimit;
 
 int64_t Parameters(const ComplexOrderSpec& spec, ComplexSharing sharing) {
   return sharing == ComplexSharing::kWords  ? spec.dim

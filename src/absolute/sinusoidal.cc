@@ -7,14 +7,14 @@
 #include "ropewalk/absolute/combine.h"
 #include "ropewalk/base/buffer.h"
 #include "src/absolute/check.h"
-#include "src/rotary/double_double.h"
+#include "src/rotary/reduction.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::kPositionLimit;
 using internal::Refuse;
 
-constexpr int64_t kSinusoidalLimit = int64_t{1} << 31;
 // Rows made at a time: 64 fine rows of the table serve all of them, and 512 rows of 1024 elements
 // are 2 MiB.
 constexpr int64_t kBlockRows = 512;
@@ -65,8 +65,8 @@ Sinusoidal::Sinusoidal(const SinusoidalSpec& spec)
     : spec_(spec), frequencies_(Ladder(spec)), cos_sin_(frequencies_) {}
 
 void Sinusoidal::Rows(std::span<const int64_t> positions, std::span<float> out) const {
-  internal::CheckPositions("Sinusoidal: positions", positions, 1 - kSinusoidalLimit,
-                           kSinusoidalLimit, "");
+  internal::CheckPositions("Sinusoidal: positions", positions, 1 - kPositionLimit, kPositionLimit,
+                           "");
   const int64_t count = static_cast<int64_t>(positions.size());
   internal::CheckSpan("Sinusoidal: out", out, {count, spec_.dim});
   // Sine is odd and cosine even, exactly: a negative position is the row of its magnitude.
@@ -85,7 +85,7 @@ void Sinusoidal::Rows(std::span<const int64_t> positions, std::span<float> out) 
 void Sinusoidal::Rows(int64_t start, std::span<float> out) const {
   const int64_t tokens = static_cast<int64_t>(out.size()) / spec_.dim;
   internal::CheckSpan("Sinusoidal: out", out, {tokens, spec_.dim});
-  internal::CheckRange("Sinusoidal: start", start, 1 - kSinusoidalLimit, kSinusoidalLimit - tokens);
+  internal::CheckRange("Sinusoidal: start", start, 1 - kPositionLimit, kPositionLimit - tokens);
   const int64_t below = std::clamp<int64_t>(-start, 0, tokens);  // tokens at negative positions
   std::vector<int64_t> positions(static_cast<std::size_t>(below));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = start + static_cast<int64_t>(i);
@@ -111,8 +111,8 @@ void Sinusoidal::ForRows(const char* op, std::span<const float> x, int64_t batch
   const int64_t tokens = static_cast<int64_t>(x.size()) / batch / spec_.dim;
   internal::CheckSpan(std::string(op) + ": x of [batch, tokens, dim]", x,
                       {batch, tokens, spec_.dim});
-  internal::CheckRange(std::string(op) + ": start", start, 1 - kSinusoidalLimit,
-                       kSinusoidalLimit - tokens);
+  internal::CheckRange(std::string(op) + ": start", start, 1 - kPositionLimit,
+                       kPositionLimit - tokens);
   AlignedBuffer<float> rows(static_cast<std::size_t>(std::min(kBlockRows, tokens) * spec_.dim));
   for (int64_t t = 0; t < tokens; t += kBlockRows) {
     const int64_t count = std::min(kBlockRows, tokens - t);

@@ -143,6 +143,7 @@ inline constexpr int64_t kMaxDim = int64_t{1} << 26;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeadDim = 65536;
 inline constexpr int64_t kMaxAlibiHeads = 65536;  // as AlibiBias takes them
+inline constexpr int64_t kMaxExperts = 65536;
 inline constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
 
 // Of a family that runs: q, k and v have a bias without a key that says so.

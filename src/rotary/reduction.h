@@ -10,6 +10,9 @@
 
 namespace ropewalk::internal {
 
+// Positions below it have exact angles.
+inline constexpr int64_t kPositionLimit = int64_t{1} << 31;
+
 // Two's complement 128-bit integers: GCC and Clang have them on every 64-bit target.
 __extension__ typedef unsigned __int128 Uint128;
 __extension__ typedef __int128 Int128;

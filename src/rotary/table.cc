@@ -13,6 +13,7 @@
 #include "src/base/parallel.h"
 #include "src/rotary/angle_scratch.h"
 #include "src/rotary/exact_angle.h"
+#include "src/rotary/reduction.h"
 #include "src/rotary/table_cpu.h"
 #include "src/rotary/table_device.h"
 
@@ -38,9 +39,9 @@ namespace {
 
 using internal::ExactTurns;
 using internal::kFineBits;
+using internal::kPositionLimit;
 using internal::Uint128;
 
-constexpr int64_t kPositionLimit = int64_t{1} << 31;
 // position = 64 * coarse + fine. 64 rows of either kind make 4096 positions for 128 sine
 // evaluations a pair, and 64 fine rows of 64 pairs are 64 KiB: they stay in L2.
 constexpr int64_t kFineRows = int64_t{1} << kFineBits;

@@ -12,7 +12,6 @@ namespace ropewalk::internal {
 namespace {
 
 using Scores = ExpertsSpec::Scores;
-constexpr int64_t kMostExperts = 65536;
 // llama.cpp's numbers of what makes scores of a router's logits.
 constexpr int64_t kSoftmax = 1, kSigmoid = 2, kOtherScores = 1000;
 
@@ -51,8 +50,8 @@ int64_t Required(const GgufKeys& keys, const char* key, int64_t low, int64_t hig
 // architecture.
 void ReadGroups(const GgufKeys& keys, ModelConfig& c) {
   ExpertsSpec& experts = c.experts;
-  const int64_t groups = keys.Int("expert_group_count", 0, kMostExperts).value_or(0);
-  const int64_t chosen = keys.Int("expert_group_used_count", 0, kMostExperts).value_or(0);
+  const int64_t groups = keys.Int("expert_group_count", 0, kMaxExperts).value_or(0);
+  const int64_t chosen = keys.Int("expert_group_used_count", 0, kMaxExperts).value_or(0);
   if (groups <= 1) return;
   const int64_t size = experts.count / groups;
   if (size * groups != experts.count || size < 2 || chosen < 1 || chosen > groups ||
@@ -75,8 +74,8 @@ void ReadGroups(const GgufKeys& keys, ModelConfig& c) {
 void ReadExperts(const GgufKeys& keys, Scores scores, bool normalized, int64_t width,
                  ModelConfig& c) {
   ExpertsSpec& experts = c.experts;
-  const int64_t count = Required(keys, "expert_count", 1, kMostExperts, c);
-  experts.chosen = Required(keys, "expert_used_count", 1, kMostExperts, c);
+  const int64_t count = Required(keys, "expert_count", 1, kMaxExperts, c);
+  experts.chosen = Required(keys, "expert_used_count", 1, kMaxExperts, c);
   if (count == 0 || experts.chosen == 0 || width == 0) return;
   if (experts.chosen > count) {
     keys.Fail("expert_used_count",
@@ -105,7 +104,7 @@ int64_t OwnWidth(const GgufKeys& keys, bool required, ModelConfig& c) {
   if (required) return Required(keys, "expert_feed_forward_length", 1, kMaxDim, c);
   const int64_t width = ReadForAll(keys, "expert_feed_forward_length", 1, kMaxDim, c);
   if (width > 0) return width;
-  const int64_t chosen = ReadForAll(keys, "expert_used_count", 1, kMostExperts, c);
+  const int64_t chosen = ReadForAll(keys, "expert_used_count", 1, kMaxExperts, c);
   return std::max<int64_t>(1, c.feed_forward / std::max<int64_t>(1, chosen));
 }
 
@@ -154,7 +153,7 @@ void CheckLatentYarn(const GgufKeys& keys, ModelConfig& c) {
 }  // namespace
 
 bool HasGgufExperts(const GgufKeys& keys) {
-  return keys.Int("expert_count", 0, kMostExperts).value_or(0) > 0;
+  return keys.Int("expert_count", 0, kMaxExperts).value_or(0) > 0;
 }
 
 void ReadGgufMixtral(const GgufKeys& keys, ModelConfig& c) {
@@ -195,7 +194,7 @@ void ReadGgufDeepseek(const GgufKeys& keys, ModelConfig& c) {
   const auto old = keys.Int("attention.value_length", 1, kMaxHeadDim);
   ReadLatent(keys, value ? *value : old.value_or(c.hidden / c.heads), c);
   const int64_t dense = keys.Int("leading_dense_block_count", 0, kMaxLayers).value_or(0);
-  const int64_t shared = keys.Int("expert_shared_count", 0, kMostExperts).value_or(0);
+  const int64_t shared = keys.Int("expert_shared_count", 0, kMaxExperts).value_or(0);
   const int64_t width = OwnWidth(keys, true, c);
   if (dense >= c.layers) return;  // no experts at all
   const bool sigmoid = keys.Int("expert_gating_func", 0, kOtherScores) == kSigmoid;

@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxExperts = 65536;
-
 // 0 where the key is absent: positions can be read without it, the model cannot be run.
 int64_t Required(const JsonObject& top, const char* key, int64_t low, int64_t high,
                  ModelConfig& c) {
