@@ -16,7 +16,8 @@ position maps and log-n exactly. A cell that is in ROWS.jsonl already is not mea
 sweep: the default sweep with both engines, into FOLDER/native and FOLDER/torch, which go on where they were ended;
 prints how far rows are apart and both recommendations.
 
-exact: how far each engine's losses in float32 are from those of PyTorch in float64; methods of rotation alone.
+exact: how far each engine's losses in float32 are from those of PyTorch in float64, on the CPU; also PyTorch's with the
+products of oneDNN. Models whose norms are those of Llama, methods of rotation alone.
 
 Ends with 1 where a loss is further apart than --most nats, or recommendations differ.
 """
@@ -27,6 +28,7 @@ import pathlib
 import re
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 
@@ -58,6 +60,14 @@ def timed(call):
     return result, time.perf_counter() - begin
 
 
+def window(args, ids, length):
+    """The last --tokens tokens of one window."""
+    if len(ids) < args.offset + length:
+        sys.exit(f"{args.text}: {len(ids)} tokens are too few for {length} from {args.offset} on")
+    positions = np.arange(length - min(args.tokens, length - 1), length)
+    return ScoreRequest(ids=ids[args.offset : args.offset + length], positions=positions)
+
+
 def losses(args):
     ids = _core.ModelFiles(args.model).tokenizer.encode(pathlib.Path(args.text).read_text())
     model = rw.plan(args.model)
@@ -68,10 +78,7 @@ def losses(args):
     there = {(row["method"], row["length"]) for row in rows}
     native, torch_engine = native_engine(args.model), TorchEngine(args.model, device=args.device)
     for length in lengths:
-        if len(ids) < args.offset + length:
-            sys.exit(f"{args.text}: {len(ids)} tokens are too few for {length} from {args.offset} on")
-        window = ids[args.offset : args.offset + length]
-        request = ScoreRequest(ids=window, positions=np.arange(length - min(args.tokens, length - 1), length))
+        request = window(args, ids, length)
         for method in dict.fromkeys(methods):
             if (method, length) in there:
                 continue
@@ -108,27 +115,36 @@ def exact(args):
     from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
     def norm(self, x):  # transformers' own rounds to float32 on the way
-        wide = x.double()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-        return self.weight * wide.to(x.dtype)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * x
+
+    def onednn(self, x):
+        return torch.ops.aten.mkldnn_linear(x.contiguous().to_mkldnn(), self.weight, self.bias).to_dense()
 
     ids = _core.ModelFiles(args.model).tokenizer.encode(pathlib.Path(args.text).read_text())
     model = rw.plan(args.model)
-    for length in map(tokens_of, args.lengths.split(",")):
-        request = ScoreRequest(ids=ids[:length], positions=np.arange(length - min(args.tokens, length - 1), length))
+    native, narrow, wide = native_engine(args.model), *(TorchEngine(args.model, dtype=d) for d in ("float32", "float64"))
+    norms = {type(m) for m in wide.model.modules() if type(m).__name__.endswith("Norm")}
+    if norms != {LlamaRMSNorm}:
+        sys.exit(f"{args.model}: expected the norms of Llama alone, got {sorted(n.__name__ for n in norms)}")
+    lengths = sorted(map(tokens_of, args.lengths.split(",")))
+    factor = max(1.0, lengths[-1] / model.trained_length)
+    for length in lengths:
+        request = window(args, ids, length)
         for method in (args.methods or "none").split(","):
-            plan = model.with_method(method, None if method == "none" else max(1.0, length / model.trained_length)).at(length)
+            plan = model.with_method(method, None if method == "none" else factor).at(length)
             if is_remapped(plan):
                 sys.exit(f"{method}: expected a method of rotation alone")
-            native = native_engine(args.model).score(plan, [request], angles="float32").tokens[0]
-            ours = TorchEngine(args.model, device=args.device, dtype="float32").score(plan, [request]).tokens[0]
-            own, LlamaRMSNorm.forward = LlamaRMSNorm.forward, norm
-            try:
-                truth = TorchEngine(args.model, device=args.device, dtype="float64").score(plan, [request]).tokens[0]
-            finally:
-                LlamaRMSNorm.forward = own
-            for engine, losses in (("native", native), ("torch", ours)):
-                apart = np.abs(losses[0].astype(np.float64) - truth[0].astype(np.float64))
+            found = {
+                "native": native.score(plan, [request], angles="float32"),
+                "torch": narrow.score(plan, [request]),
+            }
+            with mock.patch.object(torch.nn.Linear, "forward", onednn):
+                found["torch, products of oneDNN"] = narrow.score(plan, [request])
+            with mock.patch.object(LlamaRMSNorm, "forward", norm):
+                truth = wide.score(plan, [request]).tokens[0][0].astype(np.float64)
+            for engine, scored in found.items():
+                apart = np.abs(scored.tokens[0][0] - truth)
                 row = {"method": method, "length": length, "engine": engine, "largest": float(apart.max()), "mean": float(apart.mean())}
                 print(json.dumps(row), flush=True)
     return True
@@ -199,11 +215,12 @@ def main():
             command.add_argument("-o", "--output", type=pathlib.Path, required=True)
         command.add_argument("--lengths", default=None if name == "sweep" else "256,1k")
         command.add_argument("--methods")
-        command.add_argument("--device", default=None)
-    for command, options in (("losses", {"--tokens": 128, "--offset": 0}), ("sweep", {"--passkey-trials": 25})):
+        if name != "exact":
+            command.add_argument("--device", default=None)
+    window_options = {"--tokens": 128, "--offset": 0}
+    for command, options in (("losses", window_options), ("exact", window_options), ("sweep", {"--passkey-trials": 25})):
         for option, default in options.items():
             commands.choices[command].add_argument(option, type=int, default=default)
-    commands.choices["exact"].add_argument("--tokens", type=int, default=128)
     commands.choices["losses"].add_argument("--most", type=float, default=1e-4)
     commands.choices["sweep"].add_argument("--anchors", type=int)
     commands.add_parser("table").add_argument("rows")
