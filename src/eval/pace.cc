@@ -39,21 +39,23 @@ ByPass PairSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
 double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_t longest,
                    const TokenText& text, AnglePrecision angles) {
   constexpr int64_t kFirst = 64;     // tokens: enough to measure matrix products of any model
-  constexpr int64_t kMost = 512;     // tokens
+  constexpr int64_t kMost = 512;     // tokens, of a CPU
+  constexpr double kWhole = 0.2;     // seconds of a pass beside which its start is nothing
   constexpr double kLongEnough = 1;  // seconds, to average over other load
   constexpr int kMostRuns = 8;
   const auto all = static_cast<int64_t>(text.ids.size());
-  const int64_t most = std::min({kMost, longest, all});
-  // As many sequences as run side by side; none begins as another does.
-  const int64_t lanes = std::min<int64_t>(engine.Facts().lanes, all - most + 1);
+  const int64_t longest_here = std::min(longest, all);
+  int64_t most = std::min(kMost, longest_here);
   internal::WorkMeter meter(engine);
   const auto time = [&](int64_t tokens) {
+    // As many sequences as run side by side; none begins as another does.
+    const int64_t lanes = std::min<int64_t>(engine.Facts().lanes, all - tokens + 1);
     std::vector<ScoreRequest> requests;
     for (int64_t i = 0; i < lanes; ++i) {
       requests.push_back(
           {.ids = std::span(text.ids).subspan(i, tokens), .positions = {tokens - 1}});
     }
-    const EngineCall call{.plan = &plan, .final_length = most, .angles = angles};
+    const EngineCall call{.plan = &plan, .final_length = std::max(tokens, most), .angles = angles};
     meter.Score(call, requests);
     const auto begin = std::chrono::steady_clock::now();
     engine.Score(call, requests);
@@ -68,6 +70,11 @@ double FlopSeconds(const ScoringEngine& engine, const PositionPlan& plan, int64_
   }
   double seconds = time(std::min(kFirst, most));
   if (seconds < kLongEnough) {  // the first run includes one-time work
+    // On a GPU a pass of few tokens takes what its kernels take to start, whose number of operations
+    // says nothing.
+    while (most < longest_here && std::min(time(most), time(most)) < kWhole) {
+      most = std::min(4 * most, longest_here);
+    }
     meter.Take();
     seconds = 0;
     for (int runs = 0; runs < kMostRuns && seconds < kLongEnough; ++runs) seconds += time(most);

@@ -42,6 +42,8 @@ TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Cel
   for (const Cell* c : {baseline, shortest}) {
     const TaskResult* r = c == nullptr ? nullptr : FindTask(*c, task);
     if (r != nullptr && CannotDo(*c, *r)) fails = c;
+    // Of three answers none is right may still be chance, but no method can do worse.
+    if (r != nullptr && c == baseline && ScoreOf(*r) == 0) fails = c;
   }
   use.counts = own != nullptr && fails == nullptr;
   if (fails != nullptr) {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "ropewalk/base/error.h"
 #include "src/eval/work_meter.h"
@@ -24,7 +26,9 @@ constexpr int64_t kLongest = 4096;
 class TimedEngine : public ScoringEngine {
  public:
   mutable int passes = 0;
+  mutable int64_t most_scored = 0;  // tokens of a request
   bool says = true;
+  std::chrono::milliseconds takes{0};
 
   EngineFacts Facts() const override {
     return {.name = "timed", .vocab = 300, .token_flops = 2, .pair_flops = 1, .head_flops = 5};
@@ -44,7 +48,9 @@ class TimedEngine : public ScoringEngine {
     Scores scores;
     for (const ScoreRequest& request : requests) {
       scores.tokens.emplace_back(request.positions.size());
+      most_scored = std::max(most_scored, static_cast<int64_t>(request.ids.size()));
     }
+    std::this_thread::sleep_for(takes);
     return scores;
   }
 };
@@ -102,6 +108,20 @@ TEST(Pace, OfAnEngineThatCannotSayGoesByOperations) {
   EXPECT_GT(pace.Seconds(cost, plan), 0);
   EXPECT_NEAR(Pace::OfFlops(2).Seconds(cost, plan), 2 * cost.flops, 1e-9);
   EXPECT_EQ(Pace().Seconds(cost, plan), 0);
+}
+
+// Where passes are short, as on a GPU, few tokens say little about many.
+TEST(Pace, OfOperationsIsMeasuredOverPassesThatTakeTime) {
+  TimedEngine fast, slow;
+  fast.says = slow.says = false;
+  slow.takes = std::chrono::milliseconds(250);
+  const PositionPlan plan = MadeUpPlan(128);
+  Pace::Measure(fast, {&plan}, kLongest, RandomText(5000, 1));
+  EXPECT_EQ(fast.most_scored, kLongest);
+  Pace::Measure(fast, {&plan}, 2 * kLongest, RandomText(5000, 1));
+  EXPECT_EQ(fast.most_scored, 5000);
+  Pace::Measure(slow, {&plan}, kLongest, RandomText(5000, 1));
+  EXPECT_EQ(slow.most_scored, 512);
 }
 
 TEST(Pace, OfAnEngineThatKnowsNothingIsRefused) {

@@ -132,6 +132,15 @@ TEST(RecommendByTasks, ATaskDoesNotCountWhereTheModelCannotDoIt) {
   }
 }
 
+// Of three answers none is not significantly below a half, but leaves nothing to lose.
+TEST(RecommendByTasks, ATaskThatTheModelNeverAnswersDoesNotCount) {
+  for (const int64_t own : {0, 1}) {
+    const std::vector<Cell> cells = {WithTask(MakeCell({"none", 1, 256, 20}), own, "ruler:vt", 3),
+                                     WithTask(MakeCell({"yarn", 4, 1024, 21}), 1, "ruler:vt", 3)};
+    EXPECT_EQ(TaskUses(cells)[0].counts, own == 1);
+  }
+}
+
 // A task that the trained length is too short for cannot be judged by it.
 TEST(RecommendByTasks, ATaskThatWasNotMeasuredAtTheTrainedLengthDoesNotCount) {
   const std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}),

@@ -56,7 +56,7 @@ struct TaskUse {
 };
 // In order of first appearance, without key tokens. A task counts if the model can do it without scaling: at the
 // shortest length measured (up to the trained one) and at the trained one its score is not
-// significantly below 0.5.
+// significantly below 0.5, and at the trained one not 0.
 std::vector<TaskUse> TaskUses(const std::vector<Cell>& cells);
 
 enum class Standing : uint8_t {
