@@ -1,10 +1,15 @@
-// What the loss of key tokens decides: docs/recommendation.md has the rule.
+// What decides between methods that loss does not tell apart: docs/recommendation.md has the rules.
 #include <fmt/format.h>
 
+#include "ropewalk/eval/effective_length.h"
 #include "src/eval/recommend.h"
 
 namespace ropewalk::internal {
 namespace {
+
+bool IsTied(const Contender& c) {
+  return c.verdict.standing == Standing::kRecommended || c.verdict.standing == Standing::kTie;
+}
 
 const TaskResult& AnswersAt(const Contender& c) { return *FindTask(*c.cell, kKeyTokensTask); }
 
@@ -12,8 +17,7 @@ const TaskResult& AnswersAt(const Contender& c) { return *FindTask(*c.cell, kKey
 std::vector<Contender*> TiedOf(Verdict& v) {
   std::vector<Contender*> tied;
   for (Contender& c : v.contenders) {
-    const Standing standing = c.verdict.standing;
-    if (standing != Standing::kRecommended && standing != Standing::kTie) continue;
+    if (!IsTied(c)) continue;
     if (!c.verdict.key_tokens) return {};
     tied.push_back(&c);
   }
@@ -27,7 +31,35 @@ std::string WhyBehind(const KeyTokenVerdict& keys, double nats_of_best) {
       keys.difference->windows);
 }
 
+// Its scores below the share of the model's own that usable methods have to reach.
+std::vector<std::string> BelowOwn(const Contender& c, const Yardstick& y) {
+  std::vector<std::string> below;
+  for (const TaskVerdict& t : c.verdict.tasks) {
+    const double own = t.counts ? y.Find(t.task)->own_score : 0;
+    if (t.score < kNolimaShare * own) {
+      below.push_back(fmt::format("{} ({:.2f}) is below {:.2f} times the model's own ({:.2f})",
+                                  t.task, t.score, kNolimaShare, own));
+    }
+  }
+  return below;
+}
+
 }  // namespace
+
+bool PreferScores(const Yardstick& y, Verdict& v) {
+  const auto reaches = [&](const Contender& c) { return IsTied(c) && BelowOwn(c, y).empty(); };
+  const auto first = std::ranges::find_if(v.contenders, reaches);
+  const int64_t index = first - v.contenders.begin();
+  if (first == v.contenders.end() || index == v.chosen) return false;
+  for (auto c = v.contenders.begin(); c != first; ++c) {
+    if (!IsTied(*c)) continue;
+    c->verdict.standing = Standing::kTie;
+    c->verdict.reason = "its score of " + ListOf(BelowOwn(*c, y));
+  }
+  v.chosen = index;
+  first->verdict.standing = Standing::kRecommended;
+  return true;
+}
 
 bool BreakTies(Verdict& v) {
   const std::vector<Contender*> tied = TiedOf(v);
@@ -53,9 +85,7 @@ bool BreakTies(Verdict& v) {
     c->verdict.reason = WhyBehind(keys, best->verdict.key_tokens->nats);
   }
   const int64_t before = v.chosen;
-  const auto left = std::ranges::find_if(v.contenders, [](const Contender& c) {
-    return c.verdict.standing == Standing::kRecommended || c.verdict.standing == Standing::kTie;
-  });
+  const auto left = std::ranges::find_if(v.contenders, IsTied);
   v.chosen = left - v.contenders.begin();
   left->verdict.standing = Standing::kRecommended;
   return v.chosen != before;

@@ -134,8 +134,8 @@ void CompareLosses(const std::vector<bool>& left, int64_t windows, const Contend
   }
 }
 
-// Key tokens have chosen another one than loss, which put `lowest` first: differences to the chosen
-// one, and of what is still tied whether they are significant.
+// Key tokens or scores have chosen another one than loss, which put `lowest` first: differences to
+// the chosen one, and of what is still tied whether they are significant.
 void CompareAgain(const Contender& lowest, int64_t windows, Verdict& v) {
   std::vector<bool> left;
   for (Contender& c : v.contenders) {
@@ -150,6 +150,11 @@ void CompareAgain(const Contender& lowest, int64_t windows, Verdict& v) {
   }
   v.contenders[static_cast<std::size_t>(v.chosen)].verdict.difference.reset();
   CompareLosses(left, windows, v.Nearest(), v.contenders);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    MethodVerdict& own = v.contenders[i].verdict;
+    const bool ahead = left[i] && own.difference && own.difference->mean < 0;
+    if (ahead && own.standing == Standing::kBehind) own.standing = Standing::kTie;
+  }
 }
 
 // Why a contender is left out, in words.
@@ -253,7 +258,8 @@ Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& y) {
   }
   CompareLosses(left, windows, v.Nearest(), v.contenders);
   const Contender& lowest = v.Nearest();
-  if (BreakTies(v)) CompareAgain(lowest, windows, v);
+  const bool by_keys = BreakTies(v), by_scores = PreferScores(y, v);
+  if (by_keys || by_scores) CompareAgain(lowest, windows, v);
   return v;
 }
 

@@ -90,6 +90,10 @@ struct Verdict {
 // Of the chosen one and those tied with it, leaves out what is significantly behind another at key
 // tokens, and chooses again: the lowest loss of the rest. Returns whether that is another one.
 bool BreakTies(Verdict& verdict);
+// Of the chosen one and those tied with it chooses the lowest loss among those whose scores are not
+// only not significantly below what usable methods have to reach, but reach it, where there is one.
+// Returns whether that is another one.
+bool PreferScores(const Yardstick& yardstick, Verdict& verdict);
 // `here`: at least one.
 Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& yardstick);
 std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length);

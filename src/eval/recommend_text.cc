@@ -119,17 +119,33 @@ std::string LeftOutText(const Verdict& v) {
 std::string TiesText(const std::vector<const Contender*>& ties) {
   double detectable = 0, difference = 0;
   int64_t windows = 0;
+  bool ahead = false;
   for (const Contender* c : ties) {
     detectable = std::max(detectable, c->verdict.detectable);
-    difference = std::max(difference, c->verdict.difference->mean);
+    difference = std::max(difference, std::abs(c->verdict.difference->mean));
     windows = c->verdict.difference->windows;
+    ahead = ahead || c->verdict.difference->mean < 0;
   }
   return fmt::format(
       " A tie with {}: {} {:.3f} nats per token over {} windows, which may be chance; {} "
       "would do. No difference was found, which is not the same as none: one of {:.3f} ({} of "
       "perplexity) would have been found four times in five.",
-      ListOf(NamesOf(ties)), ties.size() == 1 ? "it is behind by" : "they are behind by at most",
+      ListOf(NamesOf(ties)),
+      ahead              ? "their losses differ by at most"
+      : ties.size() == 1 ? "it is behind by"
+                         : "they are behind by at most",
       difference, windows, ties.size() == 1 ? "either" : "any", detectable, Percent(detectable));
+}
+
+// What has a lower loss and is tied, and is passed over for its scores.
+std::string PassedOverText(const Verdict& v) {
+  std::string out;
+  for (const Contender* c : All(v, Standing::kTie)) {
+    if (c->verdict.reason.empty() || !(c->loss < v.Nearest().loss)) continue;
+    out += fmt::format(" {} has a lower perplexity by no more than chance explains, but {}.",
+                       Name(*c), c->verdict.reason);
+  }
+  return out;
 }
 
 std::string LeadText(const Verdict& v) {
@@ -143,6 +159,7 @@ std::string LeadText(const Verdict& v) {
                        ListOf(NamesOf(same)), same.size() == 1 ? "has" : "have");
   }
   if (!ties.empty()) out += TiesText(ties);
+  out += PassedOverText(v);
   const auto untested = All(v, Standing::kUntested), behind = All(v, Standing::kBehind);
   if (!untested.empty()) {
     out += fmt::format(
@@ -361,7 +378,8 @@ std::string RulesText(const std::vector<Cell>& all) {
     rule += fmt::format(
         ", and a score not significantly below {:.2f} times the model's own there ({}). Of usable "
         "methods those that are significantly worse than another at one of these tasks are left "
-        "out; of the rest the lowest loss is recommended",
+        "out; of the rest the lowest loss is recommended, and of methods that are tied the lowest "
+        "one with scores that reach this",
         kNolimaShare, internal::ListOf(tasks));
   }
   rule += fmt::format(

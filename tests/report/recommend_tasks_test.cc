@@ -141,6 +141,34 @@ TEST(RecommendByTasks, ATaskThatTheModelNeverAnswersDoesNotCount) {
   }
 }
 
+// 1 of 3 is not significantly below 0.85: what has the lowest loss is usable, and one that it does
+// not differ from answers.
+TEST(RecommendByTasks, OfTiedMethodsOneThatReachesTheScoresComesFirst) {
+  const auto sweep = [](int64_t yarn, int64_t llama3, double llama3_perplexity) {
+    return std::vector<Cell>{
+        WithTask(MakeCell({"none", 1, 256, 20}), 3, "ruler:vt", 3),
+        WithTask(MakeCell({"yarn", 4, 1024, 21, -1, 0.01}), yarn, "ruler:vt", 3),
+        WithTask(MakeCell({"llama3", 4, 1024, llama3_perplexity, -1, 0.01}), llama3, "ruler:vt",
+                 3)};
+  };
+  auto r = Recommend(sweep(1, 3, 21.01));
+  EXPECT_EQ(r[0].method, "llama3");
+  EXPECT_EQ(VerdictOf(r[0], "llama3").standing, Standing::kRecommended);
+  EXPECT_EQ(VerdictOf(r[0], "yarn").standing, Standing::kTie);
+  EXPECT_LT(VerdictOf(r[0], "yarn").difference->mean, 0);
+  EXPECT_FALSE(VerdictOf(r[0], "llama3").difference.has_value());
+  EXPECT_THAT(r[0].text,
+              HasSubstr("yarn with factor 4 has a lower perplexity by no more than chance "
+                        "explains, but its score of ruler:vt (0.33) is below 0.85 times "
+                        "the model's own (1.00)."));
+  EXPECT_THAT(r[0].text,
+              HasSubstr("A tie with yarn with factor 4: their losses differ by at most"));
+  // Not where nobody reaches them, all do, or the other is behind.
+  EXPECT_EQ(Recommend(sweep(1, 1, 21.01))[0].method, "yarn");
+  EXPECT_EQ(Recommend(sweep(3, 3, 21.01))[0].method, "yarn");
+  EXPECT_EQ(Recommend(sweep(1, 3, 23))[0].method, "yarn");
+}
+
 // A task that the trained length is too short for cannot be judged by it.
 TEST(RecommendByTasks, ATaskThatWasNotMeasuredAtTheTrainedLengthDoesNotCount) {
   const std::vector<Cell> cells = {MakeCell({"none", 1, 256, 20}),
