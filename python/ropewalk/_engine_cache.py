@@ -74,6 +74,29 @@ def fork(cache: Any, sequences: int, most: int) -> Any:
     return new
 
 
+def copy(cache: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of each layer."""
+    return [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+
+
+def side_by_side(copies: list[list[tuple[Any, Any]]], more: int) -> Any:
+    """One cache of sequences that end together, shorter ones behind padding, with room for `more` tokens."""
+    tokens = max(layers[0][0].shape[2] for layers in copies)
+    cache = new_cache(tokens + more)
+    for parts in zip(*copies):
+        layer = _Layer(tokens + more)
+        layer.lazy_initialization(parts[0][0])
+        for like in parts[0]:
+            shape = len(copies), like.shape[1], tokens + more, like.shape[3]
+            layer.buffers.append(torch.zeros(shape, dtype=like.dtype, device=like.device))
+        for i, part in enumerate(parts):
+            for buffer, x in zip(layer.buffers, part):
+                buffer[i, :, tokens - x.shape[2] : tokens] = x[0]
+        layer.cut(tokens)
+        cache.layers.append(layer)
+    return cache
+
+
 def cut(cache: Any, tokens: int) -> None:
     for layer in cache.layers:
         layer.cut(min(tokens, layer.tokens))

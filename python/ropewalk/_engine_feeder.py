@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,29 @@ def groups(requests: list[ScoreRequest]) -> list[list[int]]:
     return found
 
 
+@dataclasses.dataclass
+class Begun:
+    """A continuation whose first token is there."""
+
+    request: int  # of the call
+    most: int  # tokens
+    stop: np.ndarray
+    tokens: int  # of its prompt
+    made: list[int]
+    keys_values: Any  # of its prompt
+
+    @property
+    def stopped(self) -> bool:
+        return self.made[-1] in self.stop
+
+    @property
+    def done(self) -> bool:
+        return self.stopped or len(self.made) == self.most
+
+    def answer(self) -> tuple[np.ndarray, bool]:
+        return np.asarray(self.made[:-1] if self.stopped else self.made, np.int32), self.stopped
+
+
 class Feeder:
     """Feeds sequences to the model, and keeps the cache of the prefix that the next ones may begin with."""
 
@@ -42,6 +66,8 @@ class Feeder:
         self._steps = engine._steps
         self.cached = engine._steps.part.takes_cache and not any(layer.recurrent for layer in layers)
         remapped = any(layer.map is not None or layer.temperature is not None for layer in layers)
+        # Where continuations of several prompts can be computed side by side.
+        self.side_by_side = self.cached and engine._steps.part.takes_padding and engine._steps.ranks is None
         self._masked = remapped and any(layer.window or layer.chunk for layer in layers)
         self.ticked = self.longest_chunk = 0
         self.fed_tokens = 0  # in all
@@ -173,28 +199,69 @@ class Feeder:
             top.append(torch.where(x == most, ids, vocab).amin(-1).clamp(max=vocab - 1).to(torch.int32).cpu())
         return torch.cat(log_probs, 1).numpy(), torch.cat(top, 1).numpy()
 
-    def continue_greedily(self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray) -> tuple[np.ndarray, bool]:
-        """At most `most` tokens behind `prefix` and `ids`."""
+    def _behind(self, prefix: np.ndarray, ids: np.ndarray) -> tuple[int, Any]:
+        """The most probable token behind `prefix` and `ids`, and the cache with both."""
         self.ticked = self.longest_chunk = 0
-        made: list[int] = []
-        if most == 0:
-            return np.asarray(made, np.int32), False
         prompt = np.concatenate([prefix, ids])
         begin = self._feed_prefix(prefix[: len(prompt) - 1]) if self.cached else 0
         if begin == 0:
             self.forget()
         cache = self._cache if begin > 0 else self._new_cache()
         self._tick(begin)
-        while True:
-            ids = np.concatenate([prompt, np.asarray(made, np.int32)])
-            padded = np.append(ids, ids[-1])[None]  # with any target: only the most probable token is asked for
-            ((_, top),) = self._forward(padded, cache, begin, len(ids), np.asarray([len(ids) - 1]))
-            best = int(top[0, 0])
-            if best not in stop:
-                made.append(best)
-            if best in stop or len(made) == most:
-                break
-            begin = len(ids) if self.cached else 0
+        return self._best(prompt, cache, begin), cache
+
+    def _best(self, ids: np.ndarray, cache: Any, begin: int) -> int:
+        """The most probable token behind `ids`, of which `begin` are in the cache."""
+        padded = np.append(ids, ids[-1])[None]  # with any target: only the most probable token is asked for
+        ((_, top),) = self._forward(padded, cache, begin, len(ids), np.asarray([len(ids) - 1]))
+        return int(top[0, 0])
+
+    def continue_greedily(self, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray) -> tuple[np.ndarray, bool]:
+        """At most `most` tokens behind `prefix` and `ids`."""
+        if most == 0:
+            return np.zeros(0, np.int32), False
+        best, cache = self._behind(prefix, ids)
+        here = Begun(0, most, stop, len(prefix) + len(ids), [best], None)
+        prompt = np.concatenate([prefix, ids])
+        fed = prompt
+        while not here.done:
+            begin = len(fed) if self.cached else 0
+            fed = np.concatenate([prompt, np.asarray(here.made, np.int32)])
+            here.made.append(self._best(fed, cache, begin))
         if self.cached:
-            self._keep(ids, cache)
-        return np.asarray(made, np.int32), best in stop
+            self._keep(fed, cache)
+        return here.answer()
+
+    def begin(self, request: int, prefix: np.ndarray, ids: np.ndarray, most: int, stop: np.ndarray) -> Begun:
+        """The first token behind `prefix` and `ids`; `continue_begun` makes the others, of several side by side."""
+        best, cache = self._behind(prefix, ids)
+        prompt = np.concatenate([prefix, ids])
+        self._keep(prompt, cache)
+        here = Begun(request, most, stop, len(prompt), [best], None)
+        if not here.done:
+            here.keys_values = self._steps.copy(cache)
+        return here
+
+    def continue_begun(self, begun: list[Begun]) -> None:
+        """Each to its end, as many tokens at a time as there are continuations."""
+        self.ticked = self.longest_chunk = 0
+        begun = [b for b in begun if not b.done]
+        if not begun:
+            return
+        cache = self._steps.side_by_side([b.keys_values for b in begun], max(b.most for b in begun))
+        lengths = np.asarray([b.tokens for b in begun])
+        for b in begun:
+            b.keys_values = None
+        no_target = torch.zeros((len(begun), 1), dtype=torch.int64, device=self._engine.device)
+        while any(not b.done for b in begun):
+            lengths += 1
+            ids = np.asarray([[b.made[-1]] for b in begun], np.int32)
+            logits = self._steps.forward(ids, cache, np.zeros(1, np.int64), lengths)
+            _, top = self._scores(logits, no_target.to(logits.device))
+            left = 0
+            for b, best in zip(begun, top[:, 0]):
+                if not b.done:
+                    b.made.append(int(best))
+                    left += 1
+            self.fed_tokens += left
+            self._tick(left)

@@ -27,6 +27,7 @@ class Part:
         self.keeps_logits = "logits_to_keep" in takes
         # States of recurrent layers cannot be cut, and their caches are of other kinds: whole sequences then.
         self.takes_cache = "past_key_values" in takes and not getattr(model, "_is_stateful", False)
+        self.takes_padding = {"attention_mask", "position_ids"} <= set(takes)
         # Over several devices an index has to be on the CPU, where it fits each of them.
         spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
         self.index_device = torch.device("cpu") if spread else self.device
@@ -60,8 +61,15 @@ class Part:
     def drop(self, key: int) -> None:
         self.caches.pop(key, None)
 
-    def forward(self, ids: np.ndarray, key: int | None, rows: np.ndarray) -> Any:
-        """Logits [sequences, rows, vocab] of the tokens that are fed."""
+    def copy(self, key: int) -> Any:
+        return caches.copy(self.caches[key])
+
+    def side_by_side(self, key: int, copies: list[Any], more: int) -> None:
+        self.caches[key] = caches.side_by_side(copies, more)
+
+    def forward(self, ids: np.ndarray, key: int | None, rows: np.ndarray, lengths: np.ndarray | None = None) -> Any:
+        """Logits [sequences, rows, vocab] of the tokens that are fed. `lengths`: tokens of each sequence so far, with these;
+        those that are shorter than the longest have padding in front."""
         cache = None if key is None else self.caches[key]
         fed = torch.from_numpy(ids.astype(np.int64)).to(self.device)
         keep = torch.from_numpy(np.ascontiguousarray(rows)).to(self.index_device)
@@ -70,6 +78,12 @@ class Part:
             options["logits_to_keep"] = keep if len(rows) else 1
         if cache is not None:
             options["past_key_values"] = cache
+        if lengths is not None and (lengths < lengths.max()).any():
+            slots = np.arange(lengths.max())
+            real = slots >= (lengths.max() - lengths)[:, None]
+            options["attention_mask"] = torch.from_numpy(real.astype(np.int64)).to(self.device)
+            positions = lengths[:, None] - np.arange(ids.shape[1], 0, -1)
+            options["position_ids"] = torch.from_numpy(positions.astype(np.int64)).to(self.device)
         out = self.model(input_ids=fed, use_cache=cache is not None, **options)
         return out.logits if self.keeps_logits else out.logits[:, keep.to(out.logits.device)]
 
@@ -171,6 +185,13 @@ class Steps:
         getattr(self.part, name)(made.key, *arguments)
         return made
 
+    def copy(self, cache: Cache) -> Any:
+        """Keys and values, of one process that works for itself."""
+        return self.part.copy(cache.key)
+
+    def side_by_side(self, copies: list[Any], more: int) -> Cache:
+        return self._cache("side_by_side", copies, more)
+
     def cut(self, cache: Cache, tokens: int) -> None:
         self._tell("cut", cache.key, tokens)
         self.part.cut(cache.key, tokens)
@@ -192,8 +213,8 @@ class Steps:
         free = self.ranks.gather(self.part.free_bytes())
         return None if None in free else min(free)
 
-    def forward(self, ids: np.ndarray, cache: Cache | None, rows: np.ndarray) -> Any:
-        arguments = ids, None if cache is None else cache.key, rows
+    def forward(self, ids: np.ndarray, cache: Cache | None, rows: np.ndarray, lengths: np.ndarray | None = None) -> Any:
+        arguments = ids, None if cache is None else cache.key, rows, lengths
         if self.ranks is None:
             return self.part.forward(*arguments)
         self._tell("forward", *arguments)

@@ -35,7 +35,7 @@ from ropewalk._engine_ranks import ranks as ranks_here
 from ropewalk._engine_ranks import shard
 
 if TYPE_CHECKING:
-    from ropewalk._engine_feeder import Feeder
+    from ropewalk._engine_feeder import Begun, Feeder
 
 __all__ = [
     "EngineCall",
@@ -80,8 +80,8 @@ class TorchEngine(ScoringEngine):
     A plan is put on the model for the time of a call (``ropewalk.transformers.applied``), with the frequencies of the
     declared final length before the first token. Sequences are fed in chunks with a key-value cache, logits are
     computed only where tokens are scored, and what neighbouring requests share is computed once, so that results
-    differ by rounding from those of separate calls. Sequences of one length run together, as many as memory holds;
-    when it runs out, fewer at a time, then smaller chunks. Angles are those of transformers, ``angles="float32"``;
+    differ by rounding from those of separate calls. Sequences of one length run together, as many as memory holds,
+    and greedy continuations of any; when it runs out, fewer at a time, then smaller chunks. Angles are those of transformers, ``angles="float32"``;
     under a position map or log-n, exact ones. Entropy of attention is not measured. Models without a cache of keys and
     values that can be cut (Mamba, RWKV, hybrids) are fed whole sequences.
     """
@@ -200,9 +200,9 @@ class TorchEngine(ScoringEngine):
         from ropewalk._engine_feeder import Feeder, groups
 
         tokens: list[Any] = [None] * len(requests)
-        continued: list[Any] = [(np.zeros(0, np.int32), False)] * len(requests)
         with self._ready(call):
             feeder = Feeder(self, call)
+            greedy = _Greedy(self, call, feeder, requests)
             for group in groups(requests):
                 done = 0
                 while done < len(group):
@@ -213,7 +213,8 @@ class TorchEngine(ScoringEngine):
                     done += len(scores)
                 for i in group:
                     if requests[i].continue_tokens > 0:
-                        continued[i] = self._continue(call, feeder, requests[i], requests[i].continue_tokens)
+                        greedy.begin(i, requests[i].continue_tokens)
+            continued = greedy.end()
         if not any(request.continue_tokens > 0 for request in requests):
             continued = []
         return tokens, continued, feeder.fed_tokens
@@ -226,12 +227,10 @@ class TorchEngine(ScoringEngine):
         from ropewalk._engine_feeder import Feeder
 
         with self._ready(call):
-            feeder = Feeder(self, call)
-            return [self._continue(call, feeder, request, request.max_tokens) for request in requests]
-
-    def _continue(self, call: EngineCall, feeder: Feeder, request: Any, most: int) -> tuple[np.ndarray, bool]:
-        prompt = (request.prefix, request.ids, most, request.stop)
-        return self._with_room(call, feeder, request, lambda _: feeder.continue_greedily(*prompt))
+            greedy = _Greedy(self, call, Feeder(self, call), requests)
+            for i, request in enumerate(requests):
+                greedy.begin(i, request.max_tokens)
+            return greedy.end()
 
     @contextlib.contextmanager
     def _ready(self, call: EngineCall) -> Iterator[None]:
@@ -264,10 +263,7 @@ class TorchEngine(ScoringEngine):
                     ) from None
             # Outside of the handler, whose traceback holds the tensors that are in the way.
             chunk = feeder.chunk if feeder.cached else length
-            call.tick(-feeder.ticked)
-            feeder.forget()
-            if self.device.type == "cuda":
-                self._torch.cuda.empty_cache()
+            self._undo(call, feeder)
             if some > 1:
                 self._most_together = some // 2 * length
             elif feeder.cached and chunk > _LEAST:
@@ -276,6 +272,13 @@ class TorchEngine(ScoringEngine):
                 raise Error(
                     f"not enough memory on {self.device} for one sequence of {length} tokens in chunks of {chunk}: {reason}"
                 )
+
+    def _undo(self, call: EngineCall, feeder: Feeder) -> None:
+        """What memory ran out of."""
+        call.tick(-feeder.ticked)
+        feeder.forget()
+        if self.device.type == "cuda":
+            self._torch.cuda.empty_cache()
 
     def _sequences(self, feeder: Feeder, length: int) -> int:
         """How many sequences of this length run together."""
@@ -289,6 +292,57 @@ class TorchEngine(ScoringEngine):
     def _free_bytes(self) -> int | None:
         """Of the GPU, or of the rank that has least; None: not known."""
         return self._steps.free_bytes()
+
+
+class _Greedy:
+    """The continuations of a call. Each begins behind its own prompt, while the keys and values of what these have in common
+    are there; the tokens that follow are made side by side, since a pass of one token takes as long as one of several."""
+
+    def __init__(self, engine: TorchEngine, call: EngineCall, feeder: Feeder, requests: list[Any]) -> None:
+        self._engine, self._call, self._feeder, self._requests = engine, call, feeder, requests
+        self._made: list[tuple[np.ndarray, bool]] = [(np.zeros(0, np.int32), False)] * len(requests)
+        self._begun: list[Begun] = []
+
+    def begin(self, i: int, most: int) -> None:
+        """Request `i`, at most `most` tokens."""
+        request, feeder = self._requests[i], self._feeder
+        if most == 0 or not feeder.side_by_side:
+            self._alone(i, most)
+            return
+        prompt = (request.prefix, request.ids, most, request.stop)
+        self._begun.append(self._engine._with_room(self._call, feeder, request, lambda _: feeder.begin(i, *prompt)))
+        # Twice in memory for a moment: each for itself, and side by side.
+        length = len(request.prefix) + len(request.ids) + most
+        if len(self._begun) >= self._engine._sequences(feeder, 2 * length):
+            self._continue()
+
+    def end(self) -> list[tuple[np.ndarray, bool]]:
+        """All of them, in the order of the requests."""
+        self._continue()
+        return self._made
+
+    def _alone(self, i: int, most: int) -> None:
+        request, feeder = self._requests[i], self._feeder
+        prompt = (request.prefix, request.ids, most, request.stop)
+        self._made[i] = self._engine._with_room(self._call, feeder, request, lambda _: feeder.continue_greedily(*prompt))
+
+    def _continue(self) -> None:
+        begun, self._begun = self._begun, []
+        try:
+            self._feeder.continue_begun(begun)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        else:
+            for b in begun:
+                self._made[b.request] = b.answer()
+            return
+        alone = [(b.request, b.most) for b in begun]
+        self._call.tick(-sum(b.tokens for b in begun))
+        begun.clear()
+        self._engine._undo(self._call, self._feeder)
+        for i, most in alone:
+            self._alone(i, most)
 
 
 def _ranks_of(model: Any, wanted: bool | None) -> Any:

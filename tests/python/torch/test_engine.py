@@ -126,6 +126,28 @@ def test_generated_tokens_are_the_native_ones(native, engine, ids):
     assert stopped and list(made) == list(ours[0][0][: list(ours[0][0]).index(ours[0][0][4])])
 
 
+@pytest.mark.parametrize("method", ["none", "yarn", *MAPS])
+def test_continuations_side_by_side_are_those_alone(engine, ids, method, monkeypatch):
+    """Prompts of several lengths: those that are shorter have padding in front."""
+    plan, fed = plan_of(method, 512), []
+    starts = ((0, 300, 9), (40, 37, 12), (300, 299, 1), (9, 120, 12), (80, 1, 7), (500, 5, 0))
+    asked = [GenerateRequest(ids=ids[at : at + n], max_tokens=most) for at, n, most in starts]
+    hook = engine.model.register_forward_pre_hook(lambda m, a, given: fed.append(given["input_ids"].shape), with_kwargs=True)
+    together = engine.generate(plan, asked)
+    assert max(rows for rows, _ in fed) == 4 and sum(rows == 4 for rows, _ in fed) == 11
+    # Ended by different tokens at different times.
+    stops = [GenerateRequest(ids=r.ids, max_tokens=r.max_tokens, stop=made[3:4]) for r, (made, _) in zip(asked, together)]
+    stopped = engine.generate(plan, stops)
+    monkeypatch.setattr(engine._steps.part, "takes_padding", False)
+    fed.clear()
+    alone, stopped_alone = engine.generate(plan, asked), engine.generate(plan, stops)
+    hook.remove()
+    assert max(rows for rows, _ in fed) == 1
+    same = lambda made: [(list(a), b) for a, b in made]
+    assert same(together) == same(alone) and same(stopped) == same(stopped_alone)
+    assert [len(made) for made, _ in together] == [most for _, _, most in starts] and any(b for _, b in stopped)
+
+
 def test_a_scored_context_and_all_behind_it_cost_one_prefill(native, engine, ids):
     """Answers given and continuations asked for behind one prefix: tokens and ids are the native ones."""
     context, plan = ids[:200], plan_of("yarn", 300)

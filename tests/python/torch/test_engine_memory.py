@@ -78,6 +78,25 @@ def test_less_at_a_time_when_text_is_generated(ids):
     assert list(again) == list(made) and same == stopped and scarce.refused > 0 and scarce.largest <= 100
 
 
+def test_continuations_one_by_one_where_memory_does_not_hold_several(ids):
+    engine, plan, refused = TorchEngine(MODEL), plan_of("rerope", 512), []
+    prompts = [GenerateRequest(prefix=ids[:200], ids=ids[at : at + n], max_tokens=4) for at, n in ((200, 90), (300, 35), (400, 1))]
+    ticks: list[list[int]] = [[], []]
+    whole = engine.generate(plan, prompts, tick=ticks[0].append)
+
+    def refuse(module, args, kwargs):
+        if len(kwargs["input_ids"]) > 1 and len(refused) < 2:
+            refused.append(0)
+            if len(refused) == 2:  # in the middle
+                raise torch.OutOfMemoryError("out of memory")
+
+    engine.model.register_forward_pre_hook(refuse, with_kwargs=True)
+    again = engine.generate(plan, prompts, tick=ticks[1].append)
+    assert len(refused) == 2
+    assert [(list(a), b) for a, b in again] == [(list(a), b) for a, b in whole]
+    assert sum(ticks[0]) == sum(ticks[1]) == sum(len(p.prefix) + len(p.ids) + 3 for p in prompts)
+
+
 def test_as_many_run_together_as_a_quarter_of_the_free_memory_holds(ids, monkeypatch):
     engine, fed = TorchEngine(MODEL), []
     engine.model.register_forward_pre_hook(
