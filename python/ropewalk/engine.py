@@ -80,10 +80,10 @@ class TorchEngine(ScoringEngine):
     A plan is put on the model for the time of a call (``ropewalk.transformers.applied``), with the frequencies of the
     declared final length before the first token. Sequences are fed in chunks with a key-value cache, logits are
     computed only where tokens are scored, and what neighbouring requests share is computed once, so that results
-    differ by rounding from those of separate calls. Sequences of one length run together, as many as memory holds,
-    and greedy continuations of any; when it runs out, fewer at a time, then smaller chunks. Angles are those of transformers, ``angles="float32"``;
-    under a position map or log-n, exact ones. Entropy of attention is not measured. Models without a cache of keys and
-    values that can be cut (Mamba, RWKV, hybrids) are fed whole sequences.
+    differ by rounding from those of separate calls. Sequences of one length run together, as many as memory holds, and
+    greedy continuations of any; when it runs out, fewer at a time, then smaller chunks. Angles are those of
+    transformers, ``angles="float32"``; under a position map or log-n, exact ones. Entropy of attention is not measured.
+    Models without a cache of keys and values that can be cut (Mamba, RWKV, hybrids) are fed whole sequences.
     """
 
     angles = "float32"  # that a call may ask for
@@ -306,14 +306,14 @@ class _Greedy:
     def begin(self, i: int, most: int) -> None:
         """Request `i`, at most `most` tokens."""
         request, feeder = self._requests[i], self._feeder
-        if most == 0 or not feeder.side_by_side:
+        # Twice in memory for a moment: each for itself, and side by side.
+        room = self._engine._sequences(feeder, 2 * (len(request.prefix) + len(request.ids) + most))
+        if most == 0 or not feeder.side_by_side or (room < 2 and not self._begun):
             self._alone(i, most)
             return
         prompt = (request.prefix, request.ids, most, request.stop)
         self._begun.append(self._engine._with_room(self._call, feeder, request, lambda _: feeder.begin(i, *prompt)))
-        # Twice in memory for a moment: each for itself, and side by side.
-        length = len(request.prefix) + len(request.ids) + most
-        if len(self._begun) >= self._engine._sequences(feeder, 2 * length):
+        if len(self._begun) >= room:
             self._continue()
 
     def end(self) -> list[tuple[np.ndarray, bool]]:
