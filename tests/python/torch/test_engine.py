@@ -143,8 +143,8 @@ def test_continuations_side_by_side_are_those_alone(engine, ids, method, monkeyp
     alone, stopped_alone = engine.generate(plan, asked), engine.generate(plan, stops)
     hook.remove()
     assert max(rows for rows, _ in fed) == 1
-    same = lambda made: [(list(a), b) for a, b in made]
-    assert same(together) == same(alone) and same(stopped) == same(stopped_alone)
+    for ours, theirs in ((together, alone), (stopped, stopped_alone)):
+        assert [(list(a), b) for a, b in ours] == [(list(a), b) for a, b in theirs]
     assert [len(made) for made, _ in together] == [most for _, _, most in starts] and any(b for _, b in stopped)
 
 
