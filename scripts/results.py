@@ -114,8 +114,7 @@ def perplexity(row, windows):
 
 def differences(committed, came):
     tolerance = TOLERANCE_BF16 if "bfloat16" in committed[0]["compute"] else TOLERANCE
-    tasks = ("tasks_protocol",)
-    for key in ("model_hash", "text_hash", "tokenizer_hash", "protocol", "seed", *tasks):
+    for key in ("model_hash", "text_hash", "tokenizer_hash", "protocol", "seed", "tasks_protocol"):
         if committed[0][key] != came[0][key]:
             yield f"{key}: committed {committed[0][key]}, now {came[0][key]}"
     for name, row in committed[1].items():

@@ -150,6 +150,7 @@ void CompareAgain(const Contender& lowest, int64_t windows, Verdict& v) {
   }
   v.contenders[static_cast<std::size_t>(v.chosen)].verdict.difference.reset();
   CompareLosses(left, windows, v.Nearest(), v.contenders);
+  // What has a lower loss than the chosen one is not behind it, whatever the fewer comparisons say.
   for (std::size_t i = 0; i < left.size(); ++i) {
     MethodVerdict& own = v.contenders[i].verdict;
     const bool ahead = left[i] && own.difference && own.difference->mean < 0;
