@@ -17,6 +17,8 @@ grep -rnE '^#include <(hwy|mpi|dnnl|oneapi|nlohmann|fmt|xxhash|omp|pcre2|utf8pro
   include && fail "public headers include standard C++ and ropewalk headers alone"
 grep -rnE '\b(abort|exit|_exit|printf|fprintf|getenv|system)\(|std::c(out|err)\b' src include &&
   fail "the library does not print, exit, or read the environment"
+grep -rnE '\bfs::(recursive_)?directory_iterator' src/*/*.cc src/*/*.h &&
+  fail "folders are read by NamesIn (src/io/files.h): libstdc++'s iterator ends the process where it gets no memory"
 grep -nE 'stderr[,)]|std::cerr|STDERR_FILENO' cli/*.cc cli/*.h | grep -v '^cli/progress\.' &&
   fail "what goes to stderr goes through Message (cli/progress.h), which drops what cannot be written"
 grep -n '^#include "src/' cli/*.cc cli/*.h &&

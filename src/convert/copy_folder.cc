@@ -36,11 +36,7 @@ class Lister {
       Fail(folder, "a symbolic link to a folder that holds it; remove the link");
     }
     open_.push_back(real);
-    fs::directory_iterator it(folder, error);
-    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-      AddEntry(it->path(), prefix + it->path().filename().string());
-    }
-    Check(folder, "cannot read this folder", error);
+    for (const std::string& name : NamesIn(folder.string())) AddEntry(folder / name, prefix + name);
     open_.pop_back();
   }
   std::vector<FolderFile> Sorted() {

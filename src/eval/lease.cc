@@ -16,6 +16,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/eval/eval.h"
+#include "src/io/files.h"
 
 namespace ropewalk {
 namespace internal {
@@ -244,14 +245,10 @@ LeaseFolder::Lease LeaseFolder::Wait(const std::string& name, const WaitFn& wait
 
 std::vector<LeaseHolder> LeaseFolder::Holders(const std::string& begin) {
   std::vector<LeaseHolder> holders;
-  std::error_code error;
-  std::vector<std::string> paths;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().filename().string().starts_with(begin)) paths.push_back(at->path().string());
-  }
-  for (const std::string& path : paths) {
+  for (const std::string& name : NamesIn(folder_)) {
+    if (!name.starts_with(begin)) continue;
     LeaseHolder holder;
-    const std::optional<bool> given_up = IsGivenUp(path, holder);
+    const std::optional<bool> given_up = IsGivenUp(folder_ + "/" + name, holder);
     if (given_up && !*given_up) holders.push_back(std::move(holder));
   }
   return holders;

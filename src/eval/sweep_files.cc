@@ -15,6 +15,7 @@
 #include "ropewalk/base/error.h"
 #include "src/eval/cell_json.h"
 #include "src/eval/results_text.h"
+#include "src/io/files.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -78,11 +79,9 @@ std::string NameOfFile(const char* kind, const std::optional<Shard>& shard) {
 
 std::vector<std::string> FilesOf(const std::string& folder, const char* kind) {
   std::vector<std::tuple<int64_t, int64_t, std::string>> found;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
+  for (const std::string& name : NamesIn(folder)) {
     std::error_code gone;
-    if (!at->is_regular_file(gone)) continue;
+    if (!fs::is_regular_file(fs::path(folder) / name, gone)) continue;
     if (name == NameOfFile(kind, {})) found.emplace_back(0, 0, name);
     if (const auto shard = ShardOfFile(name, kind)) {
       found.emplace_back(shard->count, shard->index, name);

@@ -1,5 +1,6 @@
 #include "src/io/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
@@ -8,9 +9,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "ropewalk/base/error.h"
@@ -59,6 +62,32 @@ bool FileExists(const std::string& path) {
   if (fs::is_directory(status)) fail("expected a file, it is a folder");
   if (!fs::is_regular_file(status)) fail("expected a file, it is a device, pipe or socket");
   return true;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  const auto fail = [&](int error) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: cannot read the folder: {}", folder, std::strerror(error)));
+  };
+  std::vector<std::string> names;
+  struct Close {
+    void operator()(DIR* open) const { ::closedir(open); }
+  };
+  const std::unique_ptr<DIR, Close> open(::opendir(folder.c_str()));
+  if (open == nullptr) {
+    if (errno != ENOENT && errno != ENOTDIR) fail(errno);
+    return names;
+  }
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) fail(errno);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void CopyFile(const std::string& from, const std::string& to,

@@ -4,12 +4,18 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace ropewalk::internal {
 
 // True: a file; false: there is nothing. Error(kIo) with the reason for everything else: a folder,
 // a symbolic link to nothing or in a circle, no permission.
 bool FileExists(const std::string& path);
+
+// The names in `folder`, sorted, without "." and ".."; none where there is no such folder. Throws
+// Error(kIo) where it cannot be read to its end. std::filesystem::directory_iterator ends the
+// process where it gets no memory (libstdc++'s _Dir::advance is noexcept and copies a path).
+std::vector<std::string> NamesIn(const std::string& folder);
 
 // Makes `to`, which must not exist, a file of its own with the bytes of `from` (links are
 // followed), and syncs it. Both share their blocks on disk until one is written where the file

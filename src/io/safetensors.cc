@@ -11,6 +11,7 @@
 #include "ropewalk/io/weights.h"
 #include "src/io/bytes.h"
 #include "src/io/fail.h"
+#include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/io/mxfp4_pairs.h"
 
@@ -231,10 +232,9 @@ std::map<std::string, Weight> OpenSafetensorsFolder(const std::string& folder) {
   const fs::path index = root / "model.safetensors.index.json";
   if (fs::exists(index, error)) return OpenSharded(folder, index.string());
   std::vector<std::string> found;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors") found.push_back(it->path().string());
+  for (const std::string& name : internal::NamesIn(folder)) {
+    if (fs::path(name).extension() == ".safetensors") found.push_back((root / name).string());
   }
-  if (error) throw Error(ErrorCode::kIo, folder + ": cannot read the folder: " + error.message());
   if (found.empty()) {
     Fail(folder, "no model.safetensors, model.safetensors.index.json or other *.safetensors file",
          ErrorCode::kIo);

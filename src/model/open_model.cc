@@ -1,6 +1,7 @@
 // Which files make a model, and whether they belong together.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "ropewalk/base/error.h"
@@ -45,15 +46,10 @@ bool IsConfigText(const std::string& path) {
 }
 
 bool HasSafetensors(const fs::path& folder) {
-  std::error_code error;
-  fs::directory_iterator it(folder, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".safetensors") || name == "model.safetensors.index.json") return true;
-  }
-  if (!error) return false;
-  throw Error(ErrorCode::kIo,
-              fmt::format("{}: cannot read the folder: {}", folder.string(), error.message()));
+  const std::vector<std::string> names = internal::NamesIn(folder.string());
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".safetensors") || name == "model.safetensors.index.json";
+  });
 }
 
 void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {

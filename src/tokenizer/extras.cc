@@ -145,12 +145,12 @@ class FolderExtras {
   void ReadTemplateFiles() {
     const fs::path folder(folder_);
     if (FileExists((folder / "chat_template.jinja").string())) {
-      std::error_code error;
       out_.chat_templates.clear();  // in place of those of tokenizer_config.json
       AddFile(kDefault, folder / "chat_template.jinja");
-      fs::directory_iterator it(folder / "additional_chat_templates", error);
-      for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-        if (it->path().extension() == ".jinja") AddFile(it->path().stem().string(), it->path());
+      const fs::path more = folder / "additional_chat_templates";
+      for (const std::string& name : NamesIn(more.string())) {
+        const fs::path file(name);
+        if (file.extension() == ".jinja") AddFile(file.stem().string(), more / file);
       }
     } else if (out_.chat_templates.empty()) {
       Read("chat_template.json", [&](const JsonNode& node, NotKept& rest) {
