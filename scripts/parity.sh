@@ -25,6 +25,9 @@ PYTHONPATH=$venv/transformers5 \
 PYTHONPATH=$venv/transformers5 "$venv/bin/python" "$root/tests/parity/goldens.py"
 PYTHONPATH=$venv/transformers5 \
   "$venv/bin/python" "$root/tests/parity/mistral4.py" "$build/tests/model/logits_dump"
+"$venv/bin/python" "$root/tests/parity/text_parts.py" "$build/tests/model/logits_dump"
+PYTHONPATH=$venv/transformers5 \
+  "$venv/bin/python" "$root/tests/parity/text_parts.py" "$build/tests/model/logits_dump"
 "$venv/bin/python" "$root/tests/parity/keys.py" "$build/tests/model/logits_dump"
 longppl=$venv/longppl
 [ -d "$longppl" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \

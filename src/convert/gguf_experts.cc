@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "ropewalk/base/error.h"
+#include "src/config/gguf/keys.h"
 #include "src/config/number_keys.h"
 
 namespace ropewalk::internal {
@@ -45,6 +46,12 @@ constexpr Mixture kMixtures[] = {
      .own_width = true,
      .router_bias = true},
     {.architecture = "deepseek2",
+     .normalized = Mixture::Said::kByKey,
+     .own_width = true,
+     .shared = Mixture::Shared::kCounted,
+     .layers = Mixture::Layers::kBehindDense,
+     .groups = true},
+    {.architecture = "mistral4",
      .normalized = Mixture::Said::kByKey,
      .own_width = true,
      .shared = Mixture::Shared::kCounted,
@@ -191,12 +198,14 @@ void CheckLatent(const ModelConfig& c, const Family& family) {
   if (latent.down_bias) {
     Refuse(family, "the vectors of latent attention have biases (attention_bias)", "takes none");
   }
-  const bool deepseek = std::string_view(family.gguf) == "deepseek2";
+  const bool deepseek = IsDeepseekGguf(family.gguf);
   // Of models of so many layers llama.cpp reads no q_lora_rank, and a file of others without the key
   // is refused; 0 is taken for none.
-  if (deepseek && latent.q_rank > 0 && (c.layers == 26 || c.layers == 27)) {
-    Refuse(family, fmt::format("{} layers with q_lora_rank", c.layers),
-           "takes models of 26 and 27 layers for those without, as DeepSeek V2 Lite is");
+  constexpr int64_t kKananaVocab = 128256;
+  const bool lite = c.layers == 26 || c.layers == 27 || (c.layers == 48 && c.vocab == kKananaVocab);
+  if (deepseek && latent.q_rank > 0 && lite) {
+    Refuse(family, fmt::format("{} layers and {} tokens with q_lora_rank", c.layers, c.vocab),
+           "takes models of 26 and 27 layers, and of 48 with 128256 tokens, for those without");
   }
   if (!deepseek && latent.q_rank == 0) Refuse(family, "q_lora_rank is null", "wants a number");
   if (family.block->gguf_scales != GgufScales::kMiniCpm3) return;
@@ -218,7 +227,7 @@ std::map<std::string, GgufValue> LatentKeys(const ModelConfig& c, const Family& 
   };
   integer("kv_lora_rank", latent.kv_rank);
   integer("q_lora_rank", latent.q_rank);
-  if (std::string_view(family.gguf) != "deepseek2") {
+  if (!IsDeepseekGguf(family.gguf)) {
     integer("key_length", c.head_dim);
     integer("value_length", latent.value_dim);
     return keys;

@@ -182,6 +182,9 @@ class KeyWriter {
     WriteFlags();
     if (FindLlamaCpp(family_.gguf)->Takes(kTemperature) && c_.plan.layers[0].temperature) {
       Float("attention.temperature_scale", c_.plan.layers[0].temperature->beta);
+      if (IsDeepseekGguf(family_.gguf)) {  // others take the trained length
+        Integer("attention.temperature_length", c_.plan.layers[0].temperature->period);
+      }
     }
     if (c_.layer.attention.clip_qkv > 0) Float("attention.clamp_kqv", c_.layer.attention.clip_qkv);
     return std::move(keys_);
@@ -302,6 +305,11 @@ std::map<std::string, GgufValue> GgufModelKeys(const ModelConfig& c, const Famil
 }
 
 void NoteWhatLlamaCppDoes(const ModelConfig& c, const Family& family, Converted& result) {
+  if (c.text_part) {
+    result.notes.push_back(
+        "the text part alone: what reads images is in no file of this program (llama.cpp has it in "
+        "one of its own, mmproj)");
+  }
   if (family.Has(kGgufPermuted)) {
     result.notes.push_back(
         "rows of q and k permuted for the interleaved layout, as llama.cpp "

@@ -106,6 +106,10 @@ ModelFiles OpenEitherLayout(const std::string& folder, bool allow_unknown) {
   ModelFiles files;
   files.path = folder;
   files.config = ParseHfConfig(config.dump(), path, allow_unknown);
+  if (files.config.text_part) {
+    throw Error(ErrorCode::kUnsupported,
+                path + ": rows of a model that reads images too are not put into another layout");
+  }
   files.config.permuted_qk = interleaved;
   files.tensors = OpenSafetensorsFolder(folder);
   return files;

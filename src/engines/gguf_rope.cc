@@ -115,7 +115,7 @@ class Writer {
                       "file of the architecture {} says, this setting has {} and {}; {}",
                       architecture_, s.beta_fast, s.beta_slow, kFolders));
     }
-    const bool latent = architecture_ == "deepseek2";
+    const bool latent = IsDeepseekGguf(architecture_);
     if ((s.softmax_mscale && !latent) || s.extrapolation_factor != 1) {
       Refuse(
           fmt::format("llama.cpp has no key for {} of the architecture {}; {}",
@@ -142,8 +142,13 @@ class Writer {
     }
     stored_.scaling = stored;
   }
-  // llama.cpp takes mscale for the same as mscale_all_dim, of which the key holds a tenth.
+  // llama.cpp takes mscale for the same as mscale_all_dim, of which the key holds a tenth; for 1 in
+  // Mistral 4.
   void WriteLatent(const YarnScaling& s, YarnScaling stored) {
+    if (architecture_ != "deepseek2" && s.mscale != 1) {
+      Refuse(fmt::format("llama.cpp takes YaRN's mscale for 1 in the architecture {}; {}",
+                         architecture_, kFolders));
+    }
     if (!s.softmax_mscale || s.mscale != s.mscale_all_dim || s.attention_factor || s.attn_factor) {
       Refuse(
           fmt::format("llama.cpp takes YaRN of the architecture {} with an mscale_all_dim, which "

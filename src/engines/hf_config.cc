@@ -4,6 +4,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/family.h"
+#include "src/config/hf/config.h"
 #include "src/io/json.h"
 
 namespace ropewalk::internal {
@@ -18,9 +19,19 @@ bool IsPerLayerType(const Json& rope_parameters) {
   return false;
 }
 
+// Where a configuration has its text part; null: it is flat.
+const char* TextPartOf(const Json& config) {
+  for (const char* part : kTextParts) {
+    const auto it = config.find(part);
+    if (it != config.end() && it->is_object() && !it->empty()) return part;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool HasRopeParameters(const Json& config) {
+  if (const char* part = TextPartOf(config)) return HasRopeParameters(config[part]);
   const auto it = config.find("rope_parameters");
   return it != config.end() && it->is_object();
 }
@@ -28,6 +39,16 @@ bool HasRopeParameters(const Json& config) {
 std::string WithRopeSetting(const std::string& config_text, const std::string& file,
                             const Json& setting, int64_t trained_length) {
   Json config = ParseOrderedObject(config_text, file);
+  if (const char* part = TextPartOf(config)) {
+    config[part] = Json::parse(
+        WithRopeSetting(config[part].dump(), file + ": " + part, setting, trained_length));
+    // Outside they would contradict it.
+    for (const char* key : {"rope_scaling", "rope_parameters", "rope_theta",
+                            "max_position_embeddings", "original_max_position_embeddings"}) {
+      config.erase(key);
+    }
+    return config.dump(2) + "\n";
+  }
   const auto type = config.find("model_type");
   const Family* family = type != config.end() && type->is_string()
                              ? FindFamily(type->get_ref<const std::string&>())

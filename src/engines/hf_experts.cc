@@ -91,6 +91,7 @@ void FinishGptOss(const ModelConfig& c, Json& j) {
 }
 
 void FinishDeepseekV2(const ModelConfig& c, Json& j) {
+  if (c.plan.layers[0].temperature) FailFor(c.architecture, "a temperature of its queries");
   if (c.experts.normalized) FailFor(c.architecture, "weights of experts that sum to 1");
   if (c.experts.groups > 1 && c.experts.group_by != GroupBy::kLargest) {
     FailFor(c.architecture, "groups of experts that their two largest scores choose");
@@ -108,6 +109,24 @@ void FinishDeepseekV3(const ModelConfig& c, Json& j) {
   j["topk_group"] = c.experts.chosen_groups;
   j["topk_method"] = "noaux_tc";
   j["scoring_func"] = "sigmoid";
+}
+
+// As Hugging Face's transformers 5, which has it, wants it: all of the rotation in one dictionary.
+void FinishMinistral3(const ModelConfig& c, Json& j) {
+  j["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", j["rope_theta"]}};
+  for (const char* key : {"rope_theta", "rope_scaling"}) j.erase(key);
+  const auto& temperature = c.plan.layers[0].temperature;
+  if (temperature) j["rope_parameters"]["llama_4_scaling_beta"] = temperature->beta;
+}
+
+void FinishMistral4(const ModelConfig& c, Json& j) {
+  if (c.experts.scores != ExpertsSpec::Scores::kSoftmax || c.experts.choice_bias) {
+    FailFor(c.architecture, "experts that are not chosen by a softmax");
+  }
+  WriteDeepseek(c, j);
+  j["n_group"] = c.experts.groups;
+  j["topk_group"] = c.experts.chosen_groups;
+  FinishMinistral3(c, j);
 }
 
 void FinishMiniCpm3(const ModelConfig& c, Json& j) { WriteLatent(c, j); }

@@ -19,6 +19,8 @@ void FinishQwen3Moe(const ModelConfig& c, nlohmann::ordered_json& config);
 void FinishGptOss(const ModelConfig& c, nlohmann::ordered_json& config);
 void FinishDeepseekV2(const ModelConfig& c, nlohmann::ordered_json& config);
 void FinishDeepseekV3(const ModelConfig& c, nlohmann::ordered_json& config);
+void FinishMinistral3(const ModelConfig& c, nlohmann::ordered_json& config);
+void FinishMistral4(const ModelConfig& c, nlohmann::ordered_json& config);
 void FinishMiniCpm3(const ModelConfig& c, nlohmann::ordered_json& config);
 void FinishLlama4(const ModelConfig& c, nlohmann::ordered_json& config);
 

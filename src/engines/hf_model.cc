@@ -76,14 +76,6 @@ void FinishNeox(const ModelConfig& c, Json& j) {
   Rename(j, "partial_rotary_factor", "rotary_pct");
 }
 
-// As Hugging Face's transformers 5, which has it, wants it: all of the rotation in one dictionary.
-void FinishMinistral3(const ModelConfig& c, Json& j) {
-  j["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", j["rope_theta"]}};
-  for (const char* key : {"rope_theta", "rope_scaling"}) j.erase(key);
-  const auto& temperature = c.plan.layers[0].temperature;
-  if (temperature) j["rope_parameters"]["llama_4_scaling_beta"] = temperature->beta;
-}
-
 // Its code has neither log-n nor steps of NTK then; the width counts gate and up.
 void FinishQwen1(const ModelConfig& c, Json& j) {
   CheckUsual(c, false);
@@ -156,6 +148,7 @@ constexpr ConvertedFamily kConverted[] = {
     {"gpt_oss", "GptOssForCausalLM", nullptr, FinishGptOss},
     {"deepseek_v2", "DeepseekV2ForCausalLM", nullptr, FinishDeepseekV2},
     {"deepseek_v3", "DeepseekV3ForCausalLM", nullptr, FinishDeepseekV3},
+    {"mistral4", "Mistral4ForCausalLM", nullptr, FinishMistral4},
     {"llama4_text", "Llama4ForCausalLM", nullptr, FinishLlama4},
     {"minicpm3", "MiniCPM3ForCausalLM", nullptr, FinishMiniCpm3},
     {"ministral3", "Ministral3ForCausalLM", nullptr, FinishMinistral3},

@@ -38,6 +38,7 @@ constexpr LlamaCppArchitecture kArchitectures[] = {
     {"olmoe", kOwnHead | kNeedsHead | kAllKeyHeads},
     {"gpt-oss", kHeadSize | kOutBias | kMlpBias | kEveryBias | kOwnHead | kNeedsHead | kWindows},
     {"deepseek2", kPartOfAHead | kHeadSize | kOwnHead},
+    {"mistral4", kPartOfAHead | kHeadSize | kOwnHead | kTemperature},
     {"llama4", kDivisorTensor | kHeadSize | kOwnHead},
     {"qwen", kPartOfAHead | kOwnHead | kNeedsHead | kAllKeyHeads},
     {"baichuan", kOwnHead | kNeedsHead},

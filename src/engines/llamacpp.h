@@ -22,7 +22,7 @@ enum LlamaCppTakes : uint32_t {
   // Lets layers that have a window see everything, as in its own converter's files.
   kIgnoredWindow = 2048,
   kAllKeyHeads = 4096,  // as many key heads as heads
-  kTemperature = 8192   // Ministral 3's, on all layers
+  kTemperature = 8192   // that of Ministral 3 and Mistral 4, on all layers
 };
 
 struct LlamaCppArchitecture {

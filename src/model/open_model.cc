@@ -52,6 +52,42 @@ bool HasSafetensors(const fs::path& folder) {
   });
 }
 
+// Of a model that reads images too the tensors of its text part, by the names of that part's family.
+// Published files begin with "language_model.", those of newer transformers' own models have it
+// behind "model.".
+void KeepTextPart(ModelFiles& files) {
+  constexpr const char* kOtherParts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                         "image_newline"};
+  std::map<std::string, Weight> kept;
+  int64_t others = 0;
+  for (auto& [name, weight] : files.tensors) {
+    std::string_view bare = name;
+    const auto drop = [&](std::string_view start) {
+      if (!bare.starts_with(start)) return false;
+      bare.remove_prefix(start.size());
+      return true;
+    };
+    const bool inner = drop("model.");
+    if (std::any_of(std::begin(kOtherParts), std::end(kOtherParts),
+                    [&](const char* part) { return bare.starts_with(part); })) {
+      ++others;
+      continue;
+    }
+    std::string own = name;
+    if (drop("language_model.")) own = (inner ? "model." : "") + std::string(bare);
+    if (!kept.emplace(own, std::move(weight)).second) {
+      throw Error(
+          ErrorCode::kInvalidFile,
+          fmt::format("{}: tensor '{}' is there twice, with \"language_model.\" in its name "
+                      "and without",
+                      files.path, own));
+    }
+  }
+  files.tensors = std::move(kept);
+  files.config.plan.notes.push_back(
+      fmt::format("{} tensors of other parts than the text's are not read", others));
+}
+
 void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {
   fs::path config = folder / "config.json";
   if (!internal::FileExists(config.string())) {
@@ -66,6 +102,7 @@ void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& 
   OpenConfigJson(config.string(), options, files);
   if (options.need_weights || HasSafetensors(folder)) {
     files.tensors = OpenSafetensorsFolder(folder.string());
+    if (files.config.text_part) KeepTextPart(files);
     CheckIfRunnable(files, internal::Naming::kHuggingFace, folder.string());
   }
   TryTokenizer(files, [&] { return LoadTokenizerFolder(folder.string()); });

@@ -52,6 +52,20 @@ json Ministral3(json rope) {
           {"tie_word_embeddings", false}};
 }
 
+json Mistral4(json rope) {
+  const bool scaled = rope["rope_type"] == "yarn";
+  rope.update({{"rope_theta", 500.0}, {"llama_4_scaling_beta", 0.1}});
+  json config = Deepseek("mistral4");
+  config.erase("head_dim");
+  config.update({{"q_lora_rank", 16},
+                 {"n_group", 3},
+                 {"topk_group", 2},
+                 {"norm_topk_prob", true},
+                 {"rope_parameters", rope},
+                 {"max_position_embeddings", scaled ? 128 : 16}});
+  return config;
+}
+
 json Baichuan(const json& more) {
   return Merged(
       {{"model_type", "baichuan"}, {"num_key_value_heads", 4}, {"tie_word_embeddings", false}},
@@ -95,6 +109,12 @@ std::vector<Case> MixtureCases() {
       {"deepseek_v2", Merged(Deepseek("deepseek_v2"), {{"q_lora_rank", nullptr}}), "deepseek2",
        nullptr, Yarn({{"mscale", 0.707}, {"mscale_all_dim", 0.707}})},
       {"deepseek_v3", v3, "deepseek2", nullptr, Yarn({{"mscale", 1.0}, {"mscale_all_dim", 1.0}})},
+      {"mistral4", Mistral4({{"rope_type", "default"}}), "mistral4", nullptr,
+       Mistral4({{"rope_type", "yarn"},
+                 {"factor", 4.0},
+                 {"original_max_position_embeddings", 32},
+                 {"mscale", 1.0},
+                 {"mscale_all_dim", 1.0}})},
       {"llama4",
        Merged(untied, {{"model_type", "llama4_text"},
                        {"num_local_experts", 5},
@@ -161,7 +181,7 @@ json ConfigOf(const Case& c) {
   if (type == "gpt_neox" || type == "gpt2" || type == "bloom" || type == "mpt") {
     for (const char* key : {"rope_theta", "head_dim"}) config.erase(key);
   }
-  if (type == "ministral3") config.erase("rope_theta");
+  if (type == "ministral3" || type == "mistral4") config.erase("rope_theta");
   if (config.contains("model_max_length")) {  // a Baichuan 13B is told by it
     for (const char* key : {"max_position_embeddings", "rope_theta"}) config.erase(key);
   }

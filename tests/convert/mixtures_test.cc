@@ -111,7 +111,7 @@ TEST(MixtureRows, LatentKeysAndValues) {
 
 // Weights that stay in the file: slices of experts, and keys that are stored [in, out].
 TEST(MixtureRows, PackedWeightsAgree) {
-  for (const char* name : {"mixtral", "gpt_oss", "deepseek_v3", "llama4"}) {
+  for (const char* name : {"mixtral", "gpt_oss", "deepseek_v3", "mistral4", "llama4"}) {
     const Written written(name);
     const ModelFiles files = OpenModel(written.folder / "m.gguf");
     const std::vector<float> packed = ProbeLogits(files, WeightStorage::kPacked);
@@ -140,6 +140,20 @@ TEST(MixtureKeys, Deepseek) {
   EXPECT_FLOAT_EQ(v3.Key("deepseek2.rope.scaling.yarn_log_multiplier").AsDouble("log"), 0.1);
   EXPECT_EQ(v3.gguf.tensors.at("blk.1.ffn_gate_inp.weight").type, WeightType::kF32);
   EXPECT_TRUE(v3.gguf.tensors.contains("blk.1.exp_probs_b.bias"));
+}
+
+TEST(MixtureKeys, Mistral4) {
+  const Written m("mistral4", Find("mistral4").settings);
+  const auto integer = [&](const std::string& key) { return m.Key("mistral4." + key).AsInt(key); };
+  EXPECT_EQ(integer("attention.head_count_kv"), 1);
+  EXPECT_EQ(integer("attention.key_length"), 20 + 8);
+  EXPECT_EQ(integer("attention.key_length_mla"), 6 + 8);
+  EXPECT_EQ(integer("expert_gating_func"), 1);
+  EXPECT_EQ(integer("expert_group_used_count"), 2);
+  EXPECT_EQ(integer("attention.temperature_length"), 32);
+  EXPECT_FLOAT_EQ(m.Key("mistral4.attention.temperature_scale").AsDouble("scale"), 0.1);
+  EXPECT_FLOAT_EQ(m.Key("mistral4.rope.scaling.yarn_log_multiplier").AsDouble("log"), 0.1);
+  EXPECT_FALSE(m.gguf.tensors.contains("blk.1.exp_probs_b.bias"));
 }
 
 TEST(MixtureKeys, Others) {
@@ -272,6 +286,44 @@ TEST(OtherMixtures, KeysThatContradictTheArchitecture) {
   EXPECT_THAT(reason("qwen", "qwen.expert_weights_scale", {2.0, GgufType::kF32}),
               HasSubstr("qwen.expert_weights_scale = 2"));
   EXPECT_EQ(reason("mixtral", "llama.expert_gating_func", integer(1)), "");
+  // llama.cpp takes mscale for 1 whatever mscale_all_dim is, in this architecture alone.
+  const auto log_of = [](const char* name, const std::string& prefix) {
+    return Other(name,
+                 [&](Keys& keys, auto&, auto&) {
+                   keys[prefix + "type"] = {std::string("yarn"), {}};
+                   keys[prefix + "factor"] = {4.0, GgufType::kF32};
+                   keys[prefix + "yarn_log_multiplier"] = {double{0.0707F}, GgufType::kF32};
+                 })
+        .files.config.not_runnable;
+  };
+  EXPECT_THAT(log_of("mistral4", "mistral4.rope.scaling."), HasSubstr("a tenth of mscale_all_dim"));
+  EXPECT_EQ(log_of("deepseek_v3", "deepseek2.rope.scaling."), "");
+}
+
+// Mistral Large 3, as llama.cpp's converter writes it.
+TEST(OtherMixtures, ADeepseekWithATemperature) {
+  const Other large("deepseek_v2", [](Keys& keys, auto&, auto&) {
+    keys["deepseek2.attention.temperature_scale"] = {double{0.1F}, GgufType::kF32};
+    keys["deepseek2.attention.temperature_length"] = {int64_t{32}, GgufType::kU32};
+  });
+  EXPECT_EQ(large.files.config.not_runnable, "");
+  const QueryTemperature expected{.beta = 0.1, .period = 32};
+  EXPECT_EQ(large.files.config.plan.layers[1].temperature, expected);
+  const test::TempFolder back;
+  EXPECT_THAT(MessageOf([&] { GgufToFolder(large.files, back / "hf", kWeightsAlone); }),
+              HasSubstr("a temperature of its queries"));
+}
+
+// llama.cpp's own converter leaves the temperature out.
+TEST(OtherMixtures, Mistral4WithoutATemperatureIsSaid) {
+  const Other bare("mistral4", [](Keys& keys, auto&, auto&) {
+    EXPECT_EQ(keys.erase("mistral4.attention.temperature_scale"), 1u);
+    keys.erase("mistral4.attention.temperature_length");
+  });
+  EXPECT_EQ(bare.files.config.not_runnable, "");
+  EXPECT_FALSE(bare.files.config.plan.layers[0].temperature.has_value());
+  EXPECT_THAT(bare.files.config.plan.notes, Contains(HasSubstr("leaves llama_4_scaling_beta out")));
+  EXPECT_GT(test::Difference(ProbeLogits(bare.files), bare.right), 1e-4);
 }
 
 TEST(OtherMixtures, GroupsOfASoftmaxAreSaid) {
@@ -346,6 +398,18 @@ TEST(MixtureRefusals, WhatLlamaCppWouldComputeOtherwise) {
       {"deepseek_v3", {{"attention_bias", true}}, "attention_bias"},
       {"deepseek_v3", {{"rope_interleave", false}}, "pairs of elements half a rotary_dim apart"},
       {"deepseek_v3", scaled({{"mscale", 1.0}, {"mscale_all_dim", 0.7}}), "the same mscale"},
+      {"mistral4", {{"q_lora_rank", 16}, {"num_hidden_layers", 26}}, "26 layers"},
+      {"mistral4",
+       {{"rope_parameters",
+         {{"rope_type", "yarn"},
+          {"rope_theta", 500.0},
+          {"factor", 4.0},
+          {"original_max_position_embeddings", 32},
+          {"mscale", 0.7},
+          {"mscale_all_dim", 0.7},
+          {"llama_4_scaling_beta", 0.1}}},
+        {"max_position_embeddings", 128}},
+       "mscale for 1 in the architecture mistral4"},
       {"gpt_oss", scaled({{"truncate", false}}), "extend --method yarn"},
       {"llama4", {{"attention_chunk_size", 4096}}, "chunks of 8192 tokens"},
       {"llama4", {{"use_qk_norm", false}}, "5 experts without norms of q and k"},

@@ -68,6 +68,106 @@ std::vector<float> Ours(const Decoder& decoder, const PositionPlan& plan,
   return rows;
 }
 
+// A model that reads images too, made of one that does not: its header renamed, the same bytes.
+void WriteAround(const test::TempFolder& folder, const std::string& family,
+                 const std::string& config, const char* wrapper, bool newer_names) {
+  std::ifstream in(kGoldens / family / "model.safetensors", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), 8);
+  const auto header = nlohmann::json::parse(bytes.substr(8, size));
+  nlohmann::json renamed;
+  for (const auto& [name, entry] : header.items()) {
+    const bool body = name.starts_with("model.");
+    std::string own = name;
+    if (newer_names && body) own = "model.language_model." + name.substr(6);
+    if (!newer_names && name != "__metadata__") own = "language_model." + name;
+    renamed[own] = entry;
+  }
+  uint64_t at = bytes.size() - 8 - size;
+  for (const char* name : {"vision_tower.patch_conv.weight", "multi_modal_projector.norm.weight"}) {
+    renamed[(newer_names ? "model." : "") + std::string(name)] = {
+        {"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {at, at + 4}}};
+    at += 4;
+  }
+  const std::string text = renamed.dump();
+  const uint64_t length = text.size();
+  test::WriteFile(folder / "model.safetensors",
+                  std::string(reinterpret_cast<const char*>(&length), 8) + text +
+                      bytes.substr(8 + size) + std::string(8, '\0'));
+  std::ifstream inner(kGoldens / family / (config + ".json"));
+  const nlohmann::json outer = {{"model_type", wrapper},
+                                {"text_config", nlohmann::json::parse(inner)},
+                                {"vision_config", {{"hidden_size", 8}}}};
+  test::WriteFile(folder / "config.json", outer.dump());
+}
+
+TEST(Golden, TheTextPartOfAModelThatReadsImagesToo) {
+  const nlohmann::json cases = Cases();
+  struct Row {
+    const char *wrapper, *family, *config;
+  };
+  const Row rows[] = {{"gemma3", "gemma3", "default"},       {"mistral3", "mistral", "yarn"},
+                      {"mistral3", "ministral3", "default"}, {"mistral3", "mistral4", "default"},
+                      {"llama4", "llama4", "default"},       {"llava", "llama", "linear"}};
+  for (const Row& row : rows) {
+    for (const bool newer_names : {false, true}) {
+      SCOPED_TRACE(std::string(row.family) + " of " + row.wrapper + (newer_names ? ", newer" : ""));
+      const test::TempFolder plain, around;
+      const ModelFiles right = OpenCase(plain, row.family, row.config);
+      WriteAround(around, row.family, row.config, row.wrapper, newer_names);
+      const ModelFiles files = OpenModel(around.path());
+      ASSERT_EQ(files.config.not_runnable, "");
+      EXPECT_EQ(Resolve(files.config.plan, 64).hash, Resolve(right.config.plan, 64).hash);
+      EXPECT_THAT(files.config.plan.notes,
+                  ::testing::Contains("2 tensors of other parts than the text's are not read"));
+      EXPECT_EQ(
+          Ours(*Decoder::Load(files), files.config.plan, cases, AnglePrecision::kFloat32, 64),
+          Ours(*Decoder::Load(right), right.config.plan, cases, AnglePrecision::kFloat32, 64));
+    }
+  }
+}
+
+TEST(Golden, TextPartsThatDoNotRun) {
+  const auto reason = [](const char* wrapper, const nlohmann::json& more) {
+    const test::TempFolder folder;
+    WriteAround(folder, "mistral", "default", wrapper, false);
+    std::ifstream in(folder / "config.json");
+    nlohmann::json config = nlohmann::json::parse(in);
+    config.update(more);
+    test::WriteFile(folder / "config.json", config.dump());
+    return OpenModel(folder.path()).config.not_runnable;
+  };
+  EXPECT_EQ(reason("mistral3", nlohmann::json::object()), "");
+  EXPECT_THAT(reason("mistral3", {{"quantization_config", {{"quant_method", "fp8"}}}}),
+              ::testing::HasSubstr("quantization_config"));
+  EXPECT_THAT(reason("paligemma", nlohmann::json::object()),
+              ::testing::HasSubstr("text part of a paligemma model"));
+  // A part that nobody knows is an error, and so is a tensor under both names.
+  const test::TempFolder folder;
+  WriteAround(folder, "mistral", "default", "mistral3", false);
+  const auto message_with = [&](const char* from, const char* to) -> std::string {
+    std::ifstream in(folder / "model.safetensors", std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    in.close();
+    const test::TempFolder changed;
+    bytes.replace(bytes.find(from), std::strlen(from), to);
+    test::WriteFile(changed / "model.safetensors", bytes);
+    test::fs::copy_file(folder / "config.json", changed / "config.json");
+    try {
+      OpenModel(changed.path());
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message_with("vision_tower.patch", "audio_tower_.patch"),
+              ::testing::HasSubstr("audio_tower_.patch_conv.weight"));
+  EXPECT_THAT(
+      message_with("\"vision_tower.patch_conv.weight\"", "\"model.norm.weight\"             "),
+      ::testing::HasSubstr("'model.norm.weight' is there twice"));
+}
+
 TEST(Golden, LogitsEqualTransformers) {
   const nlohmann::json cases = Cases();
   ASSERT_GE(cases["cases"].size(), 116u);

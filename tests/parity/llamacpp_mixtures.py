@@ -116,6 +116,20 @@ def deepseek(q_rank, choice_bias):
     return make
 
 
+def mistral4(m):
+    m.ends()
+    for layer, p in enumerate(m.each_layer()):
+        latent(m, p + "self_attn.", Q_RANK)
+        norms(m, p)
+        if layer == 0:
+            m.mlp(p + "mlp.")
+            continue
+        m.matrix(p + "mlp.gate", COUNT, m.hidden, 2 / m.hidden ** 0.5)
+        m.out[p + "mlp.experts.gate_up_proj"] = m.normal(COUNT, 2 * WIDTH, m.hidden, scale=1.2 / m.hidden ** 0.5)
+        m.out[p + "mlp.experts.down_proj"] = m.normal(COUNT, m.hidden, WIDTH, scale=0.8 / WIDTH ** 0.5)
+        one_mlp(m, p + "mlp.shared_experts.", 2 * WIDTH)
+
+
 def llama4(m):
     m.ends()
     for layer, p in enumerate(m.each_layer()):
@@ -236,6 +250,16 @@ def mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED):
     yield Case("deepseek_v3", "yarn", dict(
         v3, n_group=1, topk_group=1, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=1.0), **every),
                deepseek(Q_RANK, True), unscaled, far=BLENDED)
+    theta = dict(rope_theta=cases.EXACT.base)
+    m4 = dict(v3, rope_theta=None, head_dim=None)
+    plain = dict(theta, rope_type="default", llama_4_scaling_beta=0.3)
+    tempered = dict(YARN, **plain | dict(rope_type="yarn"), mscale=1.0, mscale_all_dim=1.0)
+    yield Case("mistral4", "plain", dict(m4, rope_parameters=plain), mistral4,
+               {**{k: v for k, v in one.items() if k != "base"}, "no groups": dict(n_group=1, topk_group=1),
+                "weights as they are": dict(norm_topk_prob=False),
+                "no temperature": dict(rope_parameters=dict(plain, llama_4_scaling_beta=0.0))})
+    yield Case("mistral4", "yarn", dict(m4, n_group=1, topk_group=1, rope_parameters=tempered, **every), mistral4,
+               {"no scaling": dict(rope_parameters=plain)}, far=2 * BLENDED)
     yield Case("llama4_text", "plain", dict(untied, num_experts_per_tok=1, num_local_experts=COUNT,
                                             intermediate_size=WIDTH, intermediate_size_mlp=cases.FEED_FORWARD,
                                             interleave_moe_layer_step=2, attention_chunk_size=8192), llama4,

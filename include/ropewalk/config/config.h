@@ -207,6 +207,8 @@ struct ModelConfig {
   std::shared_ptr<const DecoderPart> decoder;
   // The files have the head of an encoder's masked language model; known when tensors are checked.
   bool masked_head = false;
+  // The text part of a model that reads images too: files hold other parts beside its tensors.
+  bool text_part = false;
   bool bare_names = false;  // tensor names lack their prefix ("transformer."), as in GPT-2's files
   // Rows of q and k are stored for the interleaved layout (GGUF "llama", llama2.c) and are permuted
   // to the half layout at load.

@@ -63,7 +63,7 @@ void ReadGroups(const GgufKeys& keys, ModelConfig& c) {
   experts.groups = groups;
   experts.chosen_groups = chosen;
   experts.group_by = ExpertsSpec::GroupBy::kTwoLargest;
-  if (experts.scores == Scores::kSoftmax) {
+  if (experts.scores == Scores::kSoftmax && keys.prefix() == "deepseek2.") {
     c.plan.notes.push_back(
         "groups of experts are chosen by their two largest scores, as in llama.cpp; DeepSeek V2's "
         "own code takes the largest one");
@@ -207,12 +207,21 @@ void ReadGgufDeepseek(const GgufKeys& keys, ModelConfig& c) {
       keys.gguf().tensors.empty() ? sigmoid : HasTensor(keys, dense, "exp_probs_b.bias");
 }
 
+// llama.cpp takes mscale for 1 in this architecture, and multiplies scores by its square.
 void ReadGgufMistral4(const GgufKeys& keys, ModelConfig& c) {
-  c.not_runnable = fmt::format(
-      "{}: general.architecture is mistral4: the decoder computes this family from Hugging Face "
-      "files "
-      "alone",
-      keys.File());
+  ReadGgufDeepseek(keys, c);
+  const auto log = keys.Number("rope.scaling.yarn_log_multiplier", 0, 1e3);
+  if (keys.String("rope.scaling.type") == "yarn" && log && LatentMscale(*log) != 1) {
+    Stop(keys, "rope.scaling.yarn_log_multiplier",
+         fmt::format("it is {:g}, a tenth of mscale_all_dim; llama.cpp takes mscale for 1 there, "
+                     "and what it then multiplies scores by is computed for 1 alone",
+                     *log),
+         c);
+  }
+  if (keys.Has("attention.temperature_scale")) return;
+  c.plan.notes.push_back(
+      "attention.temperature_scale is missing, as in files of llama.cpp's own converter, which "
+      "leaves llama_4_scaling_beta out: queries have no temperature, as in llama.cpp");
 }
 
 void ReadGgufLlama4(const GgufKeys& keys, ModelConfig& c) {

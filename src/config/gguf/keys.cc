@@ -76,6 +76,10 @@ bool LlamaCppReadsBetas(std::string_view architecture) {
   return architecture == "mistral3" || architecture == "grok";
 }
 
+bool IsDeepseekGguf(std::string_view architecture) {
+  return architecture == "deepseek2" || architecture == "mistral4";
+}
+
 double LatentMscale(double log_multiplier) { return std::round(log_multiplier * 1e7) / 1e6; }
 
 std::optional<bool> BaichuanRotates(int64_t layers) {

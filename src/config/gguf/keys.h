@@ -46,8 +46,10 @@ class GgufKeys {
 // Whether llama.cpp reads yarn_beta_fast and yarn_beta_slow of this architecture; of all others it
 // takes 32 and 1, although its converter writes the keys.
 bool LlamaCppReadsBetas(std::string_view architecture);
-// mscale_all_dim of a yarn_log_multiplier in files of deepseek2, which hold a tenth of it as float32;
-// the number meant has few digits.
+// Architectures that llama.cpp reads and computes as DeepSeek's.
+bool IsDeepseekGguf(std::string_view architecture);
+// mscale_all_dim of a yarn_log_multiplier in their files, which hold a tenth of it as float32; the
+// number meant has few digits.
 double LatentMscale(double log_multiplier);
 // Whether llama.cpp rotates a Baichuan of so many layers; false: it has ALiBi; absent: neither.
 std::optional<bool> BaichuanRotates(int64_t layers);

@@ -64,11 +64,11 @@ YarnScaling ReadYarn(const GgufKeys& keys, const Family& family, double factor) 
   if (const auto attn = keys.Number("rope.scaling.attn_factor", 1e-6, 1e6); attn && *attn != 1) {
     y.attn_factor = *attn;
   }
-  // mscale_all_dim: a tenth of it in DeepSeek's files, itself in Mistral's; mscale is not stored
+  // mscale_all_dim: a tenth of it in DeepSeek's files, itself in Ministral's; mscale is not stored
   // and taken for the same in the first, for 1 in the second.
   const auto log = keys.Number("rope.scaling.yarn_log_multiplier", 0, 1e3);
   if (log && *log != 0) {
-    const bool deepseek = keys.prefix() == "deepseek2.";
+    const bool deepseek = IsDeepseekGguf(Architecture(keys));
     // Files hold float32; the value meant has few digits.
     const auto digits = [](double v) { return std::round(v * 1e6) / 1e6; };
     y.mscale_all_dim = deepseek ? LatentMscale(*log) : digits(*log);
@@ -273,7 +273,8 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
   return out;
 }
 
-// Llama 4 on layers that do not rotate; Ministral 3 on all.
+// Llama 4 on layers that do not rotate; Ministral 3, Mistral 4 and Mistral Large 3, whose files are
+// DeepSeek V2's, on all.
 std::optional<QueryTemperature> ReadTemperature(const GgufKeys& keys, const Family& family,
                                                 int64_t trained_length) {
   QueryTemperature t;
@@ -281,7 +282,7 @@ std::optional<QueryTemperature> ReadTemperature(const GgufKeys& keys, const Fami
     t.offset = 1;  // 0.1 and 8192 are constants of llama.cpp
     return t;
   }
-  if (!family.Has(kTemperatureKeys)) return std::nullopt;
+  if (!family.Has(kTemperatureKeys) && !IsDeepseekGguf(Architecture(keys))) return std::nullopt;
   const auto beta = keys.Number("attention.temperature_scale", 0, 1e3);
   const auto period = keys.Int("attention.temperature_length", 1, kMaxTokens);
   if (!beta || *beta == 0) return std::nullopt;

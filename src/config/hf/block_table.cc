@@ -371,6 +371,7 @@ constexpr Block kDeepseekV3Block = [] {
 constexpr Block kMistral4Block = [] {
   Block block = LlamaLike({}, kAttentionBias, {}, "mlp_bias");
   block.names = &kMistral4Names;
+  block.gguf_names = &kGgufSplitKvNames;
   block.rest = ReadMistral4;
   block.gguf_rest = ReadGgufMistral4;
   return block;

@@ -21,15 +21,15 @@ using internal::JsonObject;
 using internal::Shown;
 using nlohmann::json;
 
-// Where multimodal configurations keep their language model.
-constexpr const char* kTextParts[] = {"text_config", "llm_config", "language_config",
-                                      "thinker_config"};
 constexpr const char* kOtherParts[] = {"vision_config", "audio_config", "talker_config",
                                        "code2wav_config", "token2wav_config"};
 
+// Models whose code runs a text without images as the family of their text part does.
+constexpr std::string_view kTextAlone[] = {"gemma3", "llama4", "llava", "mistral3"};
+
 // The text part and the way to it; null when the configuration is flat.
 const json* FindTextPart(const JsonObject& top, std::string& name) {
-  for (const char* part : kTextParts) {
+  for (const char* part : internal::kTextParts) {
     const json* value = top.Find(part);
     if (value != nullptr && value->is_object() && !value->empty()) {
       name = part;
@@ -62,6 +62,12 @@ const Family& ReadFamily(const JsonObject& object, const std::string& outer) {
   return *family;
 }
 
+void RefuseQuantized(const JsonObject& object, ModelConfig& c) {
+  c.not_runnable = object.where() +
+                   ": quantization_config: weights quantised by it are not supported; use the "
+                   "unquantised model, or a GGUF file";
+}
+
 // MXFP4 is read where the family is published in it.
 void ReadQuantization(const HfSource& source, ModelConfig& c) {
   const json* value = source.top.Find("quantization_config");
@@ -71,9 +77,7 @@ void ReadQuantization(const HfSource& source, ModelConfig& c) {
     c.tensor_names = mxfp4;
     return;
   }
-  c.not_runnable = source.top.where() +
-                   ": quantization_config: weights quantised by it are not supported; use the "
-                   "unquantised model, or a GGUF file";
+  RefuseQuantized(source.top, c);
 }
 
 void ReadPositions(const HfSource& source, ModelConfig& c) {
@@ -150,8 +154,17 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
   const std::string type = top.String("model_type").value_or("");
   ModelConfig c = ReadNested(text, type.empty() ? "?" : type, depth + 1, allow_unknown);
   SortOuterKeys(top, text, allow_unknown, c);
-  c.plan.notes.push_back(fmt::format("{} of a {} model", part, type));
-  if (c.not_runnable.empty()) {
+  c.plan.notes.push_back(fmt::format("{} of a {} model; its keys of positions are there", part, type));
+  // transformers 5 reads it here alone and writes it; 4 reads that of the text part.
+  c.tied_head = top.Bool("tie_word_embeddings").value_or(c.tied_head);
+  if (!c.not_runnable.empty()) return c;
+  if (top.Has("quantization_config")) {
+    RefuseQuantized(top, c);
+    return c;
+  }
+  c.text_part =
+      std::find(std::begin(kTextAlone), std::end(kTextAlone), type) != std::end(kTextAlone);
+  if (!c.text_part) {
     c.not_runnable = fmt::format(
         "the positions of {} are read, but the decoder does not run the text part of a {} model",
         part, type);

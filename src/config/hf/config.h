@@ -14,6 +14,10 @@
 
 namespace ropewalk::internal {
 
+// Where configurations of models that read images or sound keep their language model.
+inline constexpr const char* kTextParts[] = {"text_config", "llm_config", "language_config",
+                                             "thinker_config"};
+
 // Of layer_types, and of rope_parameters that differ by them.
 inline constexpr char kFull[] = "full_attention";
 inline constexpr char kSliding[] = "sliding_attention";
