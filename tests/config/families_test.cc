@@ -123,6 +123,8 @@ TEST(Families, OnlyTheDecodersOwnRun) {
                                      "qwen 2.5 with yarn",
                                      "gemma",
                                      "gemma 3, transformers 5",
+                                     "gemma 3, multimodal, as published: sizes left out",
+                                     "llava: a text_config that says next to nothing",
                                      "gpt-j",
                                      "gpt-j, whole heads",
                                      "pythia",
