@@ -44,8 +44,7 @@ class Engine:
     def __exit__(self, *_):
         lc.llama_model_free(self.model)
 
-    def logits(self, ids, offset=0, context=512, chunk=None):
-        """[ids, vocab] float32. `context` cells choose between LongRoPE's sides."""
+    def _context(self, context):
         params = lc.llama_context_default_params()
         params.n_ctx = params.n_batch = params.n_ubatch = context
         params.n_threads = params.n_threads_batch = 1
@@ -55,9 +54,25 @@ class Engine:
         ctx = lc.llama_init_from_model(self.model, params)
         if not ctx:
             raise LoadError("".join(_messages[-5:]))
+        return ctx
+
+    def logits(self, ids, offset=0, context=512, chunk=None):
+        """[ids, vocab] float32. `context` cells choose between LongRoPE's sides."""
+        return self._run(None, ids, offset, context, chunk)
+
+    def answers(self, prefix, ids, chunk=None, context=512):
+        """Of an encoder-decoder: [ids, vocab] behind what the encoder reads."""
+        return self._run(prefix, ids, 0, context, chunk)
+
+    def _run(self, prefix, ids, offset, context, chunk):
+        ctx = self._context(context)
         chunk = chunk or len(ids)
-        batch = lc.llama_batch_init(chunk, 0, 1)
+        batch = lc.llama_batch_init(max(chunk, len(prefix or [])), 0, 1)
         try:
+            if prefix is not None:
+                self._fill(batch, prefix, 0)
+                if (status := lc.llama_encode(ctx, batch)) != 0:
+                    raise RuntimeError(f"llama_encode returned {status}: " + "".join(_messages[-5:]))
             rows = [self._decode(ctx, batch, ids[at:at + chunk], offset + at)
                     for at in range(0, len(ids), chunk)]
             return np.concatenate(rows)
@@ -65,7 +80,8 @@ class Engine:
             lc.llama_batch_free(batch)
             lc.llama_free(ctx)
 
-    def _decode(self, ctx, batch, ids, first):
+    @staticmethod
+    def _fill(batch, ids, first):
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
             batch.token[i] = token
@@ -73,6 +89,9 @@ class Engine:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
             batch.logits[i] = 1
+
+    def _decode(self, ctx, batch, ids, first):
+        self._fill(batch, ids, first)
         status = lc.llama_decode(ctx, batch)
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}: " + "".join(_messages[-5:]))

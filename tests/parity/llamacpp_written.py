@@ -15,6 +15,7 @@ import safetensors.numpy
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import llamacpp_cases as cases  # noqa: E402
 import llamacpp_families  # noqa: E402
+import llamacpp_t5  # noqa: E402
 from short_model import short_model  # noqa: E402
 from llamacpp_engine import Engine, LoadError
 from llamacpp_ours import Ours, relative
@@ -279,6 +280,7 @@ def check(build, root):
     families = llamacpp_families.check(report, Ours(build, root), root, ids, decoded)
     compare(report, Ours(build, root), families, ids)
     check_embedded(report, build, root)
+    llamacpp_t5.check(report, build, root)
     check_refusals(report, root)
     check_ignored(report, build, root, ids)
     print(f"{report.count} checks of written files, {report.failures} failed")
