@@ -42,10 +42,30 @@ def check_device(device: Any) -> None:
         raise Error(f"device: PyTorch cannot use {str(device)!r} here: {_first_line(error)}") from None
 
 
+def _from_pretrained(folder: str, **options: Any) -> Any:
+    """A causal model, or one that reads images too, whose text is causal. Weights that no file has are an error: transformers
+    makes them up."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    from ropewalk.transformers._frequencies import decoder_of
+
+    options["local_files_only"] = True
+    kind = AutoModelForCausalLM
+    if "gguf_file" not in options:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if type(config) not in kind._model_mapping and type(config) in AutoModelForImageTextToText._model_mapping:
+            kind = AutoModelForImageTextToText
+    model, found = kind.from_pretrained(folder, output_loading_info=True, **options)
+    read = {id(p) for part in (decoder_of(model), model.get_output_embeddings()) if part is not None for p in part.parameters()}
+    missing = sorted(name for name, p in model.named_parameters() if id(p) in read and name in found["missing_keys"])
+    if missing:
+        raise OSError(f"no file has {missing[0]} ({len(missing)} parameters without values)")
+    return model
+
+
 def load(path: str, device: Any, dtype: Any) -> Any:
     """A causal model; device None: the CPU, "auto": over all devices; dtype None: the files' own, on a CPU float32."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     place = "cpu" if device is None else str(device)
     options: dict[str, Any] = {}
@@ -63,7 +83,7 @@ def load(path: str, device: Any, dtype: Any) -> Any:
     if not os.path.isdir(folder or ".") or not os.path.exists(path):
         raise Error(f"{path}: expected a folder with config.json and weights, or a GGUF file")
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder or ".", local_files_only=True, **options)
+        model = _from_pretrained(folder or ".", **options)
     except (ImportError, OSError, ValueError, KeyError) as error:  # accelerate or gguf is missing, a family, a file
         raise Error(f"{path}: transformers does not load it: {_first_line(error)}") from error
     return model if place == "auto" else model.to(place)
@@ -106,7 +126,6 @@ def check_sharded(path: str, device: Any, dtype: Any, ranks: int) -> None:
 def load_sharded(path: str, dtype: Any) -> Any:
     """This rank's part of a causal model, dealt by the tensor parallel plan of transformers."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     options: dict[str, Any] = {"tp_plan": "auto"}
     try:
@@ -118,7 +137,7 @@ def load_sharded(path: str, dtype: Any) -> Any:
     options["dtype"] = dtype_named(dtype) if dtype is not None else torch.float32 if _accelerator() == "cpu" else "auto"
     streams = sys.stdout, sys.stderr  # transformers 4 closes those of all ranks but the first
     try:
-        return AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **options)
+        return _from_pretrained(path, **options)
     except (ImportError, OSError, ValueError, KeyError) as error:
         raise Error(f"{path}: transformers does not load it over ranks: {_first_line(error)}") from error
     finally:

@@ -1,5 +1,6 @@
 """Devices, types and kinds of models of the torch engine."""
 
+import shutil
 import subprocess
 import sys
 
@@ -7,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import ropewalk as rw
 from engine_cases import MODEL, TEXT, difference, embedded_ids, loaded, plan_of, requests_of
-from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine
+from ropewalk.engine import GenerateRequest, ScoreRequest, TorchEngine, native_engine
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,40 @@ def test_a_device_map(ids):
     plan, requests = plan_of("rerope+log-n", 512), requests_of(ids, 512)
     engine = TorchEngine(MODEL, device="auto", dtype="float32")
     assert difference(engine.score(plan, requests), TorchEngine(MODEL).score(plan, requests)) < 3e-5
+
+
+# ---- Models that read images too
+
+
+@pytest.fixture(scope="module")
+def with_images(tmp_path_factory):
+    text = dict(model_type="mistral", hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
+                head_dim=8, num_hidden_layers=2, vocab_size=64, max_position_embeddings=256, sliding_window=None)  # fmt: skip
+    vision = dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                  head_dim=8, image_size=16, patch_size=4)  # fmt: skip
+    config = transformers.Mistral3Config(text_config=text, vision_config=vision)
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("images")
+    transformers.Mistral3ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["none", "yarn", "rerope"])
+def test_the_text_of_a_model_that_reads_images(with_images, method):
+    plan = rw.plan(with_images).with_method(method, None if method == "none" else 2.0, length=512)
+    requests = requests_of(np.arange(4000) * 7 % 61 + 2, 512)
+    ours = TorchEngine(str(with_images)).score(plan, requests)
+    assert difference(ours, native_engine(str(with_images)).score(plan, requests, angles="float32")) < 1e-4
+
+
+def test_weights_that_no_file_has_are_an_error(with_images, tmp_path):
+    shutil.copy(with_images / "config.json", tmp_path)
+    tensors = load_file(with_images / "model.safetensors")
+    name = next(n for n in tensors if n.endswith("layers.1.mlp.up_proj.weight"))
+    del tensors[name]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(rw.Error, match="no file has .*layers.1.mlp.up_proj.weight"):
+        TorchEngine(str(tmp_path))
 
 
 # ---- Models without a cache that can be cut
