@@ -58,6 +58,7 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
     target.local_base = LocalBase(files.config.plan);
     target.rotary_dim = rotation->rotation->rotary_dim;
   }
+  target.text_part = files.config.plan.text_part;
   std::string who;
   for (const EngineSetting& e : Narrow(SettingsFor(method, factor, target), engines)) {
     if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.Title(), e.setting, e.note);
@@ -114,6 +115,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
                     spec.rotary_dim,
                     spec.base != OnlyRotation(files.config.plan).base,
                     LocalBase(request.plan)};
+  request.target.text_part = files.config.plan.text_part;
   if (!options.lengths.empty()) {
     request.target.target_length =
         std::max(request.target.target_length, ParseLength(options.lengths[0]));

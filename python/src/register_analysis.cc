@@ -100,7 +100,8 @@ nb::list SettingsOf(const PyPlan& p, const std::string& method, double factor, i
                                 .target_length = length,
                                 .base = spec.base,
                                 .rotary_dim = spec.rotary_dim,
-                                .local_base = LocalBase(p.plan)};
+                                .local_base = LocalBase(p.plan),
+                                .text_part = p.plan.text_part};
     return Narrow(SettingsFor(PositionMethod::Parse(method), factor, target), choices);
   });
   nb::list out;

@@ -112,20 +112,31 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
   // Fact::kPerLayerTypeAlone
   constexpr const char* kFullAlone =
       "It scales the layers that see everything alone, not those that slide.";
+  const auto placed = [&](Json form) {
+    for (std::string path = t.text_part; !path.empty();) {  // the innermost first
+      const std::size_t dot = path.rfind('.');
+      const std::size_t at = dot == std::string::npos ? 0 : dot + 1;
+      form = Json{{path.substr(at), std::move(form)}};
+      path.resize(at == 0 ? 0 : dot);
+    }
+    return form;
+  };
   std::vector<EngineSetting> out;
   const auto add_hf = [&](const Way& way, const Json& form, const std::string& note) {
     const auto tell = [&](const Has& has) -> Told {
       std::string objection = HfObjection(r.rope, has);
       if (local != nullptr && form == hf.older) objection = kFullAlone;
       if (!objection.empty()) return {"", objection};
-      return {Pretty(form), Join("Replace these keys in config.json.", Join(r.hf_note, note))};
+      return {Pretty(placed(form)),
+              Join("Replace these keys in config.json.", Join(r.hf_note, note))};
     };
     internal::AddPerVersion(way, tell, out);
   };
   const auto add_vllm = [&](const Way& way, const Json& form) {
     const auto tell = [&](const Has&) -> Told {
       if (local != nullptr && form == vllm.older) return {"", kFullAlone};
-      return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length, form.dump()),
+      return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length,
+                          placed(form).dump()),
               Join("Append to the command: vllm serve MODEL.", r.vllm_note)};
     };
     internal::AddPerVersion(way, tell, out);
@@ -206,7 +217,9 @@ std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
   const std::string engine = schema == ConfigSchema::kRopeParameters
                                  ? "Hugging Face transformers 5"
                                  : "Hugging Face transformers 4";
-  for (const EngineSetting& setting : SettingsFor(scaling, target)) {
+  SettingsTarget top = target;
+  top.text_part.clear();
+  for (const EngineSetting& setting : SettingsFor(scaling, top)) {
     if (setting.engine != engine) continue;
     if (setting.expressible) return setting.setting;
     throw Error(ErrorCode::kUnsupported,

@@ -77,6 +77,7 @@ void VisitLater(C& c, Visit&& visit) {
   visit("kv", c.kv);
   visit("kv_keys", c.kv_keys);
   visit("place", c.place);
+  visit("text_part", c.text_part);
 }
 
 template <class R, class Visit>
@@ -220,6 +221,7 @@ Json ToJson(const Cell& cell) {
     json.erase("kv_keys");
   }
   if (cell.place < 0) json.erase("place");
+  if (cell.text_part.empty()) json.erase("text_part");
   json["identity"] = cell.Identity();
   return json;
 }

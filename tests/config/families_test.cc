@@ -103,6 +103,10 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
   const ModelConfig gemma = Find("gemma 3, multimodal, as published: sizes left out");
   EXPECT_EQ(gemma.architecture, "gemma3_text");
   EXPECT_EQ(gemma.plan.configured_length, 131072);
+  EXPECT_EQ(gemma.plan.text_part, "text_config");
+  EXPECT_EQ(Find("qwen3-omni: the text part of a part").plan.text_part,
+            "thinker_config.text_config");
+  EXPECT_EQ(Find("olmo2").plan.text_part, "");
   EXPECT_THAT(gemma.plan.notes,
               AllOf(Contains(HasSubstr("vision_config is not read")),
                     Contains(HasSubstr("num_attention_heads is absent: 8")),

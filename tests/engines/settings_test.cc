@@ -18,7 +18,7 @@ namespace settings_test {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr SettingsTarget kTarget{4096, 16384, 10000, 128};
+const SettingsTarget kTarget{4096, 16384, 10000, 128};
 
 RotarySpec Spec(const Scaling& scaling) {
   RotarySpec spec(PairLayout::kHalf);
@@ -95,6 +95,22 @@ INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod,
 std::string LlamaCpp(const Scaling& s) {
   const auto all = SettingsFor(s, kTarget);
   return Engine(all, "llama.cpp").setting;
+}
+
+// Of a model that reads images too: at the top vLLM takes the keys and does nothing (vllm#54289).
+TEST(Settings, KeysOfATextPart) {
+  SettingsTarget target = kTarget;
+  target.text_part = "thinker_config.text_config";
+  const Scaling yarn = YarnScaling{.factor = 4};
+  const auto top = SettingsFor(yarn, kTarget), inside = SettingsFor(yarn, target);
+  const Json keys = Json::parse(Engine(top, "Hugging Face transformers 5").setting);
+  const Json expected = {{"thinker_config", {{"text_config", keys}}}};
+  EXPECT_EQ(Json::parse(Engine(inside, "Hugging Face transformers 5").setting), expected);
+  const std::string vllm = Engine(inside, "vLLM (on transformers 5)").setting;
+  EXPECT_THAT(vllm, HasSubstr("--hf-overrides '{\"thinker_config\":{\"text_config\":{"));
+  EXPECT_EQ(Engine(inside, "llama.cpp").setting, Engine(top, "llama.cpp").setting);
+  EXPECT_EQ(HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, target),
+            HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, kTarget));
 }
 
 TEST(Settings, LlamaCppFlags) {

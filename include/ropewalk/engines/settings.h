@@ -39,6 +39,9 @@ struct SettingsTarget {
   // rope_theta of sliding-window layers that keep plain RoPE with any setting (Gemma 3).
   std::optional<double> local_base = std::nullopt;
   bool scales_local = false;  // the setting is for those layers too
+  // PositionPlan::text_part: keys of config.json go there. Elsewhere engines take them and do
+  // nothing.
+  std::string text_part = {};
 };
 
 // Hugging Face (two schemas), vLLM and llama.cpp, in this order; one per range of versions with
@@ -54,7 +57,7 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
 // The two schemas of a Hugging Face config.json: rope_theta and rope_scaling (transformers 4), or
 // rope_parameters (transformers 5).
 enum class ConfigSchema : uint8_t { kRopeScaling, kRopeParameters };
-// The keys of config.json for a scaling, as a JSON object; as SettingsFor has it for that version
+// The keys of config.json for a scaling, as a JSON object without text_part; as SettingsFor has it for that version
 // of transformers. Throws Error(kUnsupported) with the reason where transformers lacks the scaling.
 std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
                                const SettingsTarget& target);

@@ -100,6 +100,8 @@ struct PositionPlan {
   bool has_dual_chunk_key = false;  // the file has dual_chunk_attention_config (not in this plan)
   // Attention multiplies scores by the square of YaRN's factor of mscale_all_dim (DeepSeek).
   bool yarn_scales_scores = false;
+  // "text_config": where config.json has the keys of positions; "": at its top.
+  std::string text_part;
   std::vector<std::string> notes;  // for the user: "weights permuted at load", ...
 
   bool operator==(const PositionPlan&) const = default;

@@ -156,6 +156,7 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
   SortOuterKeys(top, text, allow_unknown, c);
   c.plan.notes.push_back(
       fmt::format("{} of a {} model; its keys of positions are there", part, type));
+  c.plan.text_part = c.plan.text_part.empty() ? part : part + "." + c.plan.text_part;
   // transformers 5 reads it here alone and writes it; 4 reads that of the text part.
   c.tied_head = top.Bool("tie_word_embeddings").value_or(c.tied_head);
   if (!c.not_runnable.empty()) return c;
