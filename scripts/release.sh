@@ -3,19 +3,21 @@
 # tarball, what they are made of (CycloneDX), checksums. From the same commit on the same system come the same bytes
 # (scripts/release_check.sh holds that against a second run).
 #   usage: scripts/release.sh OUT      what is built stands in OUT/source and OUT/wheel meanwhile
-# PYTHONS: see scripts/wheel.sh.
+# COMMIT: another one than the last; OUT/COMMIT says which it was. PYTHONS: see scripts/wheel.sh.
 set -euo pipefail
 umask 022
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct)
+commit=$(git -C "$root" rev-parse --verify "${COMMIT:-HEAD}^{commit}")
+SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH
 [ -z "$(git -C "$root" status --porcelain)" ] || echo "release.sh: what is not committed is not in the release" >&2
 
-rm -rf "$out"/{source,wheel,ropewalk*,SHA256SUMS}
+rm -rf "$out"/{source,wheel,ropewalk*,SHA256SUMS,COMMIT}
 mkdir "$out/source"
-git -C "$root" archive HEAD | tar -x -C "$out/source"
+echo "$commit" >"$out/COMMIT"
+git -C "$root" archive "$commit" | tar -x -C "$out/source"
 cd "$out/source"
 # Neither git nor what else stands around the sources has a say.
 export GIT_CEILING_DIRECTORIES=$out
