@@ -18,8 +18,9 @@ bool IsConverted(const std::string& family);
 bool HasRopeParameters(const nlohmann::ordered_json& config);
 
 // `config_text` with the keys of `setting` (of its own schema) in place, other keys and their order
-// kept; of a model that reads images too in its text part. `trained_length` becomes max_position_embeddings where the setting does not raise it. Error
-// where rope_parameters differs by layer type.
+// kept. `trained_length` becomes max_position_embeddings where the setting does not raise it. Where
+// there is a text_config, all of this is there, and what stands beside it and would contradict it
+// goes. Error where rope_parameters differs by layer type.
 std::string WithRopeSetting(const std::string& config_text, const std::string& file,
                             const nlohmann::ordered_json& setting, int64_t trained_length);
 

@@ -57,8 +57,9 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
 // The two schemas of a Hugging Face config.json: rope_theta and rope_scaling (transformers 4), or
 // rope_parameters (transformers 5).
 enum class ConfigSchema : uint8_t { kRopeScaling, kRopeParameters };
-// The keys of config.json for a scaling, as a JSON object without text_part; as SettingsFor has it for that version
-// of transformers. Throws Error(kUnsupported) with the reason where transformers lacks the scaling.
+// The keys of config.json for a scaling, as a JSON object that text_part is not around; as
+// SettingsFor has it for that version of transformers. Throws Error(kUnsupported) with the reason
+// where transformers lacks the scaling.
 std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
                                const SettingsTarget& target);
 
