@@ -11,6 +11,7 @@
 #include "ropewalk/config/config.h"
 #include "ropewalk/plan/method.h"
 #include "ropewalk/rotary/frequencies.h"
+#include "src/engines/hf_config.h"
 
 namespace ropewalk {
 namespace settings_test {
@@ -111,6 +112,29 @@ TEST(Settings, KeysOfATextPart) {
   EXPECT_EQ(Engine(inside, "llama.cpp").setting, Engine(top, "llama.cpp").setting);
   EXPECT_EQ(HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, target),
             HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, kTarget));
+}
+
+// What is written into such a config.json: inside, and nothing beside it that would contradict.
+TEST(Settings, WrittenIntoATextPart) {
+  const std::string config = R"({"model_type": "mistral3", "max_position_embeddings": 4096,
+      "image_token_index": 10, "text_config": {"model_type": "mistral", "hidden_size": 64,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+      "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 4096,
+      "rope_theta": 10000.0, "sliding_window": null}})";
+  SettingsTarget target = kTarget;
+  target.rotary_dim = 16;
+  const auto setting = nlohmann::ordered_json::parse(
+      HuggingFaceSetting(ConfigSchema::kRopeScaling, YarnScaling{.factor = 4}, target));
+  const std::string written = internal::WithRopeSetting(config, "config.json", setting, 4096);
+  const PositionPlan before = ParseHfConfig(config, "config.json").plan;
+  const PositionPlan after = ParseHfConfig(written, "config.json").plan;
+  EXPECT_EQ(after.text_part, "text_config");
+  EXPECT_EQ(Resolve(after, 16384).hash,
+            Resolve(WithScaling(before, YarnScaling{.factor = 4}), 16384).hash);
+  const Json all = Json::parse(written);
+  EXPECT_EQ(all["image_token_index"], 10);
+  EXPECT_FALSE(all.contains("max_position_embeddings"));
+  EXPECT_EQ(all["text_config"]["max_position_embeddings"], 16384);
 }
 
 TEST(Settings, LlamaCppFlags) {
