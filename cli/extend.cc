@@ -58,7 +58,7 @@ double FactorFor(const Options& options, const PositionMethod& method, int64_t t
     target.local_base = LocalBase(files.config.plan);
     target.rotary_dim = rotation->rotation->rotary_dim;
   }
-  target.text_part = files.config.plan.text_part;
+  target.place = files.config.plan.place;
   std::string who;
   for (const EngineSetting& e : Narrow(SettingsFor(method, factor, target), engines)) {
     if (e.expressible) who += fmt::format(". {} has it as {} ({})", e.Title(), e.setting, e.note);
@@ -115,7 +115,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
                     spec.rotary_dim,
                     spec.base != OnlyRotation(files.config.plan).base,
                     LocalBase(request.plan)};
-  request.target.text_part = files.config.plan.text_part;
+  request.target.place = files.config.plan.place;
   if (!options.lengths.empty()) {
     request.target.target_length =
         std::max(request.target.target_length, ParseLength(options.lengths[0]));
@@ -131,6 +131,7 @@ Request Settle(const Options& options, const ModelFiles& files) {
   if (IsLengthDependent(request.scaling)) {
     SettingsTarget one = request.target;
     one.local_base.reset();  // --rope-scaling is the dictionary of the layers that are scaled
+    one.place = {};          // and replaces scaling and base alone
     const auto fixed = nlohmann::ordered_json::parse(
         HuggingFaceSetting(ConfigSchema::kRopeParameters, request.scaling, one));
     why = fmt::format(

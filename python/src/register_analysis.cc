@@ -101,7 +101,7 @@ nb::list SettingsOf(const PyPlan& p, const std::string& method, double factor, i
                                 .base = spec.base,
                                 .rotary_dim = spec.rotary_dim,
                                 .local_base = LocalBase(p.plan),
-                                .text_part = p.plan.text_part};
+                                .place = p.plan.place};
     return Narrow(SettingsFor(PositionMethod::Parse(method), factor, target), choices);
   });
   nb::list out;

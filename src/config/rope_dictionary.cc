@@ -312,6 +312,18 @@ std::vector<int64_t> ReadSections(const JsonObject& rope) {
   return m.empty() ? x : m;
 }
 
+// What the model has beside a scaling.
+std::string ReadOthers(const JsonObject& rope, const TypeRow& type) {
+  nlohmann::ordered_json others;
+  for (const char* key : {"partial_rotary_factor", "mrope_section", "xdrope_section",
+                          "mrope_interleaved", "llama_4_scaling_beta"}) {
+    const bool scaling =
+        type.bit == kProportional && key == std::string_view("partial_rotary_factor");
+    if (const json* value = rope.Find(key); value != nullptr && !scaling) others[key] = *value;
+  }
+  return others.is_null() ? "" : others.dump();
+}
+
 // The key that says a field of a scaling, where it is called otherwise.
 const char* KeyOf(const Scaling& scaling, const char* field) {
   if (std::holds_alternative<NtkScaling>(scaling)) return "alpha";
@@ -405,6 +417,7 @@ RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {
     out.interleaved = again;
   }
   out.query_beta = rope.Number("llama_4_scaling_beta", 0, 1e3);
+  out.others = ReadOthers(rope, type);
   const auto agree = [&](const char* key, std::optional<int64_t> inner, int64_t outer) {
     if (!inner || outer == 0 || *inner == outer) return;
     throw Error(ErrorCode::kInvalidConfig,

@@ -21,6 +21,7 @@ struct RopeDictionary {
   std::vector<int64_t> sections;        // mrope_section or xdrope_section: pairs of each axis
   std::optional<bool> interleaved;      // mrope_interleaved
   std::optional<double> query_beta;     // llama_4_scaling_beta: the queries' temperature
+  std::string others;                   // SettingPlace::rope_keys
   std::vector<std::string> notes;       // choices made
   std::vector<std::string> ignored;     // unknown keys that were let pass, in sentences
 };

@@ -65,9 +65,12 @@ std::string ConfigText(const ModelConfig& c, const Json& token_ids, const char* 
   }
   const RotarySpec& spec = OnlyRotation(c.plan);
   if (c.architecture == "phi3") return WithPhi3Rope(config, stored).dump(2) + "\n";
+  SettingsTarget target{c.plan.trained_length, c.plan.configured_length, spec.base,
+                        spec.rotary_dim};
+  target.place = ParseHfConfig(config.dump(), "config.json").plan.place;
   const Json rope = Json::parse(HuggingFaceSetting(
       HasRopeParameters(config) ? ConfigSchema::kRopeParameters : ConfigSchema::kRopeScaling,
-      spec.scaling, {c.plan.trained_length, c.plan.configured_length, spec.base, spec.rotary_dim}));
+      spec.scaling, target));
   return WithRopeSetting(config.dump(2), "config.json", rope, c.plan.trained_length);
 }
 
@@ -78,6 +81,10 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
   const ModelConfig& c = files.config;
   ModelConfig target = c;  // the same model by another name, where transformers has one
   target.architecture = FolderFamilyOf(c).name;
+  const bool axes = FindFamily(c.architecture)->axes != FindFamily(target.architecture)->axes;
+  for (LayerPlan& layer : target.plan.layers) {
+    if (axes && layer.rotation) layer.rotation->axes = {};
+  }
   if (options.type && !IsPlain(*options.type)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("safetensors has no type {}; f32, f16 and bf16 can be asked for",
@@ -86,7 +93,13 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
   const auto regrouped =
       Regroup(files, {&c, Naming::kGguf, c.permuted_qk}, {&target, Naming::kHuggingFace});
   Converted result;
-  result.stored = c.plan;
+  result.stored = target.plan;
+  if (axes) {
+    result.notes.push_back(fmt::format(
+        "the text alone, whose tokens have one position: written as a {} model without axes for "
+        "images",
+        target.architecture));
+  }
   std::map<WeightType, int64_t> bytes_by_type;
   int64_t decoded = 0;
   for (const Regrouped& t : regrouped) {

@@ -54,6 +54,10 @@ class Writer {
     Integer("context_length", served_length);
     Integer("rope.dimension_count", spec_.rotary_dim);
     Float("rope.freq_base", spec_.base);
+    if (std::vector<int64_t> sections = spec_.axes.sections; !sections.empty()) {
+      sections.resize(4);  // llama.cpp reads no other number of them
+      out_.keys[Key("rope.dimension_sections")] = {sections, GgufType::kI32};
+    }
     stored_ = spec_;
     stored_.base = Rounded(spec_.base);
   }

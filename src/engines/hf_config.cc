@@ -62,7 +62,7 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
   const bool fresh = HasRopeParameters(config);
   Json rope = setting;
   if (fresh) {
-    Json old = config["rope_parameters"];
+    const Json& old = config["rope_parameters"];
     Json& all = rope["rope_parameters"];
     const bool local_base = IsPerLayerType(all);  // the setting leaves sliding layers alone
     if (IsPerLayerType(old)) {
@@ -73,11 +73,6 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
                         "extend is not for a command to guess");
       }
       all["sliding_attention"] = old["sliding_attention"];
-      old = Json(old["full_attention"]);
-    }
-    Json& scaled = local_base ? all["full_attention"] : all;
-    for (const char* key : {"partial_rotary_factor", "llama_4_scaling_beta"}) {
-      if (old.contains(key)) scaled[key] = old[key];  // no scaling, so no setting has it
     }
     config.erase("rope_theta");  // of a file that says it in both schemas
     config.erase("rope_scaling");

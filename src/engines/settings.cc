@@ -52,17 +52,34 @@ struct HfForms {
   Json older, newer;
 };
 
+// A dictionary with the keys that the model has in it beside a scaling.
+Json WithModelKeys(const Json& rope, const Json& model_keys) {
+  Json out = rope;
+  for (const auto& [key, value] : model_keys.items()) {
+    if (out.is_null()) out["rope_type"] = "default";
+    if (!out.contains(key)) out[key] = value;
+  }
+  return out;
+}
+
 // `local`: for layers with a local base, a dictionary with its rope_theta.
-HfForms FormsOf(const Json& rope, const Recipe& r, const Json& local, const SettingsTarget& t) {
+HfForms FormsOf(const Json& scaling, const Recipe& r, const Json& local, const SettingsTarget& t) {
   const double base = r.base.value_or(t.base);
+  Json model_keys = t.place.rope_keys.empty() ? Json::object() : Json::parse(t.place.rope_keys);
+  Json rope = WithModelKeys(scaling, model_keys);
   HfForms out;
   if (r.raise_positions) {
     out.older["max_position_embeddings"] = out.newer["max_position_embeddings"] =
         ServedLength(r.rope, t);
   }
   if (r.base || t.base_changed) out.older["rope_theta"] = base;
-  out.older["rope_scaling"] = rope;
   out.newer["rope_parameters"] = NewForm(rope, base);
+  // Version 4 reads this one beside the dictionary.
+  if (const auto partial = model_keys.find("partial_rotary_factor"); partial != model_keys.end()) {
+    out.older["partial_rotary_factor"] = *partial;
+    model_keys.erase(partial);
+  }
+  out.older["rope_scaling"] = WithModelKeys(scaling, model_keys);
   if (t.local_base) {  // Fact::kPerLayerTypeAlone
     out.newer["rope_parameters"] = {{"full_attention", NewForm(rope, base)},
                                     {"sliding_attention", local}};
@@ -112,8 +129,8 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
   // Fact::kPerLayerTypeAlone
   constexpr const char* kFullAlone =
       "It scales the layers that see everything alone, not those that slide.";
-  const auto placed = [&](Json form) {
-    for (std::string path = t.text_part; !path.empty();) {  // the innermost first
+  const auto placed = [&](Json form, std::string path) {
+    while (!path.empty()) {  // the innermost first
       const std::size_t dot = path.rfind('.');
       const std::size_t at = dot == std::string::npos ? 0 : dot + 1;
       form = Json{{path.substr(at), std::move(form)}};
@@ -127,7 +144,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
       std::string objection = HfObjection(r.rope, has);
       if (local != nullptr && form == hf.older) objection = kFullAlone;
       if (!objection.empty()) return {"", objection};
-      return {Pretty(placed(form)),
+      return {Pretty(placed(form, t.place.flat_file ? "" : t.place.text_part)),
               Join("Replace these keys in config.json.", Join(r.hf_note, note))};
     };
     internal::AddPerVersion(way, tell, out);
@@ -136,7 +153,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
     const auto tell = [&](const Has&) -> Told {
       if (local != nullptr && form == vllm.older) return {"", kFullAlone};
       return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length,
-                          placed(form).dump()),
+                          placed(form, t.place.text_part).dump()),
               Join("Append to the command: vllm serve MODEL.", r.vllm_note)};
     };
     internal::AddPerVersion(way, tell, out);
@@ -218,7 +235,7 @@ std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,
                                  ? "Hugging Face transformers 5"
                                  : "Hugging Face transformers 4";
   SettingsTarget top = target;
-  top.text_part.clear();
+  top.place.text_part.clear();
   for (const EngineSetting& setting : SettingsFor(scaling, top)) {
     if (setting.engine != engine) continue;
     if (setting.expressible) return setting.setting;

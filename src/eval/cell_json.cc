@@ -77,7 +77,9 @@ void VisitLater(C& c, Visit&& visit) {
   visit("kv", c.kv);
   visit("kv_keys", c.kv_keys);
   visit("place", c.place);
-  visit("text_part", c.text_part);
+  visit("text_part", c.setting_place.text_part);
+  visit("flat_file", c.setting_place.flat_file);
+  visit("rope_keys", c.setting_place.rope_keys);
 }
 
 template <class R, class Visit>
@@ -221,7 +223,10 @@ Json ToJson(const Cell& cell) {
     json.erase("kv_keys");
   }
   if (cell.place < 0) json.erase("place");
-  if (cell.text_part.empty()) json.erase("text_part");
+  const SettingPlace& at = cell.setting_place;
+  if (at.text_part.empty()) json.erase("text_part");
+  if (!at.flat_file) json.erase("flat_file");
+  if (at.rope_keys.empty()) json.erase("rope_keys");
   json["identity"] = cell.Identity();
   return json;
 }

@@ -38,7 +38,7 @@ void DescribePlan(const SweepTask& task, Cell& cell) {
   cell.amplitude = rotation.frequencies.amplitude;
   cell.rope_base = rotation.spec.base;
   cell.rotary_dim = rotation.spec.rotary_dim;
-  cell.text_part = task.plan.text_part;
+  cell.setting_place = task.plan.place;
 }
 
 void AddPerplexity(PerplexityResult&& result, Cell& cell) {

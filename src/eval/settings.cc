@@ -37,7 +37,7 @@ std::vector<EngineSetting> OfPositions(const Cell& cell, const SettingsTarget& t
 std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length,
                                        const std::string& family) {
   SettingsTarget target{cell.trained_length, target_length, cell.rope_base, cell.rotary_dim};
-  target.text_part = cell.text_part;
+  target.place = cell.setting_place;
   if (!std::isnan(cell.local_base)) target.local_base = cell.local_base;
   if (family == kPositionsFamily) return OfPositions(cell, target);
   if (cell.as_shipped()) return SettingsAsShipped(target_length);

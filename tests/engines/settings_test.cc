@@ -101,7 +101,7 @@ std::string LlamaCpp(const Scaling& s) {
 // Of a model that reads images too: at the top vLLM takes the keys and does nothing (vllm#54289).
 TEST(Settings, KeysOfATextPart) {
   SettingsTarget target = kTarget;
-  target.text_part = "thinker_config.text_config";
+  target.place.text_part = "thinker_config.text_config";
   const Scaling yarn = YarnScaling{.factor = 4};
   const auto top = SettingsFor(yarn, kTarget), inside = SettingsFor(yarn, target);
   const Json keys = Json::parse(Engine(top, "Hugging Face transformers 5").setting);
@@ -112,6 +112,42 @@ TEST(Settings, KeysOfATextPart) {
   EXPECT_EQ(Engine(inside, "llama.cpp").setting, Engine(top, "llama.cpp").setting);
   EXPECT_EQ(HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, target),
             HuggingFaceSetting(ConfigSchema::kRopeParameters, yarn, kTarget));
+}
+
+// Published files of Qwen2-VL have the keys at their top; what is loaded of them has them inside.
+TEST(Settings, KeysOfAFlatFile) {
+  SettingsTarget target = kTarget;
+  target.place = {"text_config", /*flat_file=*/true, ""};
+  const Scaling yarn = YarnScaling{.factor = 4};
+  const auto all = SettingsFor(yarn, target);
+  EXPECT_EQ(Engine(all, "Hugging Face transformers 4").setting,
+            Engine(SettingsFor(yarn, kTarget), "Hugging Face transformers 4").setting);
+  EXPECT_THAT(Engine(all, "vLLM (on transformers 4)").setting,
+              HasSubstr("--hf-overrides '{\"text_config\":{"));
+}
+
+// A setting takes the place of the whole dictionary, in which the model may have more.
+TEST(Settings, KeysThatTheModelHasInItsDictionary) {
+  SettingsTarget target = kTarget;
+  target.place.rope_keys = R"({"partial_rotary_factor":0.5,"mrope_section":[8,4,4]})";
+  const auto setting = [&](const Scaling& scaling, const char* engine) {
+    return Json::parse(Engine(SettingsFor(scaling, target), engine).setting);
+  };
+  const Json sections = {8, 4, 4};
+  const Json newer = setting(YarnScaling{.factor = 4}, "Hugging Face transformers 5");
+  EXPECT_EQ(newer["rope_parameters"]["rope_type"], "yarn");
+  EXPECT_EQ(newer["rope_parameters"]["mrope_section"], sections);
+  EXPECT_EQ(newer["rope_parameters"]["partial_rotary_factor"], 0.5);
+  const Json older = setting(YarnScaling{.factor = 4}, "Hugging Face transformers 4");
+  EXPECT_EQ(older["rope_scaling"]["mrope_section"], sections);
+  EXPECT_EQ(older["partial_rotary_factor"], 0.5);
+  EXPECT_FALSE(older["rope_scaling"].contains("partial_rotary_factor"));
+  // Plain RoPE is null without them.
+  const Json plain = setting(NoScaling{}, "Hugging Face transformers 4");
+  EXPECT_EQ(plain["rope_scaling"], (Json{{"rope_type", "default"}, {"mrope_section", sections}}));
+  const std::string vllm =
+      Engine(SettingsFor(YarnScaling{.factor = 4}, target), "vLLM (on transformers 5)").setting;
+  EXPECT_THAT(vllm, HasSubstr("\"mrope_section\":[8,4,4]"));
 }
 
 // What is written into such a config.json: inside, and nothing beside it that would contradict.
@@ -128,7 +164,7 @@ TEST(Settings, WrittenIntoATextPart) {
   const std::string written = internal::WithRopeSetting(config, "config.json", setting, 4096);
   const PositionPlan before = ParseHfConfig(config, "config.json").plan;
   const PositionPlan after = ParseHfConfig(written, "config.json").plan;
-  EXPECT_EQ(after.text_part, "text_config");
+  EXPECT_EQ(after.place.text_part, "text_config");
   EXPECT_EQ(Resolve(after, 16384).hash,
             Resolve(WithScaling(before, YarnScaling{.factor = 4}), 16384).hash);
   const Json all = Json::parse(written);

@@ -39,9 +39,8 @@ struct SettingsTarget {
   // rope_theta of sliding-window layers that keep plain RoPE with any setting (Gemma 3).
   std::optional<double> local_base = std::nullopt;
   bool scales_local = false;  // the setting is for those layers too
-  // PositionPlan::text_part: keys of config.json go there. Elsewhere engines take them and do
-  // nothing.
-  std::string text_part = {};
+  // Keys of config.json go into its part; elsewhere engines take them and do nothing.
+  SettingPlace place = {};
 };
 
 // Hugging Face (two schemas), vLLM and llama.cpp, in this order; one per range of versions with
@@ -57,7 +56,7 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
 // The two schemas of a Hugging Face config.json: rope_theta and rope_scaling (transformers 4), or
 // rope_parameters (transformers 5).
 enum class ConfigSchema : uint8_t { kRopeScaling, kRopeParameters };
-// The keys of config.json for a scaling, as a JSON object that text_part is not around; as
+// The keys of config.json for a scaling, as a JSON object without a text part around it; as
 // SettingsFor has it for that version of transformers. Throws Error(kUnsupported) with the reason
 // where transformers lacks the scaling.
 std::string HuggingFaceSetting(ConfigSchema schema, const Scaling& scaling,

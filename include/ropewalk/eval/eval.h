@@ -190,7 +190,7 @@ struct Cell {
   double amplitude = std::numeric_limits<double>::quiet_NaN();
   double rope_base = std::numeric_limits<double>::quiet_NaN();
   double local_base = std::numeric_limits<double>::quiet_NaN();  // SettingsTarget::local_base
-  std::string text_part = {};                                    // PositionPlan::text_part
+  SettingPlace setting_place = {};                               // PositionPlan::place
   int64_t rotary_dim = 0;
 
   double mean_nll = std::numeric_limits<double>::quiet_NaN();

@@ -88,6 +88,17 @@ enum class OtherEncoding : uint8_t {
   kOther
 };
 
+// What a setting for engines has to know of the config.json that it goes into.
+struct SettingPlace {
+  std::string text_part;   // "text_config": the part with the keys of positions; "": the top
+  bool flat_file = false;  // the file has them at its top, engines in text_part once it is loaded
+  // Keys of its rope dictionary that are neither scaling nor base, as JSON: {"mrope_section": ..}; ""
+  // for none. A setting repeats them.
+  std::string rope_keys;
+
+  bool operator==(const SettingPlace&) const = default;
+};
+
 struct PositionPlan {
   std::vector<LayerPlan> layers;
   std::optional<LearnedPositions> learned = {};
@@ -100,8 +111,7 @@ struct PositionPlan {
   bool has_dual_chunk_key = false;  // the file has dual_chunk_attention_config (not in this plan)
   // Attention multiplies scores by the square of YaRN's factor of mscale_all_dim (DeepSeek).
   bool yarn_scales_scores = false;
-  // "text_config": where config.json has the keys of positions; "": at its top.
-  std::string text_part;
+  SettingPlace place;              // of a setting that replaces the one of config.json
   std::vector<std::string> notes;  // for the user: "weights permuted at load", ...
 
   bool operator==(const PositionPlan&) const = default;

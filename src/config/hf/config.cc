@@ -25,7 +25,12 @@ constexpr const char* kOtherParts[] = {"vision_config", "audio_config", "talker_
                                        "code2wav_config", "token2wav_config"};
 
 // Models whose code runs a text without images as the family of their text part does.
-constexpr std::string_view kTextAlone[] = {"gemma3", "llama4", "llava", "mistral3"};
+constexpr std::string_view kTextAlone[] = {"gemma3",     "llama4",   "llava",    "mistral3",
+                                           "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"};
+
+bool RunsTextAlone(std::string_view type) {
+  return std::find(std::begin(kTextAlone), std::end(kTextAlone), type) != std::end(kTextAlone);
+}
 
 // The text part and the way to it; null when the configuration is flat.
 const json* FindTextPart(const JsonObject& top, std::string& name) {
@@ -148,7 +153,13 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
   std::string part;
   const json* text_value = depth < 3 ? FindTextPart(top, part) : nullptr;
   if (text_value == nullptr) {
-    return ReadFlat({top, ReadFamily(top, outer), !outer.empty(), allow_unknown});
+    ModelConfig c = ReadFlat({top, ReadFamily(top, outer), !outer.empty(), allow_unknown});
+    // Qwen2-VL as published: the text's keys at the top, beside those of another part.
+    if (outer.empty() && RunsTextAlone(top.String("model_type").value_or(""))) {
+      c.plan.place = {"text_config", /*flat_file=*/true, c.plan.place.rope_keys};
+      c.text_part = c.not_runnable.empty();
+    }
+    return c;
   }
   const JsonObject text(*text_value, top.where() + ": " + part);
   const std::string type = top.String("model_type").value_or("");
@@ -156,7 +167,8 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
   SortOuterKeys(top, text, allow_unknown, c);
   c.plan.notes.push_back(
       fmt::format("{} of a {} model; its keys of positions are there", part, type));
-  c.plan.text_part = c.plan.text_part.empty() ? part : part + "." + c.plan.text_part;
+  std::string& where = c.plan.place.text_part;
+  where = where.empty() ? part : part + "." + where;
   // transformers 5 reads it here alone and writes it; 4 reads that of the text part.
   c.tied_head = top.Bool("tie_word_embeddings").value_or(c.tied_head);
   if (!c.not_runnable.empty()) return c;
@@ -164,8 +176,7 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
     RefuseQuantized(top, c);
     return c;
   }
-  c.text_part =
-      std::find(std::begin(kTextAlone), std::end(kTextAlone), type) != std::end(kTextAlone);
+  c.text_part = RunsTextAlone(type);
   if (!c.text_part) {
     c.not_runnable = fmt::format(
         "the positions of {} are read, but the decoder does not run the text part of a {} model",

@@ -371,6 +371,11 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
     ReadRopeLengths(source, *rope, context, plan);
     c.not_honoured.insert(c.not_honoured.end(), rope->ignored.begin(), rope->ignored.end());
   }
+  for (const char* full : {"", kFull}) {
+    if (const auto rope = ropes.find(full); rope != ropes.end() && rope->second) {
+      plan.place.rope_keys = rope->second->others;
+    }
+  }
   const auto overrides = ReadOverrides(source, context, c);
   const std::vector<LayerFacts> facts = ReadHfLayers(source, c);
   const std::vector<std::optional<QueryTemperature>> temperatures =
