@@ -28,6 +28,8 @@ class Part:
         # States of recurrent layers cannot be cut, and their caches are of other kinds: whole sequences then.
         self.takes_cache = "past_key_values" in takes and not getattr(model, "_is_stateful", False)
         self.takes_padding = {"attention_mask", "position_ids"} <= set(takes)
+        # Qwen2-VL and its successors count from 0 in each call of transformers 4.57 that names no positions.
+        self.counts_itself = any(hasattr(part, "rope_deltas") for part in (model, getattr(model, "model", None)))
         # Over several devices an index has to be on the CPU, where it fits each of them.
         spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
         self.index_device = torch.device("cpu") if spread else self.device
@@ -78,6 +80,10 @@ class Part:
             options["logits_to_keep"] = keep if len(rows) else 1
         if cache is not None:
             options["past_key_values"] = cache
+        if cache is not None and self.counts_itself:
+            first = caches.holds(cache)
+            positions = torch.arange(first, first + ids.shape[1], device=self.device)
+            options["position_ids"] = positions.expand(len(ids), -1)
         if lengths is not None and (lengths < lengths.max()).any():
             slots = np.arange(lengths.max())
             real = slots >= (lengths.max() - lengths)[:, None]

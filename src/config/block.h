@@ -73,10 +73,11 @@ struct Block {
   bool scaled_embedding = false;  // times the root of hidden
   Flag parallel = {};             // attention and feed-forward side by side
   bool one_norm_if_parallel = false;
-  const TensorNames* two_norms = nullptr;  // names where both have their own (Falcon 40B on)
-  const TensorNames* mxfp4 = nullptr;      // names where quantization_config says MXFP4
-  int64_t learned_first_row = -1;          // row of position 0 in the table of positions; -1: none
-  bool feed_forward_is_4_hidden = false;   // where intermediate_size is absent
+  const TensorNames* two_norms = nullptr;    // names where both have their own (Falcon 40B on)
+  const TensorNames* mxfp4 = nullptr;        // names where quantization_config says MXFP4
+  const TensorNames* expert_rows = nullptr;  // names where stacked experts are [out, in]
+  int64_t learned_first_row = -1;         // row of position 0 in the table of positions; -1: none
+  bool feed_forward_is_4_hidden = false;  // where intermediate_size is absent
   // ALiBi as Falcon has it: slopes rounded to bfloat16, added before scores are scaled.
   bool falcon_alibi = false;
   std::span<const Flag> only = {};  // flags whose other value the decoder does not compute
@@ -95,6 +96,6 @@ extern const Block kLlamaBlock, kRopewalkBlock, kDropeLlamaBlock, kDropeQwen2Blo
     kGlm4Block, kPhi3Block, kStarCoder2Block, kMixtralBlock, kOlmoeBlock, kQwen2MoeBlock,
     kQwen3MoeBlock, kDeepseekV2Block, kDeepseekV3Block, kMistral4Block, kGptOssBlock, kLlama4Block,
     kQwen1Block, kBaichuanBlock, kMiniCpm3Block, kMinistral3Block, kInternLm2Block, kMiniCpmBlock,
-    kOrionBlock, kChatGlmBlock;
+    kOrionBlock, kChatGlmBlock, kQwen2VlBlock, kQwen3VlMoeBlock;
 
 }  // namespace ropewalk::internal

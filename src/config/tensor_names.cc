@@ -307,6 +307,11 @@ constexpr auto kMistral4 = [] {
   }
   return names;
 }();
+constexpr TensorName kQwen3VlMoe[] = {
+    {Id::kRouter, "mlp.gate"},
+    {Id::kExpertGateUp, "mlp.experts.gate_up_proj", ""},
+    {Id::kExpertDown, "mlp.experts.down_proj", ""},
+};
 constexpr TensorName kGptOss[] = {
     {Id::kSinks, "self_attn.sinks", ""},
     {Id::kRouter, "mlp.router"},
@@ -594,6 +599,17 @@ constexpr TensorNames kMistral4Names = {.layers = "model.layers.",
                                         .otherwise = kLlama,
                                         .harmless = kFrequencies,
                                         .experts_stacked = true};
+constexpr TensorNames kQwen3VlMoeNames = {.layers = "model.layers.",
+                                          .names = kQwen3VlMoe,
+                                          .otherwise = kLlama,
+                                          .harmless = kFrequencies,
+                                          .transposed = kExpertsTransposed,
+                                          .experts_stacked = true};
+constexpr TensorNames kQwen3VlMoeRowNames = {.layers = "model.layers.",
+                                             .names = kQwen3VlMoe,
+                                             .otherwise = kLlama,
+                                             .harmless = kFrequencies,
+                                             .experts_stacked = true};
 constexpr TensorNames kGptOssNames = {.layers = "model.layers.",
                                       .names = kGptOss,
                                       .otherwise = kLlama,

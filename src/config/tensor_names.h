@@ -111,10 +111,11 @@ struct TensorNames {
 
 extern const TensorNames kLlamaNames, kGemmaNames, kGemma2Names, kGpt2Names, kGptNeoxNames,
     kGptjNames, kFalconNames, kFalconTwoNormNames, kPhiNames, kOptNames, kBloomNames, kMptNames,
-    kOlmo2Names, kMixtralNames, kQwenMoeNames, kDeepseekNames, kMistral4Names, kGptOssNames,
-    kGptOssMxfp4Names, kLlama4Names, kQwen1Names, kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names,
-    kStarCoder2Names, kInternLm2Names, kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames,
-    kT5Names, kT5DecoderNames, kXlnetNames, kRoformerNames, kNezhaNames, kDebertaV1Names;
+    kOlmo2Names, kMixtralNames, kQwenMoeNames, kQwen3VlMoeNames, kQwen3VlMoeRowNames,
+    kDeepseekNames, kMistral4Names, kGptOssNames, kGptOssMxfp4Names, kLlama4Names, kQwen1Names,
+    kBaichuanNames, kGlmNames, kGlm4Names, kPhi3Names, kStarCoder2Names, kInternLm2Names,
+    kChatGlmNames, kBertNames, kRobertaNames, kDebertaNames, kT5Names, kT5DecoderNames, kXlnetNames,
+    kRoformerNames, kNezhaNames, kDebertaV1Names;
 
 // GGUF has one list of names. Whether q, k and v are one tensor, and gate and up, and keys and values
 // of latent attention, follows from the architecture and from the tensors of a file.

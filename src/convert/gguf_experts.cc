@@ -39,6 +39,7 @@ struct Mixture {
 constexpr Mixture kMixtures[] = {
     {.architecture = "llama", .normalized = Mixture::Said::kYes},
     {.architecture = "qwen3moe", .normalized = Mixture::Said::kYes, .own_width = true},
+    {.architecture = "qwen3vlmoe", .normalized = Mixture::Said::kYes, .own_width = true},
     {.architecture = "qwen2moe", .own_width = true, .shared = Mixture::Shared::kGated},
     {.architecture = "olmoe"},
     {.architecture = "gpt-oss",

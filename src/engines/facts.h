@@ -178,8 +178,8 @@ inline constexpr FactRow kFacts[] = {
     {Fact::kWholeHeads,
      EngineKind::kLlamaCpp,
      {},
-     "only rotates whole heads in the architectures llama, qwen2, qwen3, smollm3, granite, "
-     "minicpm, "
+     "only rotates whole heads in the architectures llama, qwen2, qwen3, qwen2vl, qwen3vl, "
+     "qwen3vlmoe, smollm3, granite, minicpm, "
      "olmo, olmo2, starcoder2, internlm2, orion, falcon, qwen2moe, qwen3moe, olmoe, gpt-oss, "
      "llama4, baichuan and mistral3",
      "src/models/"},

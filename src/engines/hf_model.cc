@@ -120,6 +120,8 @@ constexpr ConvertedFamily kConverted[] = {
     {"mistral", "MistralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen2_vl", "Qwen2ForCausalLM", "qwen2"},  // the text alone
+    {"qwen3_vl_text", "Qwen3ForCausalLM", "qwen3"},
     {"phi3", "Phi3ForCausalLM"},
     {"granite", "GraniteForCausalLM"},
     {"olmo", "OlmoForCausalLM"},
@@ -144,6 +146,7 @@ constexpr ConvertedFamily kConverted[] = {
     {"mixtral", "MixtralForCausalLM", nullptr, FinishMixtral},
     {"qwen2_moe", "Qwen2MoeForCausalLM", nullptr, FinishQwen2Moe},
     {"qwen3_moe", "Qwen3MoeForCausalLM", nullptr, FinishQwen3Moe},
+    {"qwen3_vl_moe_text", "Qwen3MoeForCausalLM", "qwen3_moe"},
     {"olmoe", "OlmoeForCausalLM", nullptr, FinishOlmoe},
     {"gpt_oss", "GptOssForCausalLM", nullptr, FinishGptOss},
     {"deepseek_v2", "DeepseekV2ForCausalLM", nullptr, FinishDeepseekV2},

@@ -6,6 +6,8 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/base/hash.h"
+#include "src/config/block.h"
+#include "src/config/family.h"
 #include "src/config/llama2c.h"
 #include "src/config/text.h"
 #include "src/io/files.h"
@@ -56,8 +58,8 @@ bool HasSafetensors(const fs::path& folder) {
 // Published files begin with "language_model.", those of newer transformers' own models have it
 // behind "model.".
 void KeepTextPart(ModelFiles& files) {
-  constexpr const char* kOtherParts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                         "image_newline"};
+  constexpr const char* kOtherParts[] = {"vision_tower.", "vision_model.", "visual.",
+                                         "multi_modal_projector.", "image_newline"};
   std::map<std::string, Weight> kept;
   int64_t others = 0;
   for (auto& [name, weight] : files.tensors) {
@@ -88,6 +90,25 @@ void KeepTextPart(ModelFiles& files) {
       fmt::format("{} tensors of other parts than the text's are not read", others));
 }
 
+// Published files have the stacked experts of some families as [in, out]; transformers 5 loads those
+// and writes [out, in].
+void TakeExpertLayout(ModelFiles& files) {
+  const ModelConfig& c = files.config;
+  const internal::Family* family = internal::FindFamily(c.architecture);
+  if (!c.not_runnable.empty() || family->block == nullptr || !family->block->expert_rows) return;
+  const int64_t width = c.experts.feed_forward;
+  const auto is = [](const Weight& weight, int64_t out, int64_t in) {  // and not the other way
+    return weight.shape.size() == 3 && weight.shape[1] == out && weight.shape[2] == in && out != in;
+  };
+  for (const auto& [name, weight] : files.tensors) {
+    if ((name.ends_with(".experts.gate_up_proj") && is(weight, 2 * width, c.hidden)) ||
+        (name.ends_with(".experts.down_proj") && is(weight, c.hidden, width))) {
+      files.config.tensor_names = family->block->expert_rows;
+      return;
+    }
+  }
+}
+
 void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& files) {
   fs::path config = folder / "config.json";
   if (!internal::FileExists(config.string())) {
@@ -103,6 +124,7 @@ void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& 
   if (options.need_weights || HasSafetensors(folder)) {
     files.tensors = OpenSafetensorsFolder(folder.string());
     if (files.config.text_part) KeepTextPart(files);
+    TakeExpertLayout(files);
     CheckIfRunnable(files, internal::Naming::kHuggingFace, folder.string());
   }
   TryTokenizer(files, [&] { return LoadTokenizerFolder(folder.string()); });

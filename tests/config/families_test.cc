@@ -103,10 +103,16 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
   const ModelConfig gemma = Find("gemma 3, multimodal, as published: sizes left out");
   EXPECT_EQ(gemma.architecture, "gemma3_text");
   EXPECT_EQ(gemma.plan.configured_length, 131072);
-  EXPECT_EQ(gemma.plan.text_part, "text_config");
-  EXPECT_EQ(Find("qwen3-omni: the text part of a part").plan.text_part,
+  EXPECT_EQ(gemma.plan.place.text_part, "text_config");
+  EXPECT_EQ(Find("qwen3-omni: the text part of a part").plan.place.text_part,
             "thinker_config.text_config");
-  EXPECT_EQ(Find("olmo2").plan.text_part, "");
+  EXPECT_EQ(Find("olmo2").plan.place, SettingPlace());
+  // At the top of the file, and in the part that transformers makes of it.
+  EXPECT_EQ(Find("qwen2-vl").plan.place,
+            (SettingPlace{"text_config", true, R"({"mrope_section":[16,24,24]})"}));
+  EXPECT_EQ(Find("qwen3-vl").plan.place,
+            (SettingPlace{"text_config", false,
+                          R"({"mrope_section":[24,20,20],"mrope_interleaved":true})"}));
   EXPECT_THAT(gemma.plan.notes,
               AllOf(Contains(HasSubstr("vision_config is not read")),
                     Contains(HasSubstr("num_attention_heads is absent: 8")),
@@ -124,6 +130,9 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
 
 TEST(Families, OnlyTheDecodersOwnRun) {
   const std::set<std::string> run = {"smollm3",
+                                     "qwen2-vl",
+                                     "qwen2.5-vl, saved again by transformers 4.57",
+                                     "qwen3-vl",
                                      "qwen 2.5 with yarn",
                                      "gemma",
                                      "gemma 3, transformers 5",

@@ -207,9 +207,9 @@ TEST(GgufArchitectures, PositionsByLayer) {
     try {
       const ModelConfig config = Read(c);
       EXPECT_EQ(test::Lines(config.plan), c.lines);
-      const std::set<std::string> run = {"smollm3", "gemma2",    "gemma3",  "command-r",
-                                         "chatglm", "internlm2", "cohere2", "olmo2",
-                                         "gptneox", "falcon",    "gpt2",    "mistral3"};
+      const std::set<std::string> run = {"smollm3",   "gemma2",   "gemma3",  "command-r", "chatglm",
+                                         "internlm2", "cohere2",  "olmo2",   "gptneox",   "falcon",
+                                         "gpt2",      "mistral3", "qwen2vl", "qwen3vl"};
       EXPECT_EQ(config.not_runnable.empty(), run.contains(c.arch)) << config.not_runnable;
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();

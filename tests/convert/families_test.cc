@@ -215,7 +215,11 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
     const ModelFiles again = OpenModel(folder_ / "back");
     EXPECT_EQ(again.config.architecture,
               c_.back != nullptr ? std::string(c_.back) : files.config.architecture);
-    EXPECT_EQ(Resolve(again.config.plan, 128).hash, proof.asked);
+    // The text of a model with axes for images comes back as one without them.
+    const auto& rotation = files.config.plan.layers[0].rotation;
+    const bool axes = rotation && !rotation->axes.sections.empty();
+    EXPECT_EQ(Resolve(again.config.plan, 128).hash,
+              axes ? Resolve(back.stored, 128).hash : proof.asked);
     EXPECT_EQ(ProbeLogits(again, files.config.plan), ProbeLogits(files));
     if (c_.back == nullptr) ExpectSameTensors(again, files);
   }
@@ -264,21 +268,24 @@ TEST_P(FamilyTest, EveryTensorCounts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Random, FamilyTest,
-    ::testing::Values("granite", "minicpm", "phi3", "phi3_partial", "phi3_longrope", "olmo",
-                      "olmo2", "olmo3", "cohere", "cohere2", "glm4", "glm", "chatglm", "starcoder2",
-                      "internlm2", "orion", "stablelm", "stablelm_parallel", "gpt_neox",
-                      "gpt_neox_sequential", "falcon", "falcon_new", "falcon_one_norm", "phi",
-                      "gpt2", "bloom", "mpt", "mistral", "mixtral", "qwen3_moe", "qwen2_moe",
-                      "olmoe", "gpt_oss", "deepseek_v2", "deepseek_v3", "llama4", "minicpm3",
-                      "ministral3", "qwen", "baichuan", "baichuan_13b"),
-    [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Random, FamilyTest,
+                         ::testing::Values("granite", "minicpm", "phi3", "phi3_partial",
+                                           "phi3_longrope", "olmo", "olmo2", "olmo3", "cohere",
+                                           "cohere2", "glm4", "glm", "chatglm", "starcoder2",
+                                           "internlm2", "orion", "stablelm", "stablelm_parallel",
+                                           "gpt_neox", "gpt_neox_sequential", "falcon",
+                                           "falcon_new", "falcon_one_norm", "phi", "gpt2", "bloom",
+                                           "mpt", "mistral", "mixtral", "qwen3_moe", "qwen2_moe",
+                                           "olmoe", "gpt_oss", "deepseek_v2", "deepseek_v3",
+                                           "llama4", "minicpm3", "ministral3", "qwen", "baichuan",
+                                           "baichuan_13b", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Random, ScaledFamilyTest,
                          ::testing::Values("granite", "phi3_longrope", "olmo2", "olmo3", "glm4",
                                            "gpt_neox", "mistral", "mixtral", "qwen3_moe", "gpt_oss",
-                                           "deepseek_v2", "deepseek_v3", "minicpm3", "ministral3"),
+                                           "deepseek_v2", "deepseek_v3", "minicpm3", "ministral3",
+                                           "qwen2_vl", "qwen3_vl"),
                          [](const auto& info) { return std::string(info.param); });
 
 // ---- What llama.cpp's converter writes, typed again --------------------------------------------

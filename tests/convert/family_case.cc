@@ -72,6 +72,12 @@ json Baichuan(const json& more) {
       more);
 }
 
+// Of 4 pairs.
+json AxesOf(const std::string& family) {
+  if (family == "qwen2") return {{"mrope_section", {1, 1, 2}}};
+  return {{"mrope_section", {2, 1, 1}}, {"mrope_interleaved", true}};
+}
+
 }  // namespace
 
 std::vector<Case> MixtureCases() {
@@ -90,6 +96,14 @@ std::vector<Case> MixtureCases() {
        "llama", nullptr, Yarn(json::object())},
       {"qwen3_moe", Merged(qwen, {{"model_type", "qwen3_moe"}, {"norm_topk_prob", true}}),
        "qwen3moe", nullptr, Yarn(json::object())},
+      {"qwen2_vl", Merged(untied, {{"model_type", "qwen2_vl"}, {"rope_scaling", AxesOf("qwen2")}}),
+       "qwen2vl", "qwen2", Yarn(AxesOf("qwen2"))},
+      {"qwen3_vl",
+       Merged(untied, {{"model_type", "qwen3_vl_text"}, {"rope_scaling", AxesOf("qwen3")}}),
+       "qwen3vl", "qwen3", Yarn(AxesOf("qwen3"))},
+      {"qwen3_vl_moe",
+       Merged(qwen, {{"model_type", "qwen3_vl_moe_text"}, {"rope_scaling", AxesOf("qwen3")}}),
+       "qwen3vlmoe", "qwen3_moe"},
       {"qwen2_moe",
        Merged(qwen, {{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 28}}),
        "qwen2moe"},

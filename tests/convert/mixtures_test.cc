@@ -163,6 +163,39 @@ TEST(MixtureKeys, Others) {
   EXPECT_EQ(Written("qwen").Key("qwen.feed_forward_length").AsInt("k"), 80);
 }
 
+// Published files have [in, out]; transformers 5 writes [out, in], and the count by another key.
+TEST(MixtureRows, Qwen3VlInBothLayouts) {
+  const test::TempFolder folder;
+  json config = ChangedConfig("qwen3_vl_moe", nullptr);
+  WriteModel(folder / "published", config);
+  const ModelFiles published = OpenModel(folder / "published");
+  test::Tensors tensors;
+  for (const auto& [name, weight] : published.tensors) {
+    test::Tensor tensor{weight.shape, {}};
+    tensor.values.resize(static_cast<std::size_t>(weight.rows() * weight.cols()));
+    weight.ReadRows(0, weight.rows(), tensor.values.data());
+    if (name.find(".experts.") != std::string::npos) {
+      const auto in = static_cast<std::size_t>(weight.shape[1]),
+                 out = static_cast<std::size_t>(weight.shape[2]);
+      const std::vector<float> before = tensor.values;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        const std::size_t expert = i / (in * out), row = i / out % in, column = i % out;
+        tensor.values[(expert * out + column) * in + row] = before[i];
+      }
+      std::swap(tensor.shape[1], tensor.shape[2]);
+    }
+    tensors.emplace(name, std::move(tensor));
+  }
+  config["num_local_experts"] = config["num_experts"];
+  config.erase("num_experts");
+  test::Tiny::WriteFolder(folder / "newer", config, tensors);
+  EXPECT_EQ(ProbeLogits(OpenModel(folder / "newer")), ProbeLogits(published));
+  config["norm_topk_prob"] = false;
+  test::Tiny::WriteFolder(folder / "other", config, tensors);
+  EXPECT_THAT(OpenModel(folder / "other").config.not_runnable,
+              HasSubstr("norm_topk_prob is false"));
+}
+
 // Stored as bytes by a folder, as blocks by GGUF: the same numbers.
 TEST(MixtureRows, Mxfp4IsRepacked) {
   std::vector<std::byte> bytes(2 * 3 * 16), scales(2 * 3);

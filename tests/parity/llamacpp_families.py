@@ -13,6 +13,8 @@ import llamacpp_mixtures
 from llamacpp_ours import relative
 
 WINDOW = 40
+AXES = dict(rope_type="default", mrope_section=[4, 6, 6])
+TURNS = dict(rope_type="default", mrope_section=[6, 5, 5], mrope_interleaved=True)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=cases.ORIGINAL)
 LONG = {"short_factor": 0.03, "long_factor": 0.9}
 
@@ -102,6 +104,13 @@ def llama_like(bias=False, out_bias=False, mlp_bias=False, head="lm_head", norm_
             m.norm(p + "input_layernorm", bias=norm_bias)
             m.norm(p + "post_attention_layernorm", bias=norm_bias)
     return make
+
+
+def normed(m):
+    llama_like()(m)
+    for p in m.each_layer():
+        m.norm(p + "self_attn.q_norm", m.shape.head_dim)
+        m.norm(p + "self_attn.k_norm", m.shape.head_dim)
 
 
 def phi3(head="lm_head"):
@@ -270,6 +279,11 @@ def families():
                                                          original_max_position_embeddings=cases.ORIGINAL))):
         yield Case("granite", name, dict(granite, rope_scaling=rope, **SCALED), llama_like(True, True, True),
                    {"no scaling": dict(rope_scaling=None)}, far=BLENDED)
+    vl = dict(rms_norm_eps=1e-12, tie_word_embeddings=False)  # llama-cpp-python 0.3.36 takes 0 in qwen2vl
+    for family, axes, tensors in (("qwen2_vl", AXES, llama_like(True)), ("qwen3_vl_text", TURNS, normed)):
+        yield Case(family, "plain", dict(vl, rope_scaling=axes), tensors, {"base": THETA})
+        yield Case(family, "yarn", dict(vl, rope_scaling={**axes, **YARN}, **SCALED), tensors,
+                   {"no scaling": dict(rope_scaling=axes)}, far=BLENDED)
     minicpm = dict(RMS, tie_word_embeddings=True, scale_emb=3, scale_depth=0.9, dim_model_base=32)
     yield Case("minicpm", "plain", minicpm, llama_like(head=None),
                {"base": THETA, "scale_depth": dict(scale_depth=1.4), "scale_emb": dict(scale_emb=1),
@@ -351,7 +365,7 @@ def families():
 
 def all_cases():
     yield from families()
-    yield from llamacpp_mixtures.mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED)
+    yield from llamacpp_mixtures.mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED, TURNS)
     longrope_of = dict(longrope("rope_type", cases.EXACT.pairs), factor=4.0,
                        original_max_position_embeddings=cases.ORIGINAL)
     yield from llamacpp_mixtures.vendors(Case, RMS, longrope_of, YARN, SCALED, THETA, BLENDED, cases.ORIGINAL)

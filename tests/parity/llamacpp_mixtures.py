@@ -61,6 +61,17 @@ def stacked_experts(m, p, width, bias):
         m.out[p + "down_proj_bias"] = m.normal(COUNT, m.hidden, scale=0.3)
 
 
+def qwen3_vl(m):
+    m.ends()
+    for p in m.each_layer():
+        m.attention(p + "self_attn.")
+        m.matrix(p + "mlp.gate", COUNT, m.hidden, 2 / m.hidden ** 0.5)
+        stacked_experts(m, p + "mlp.experts.", WIDTH, False)
+        m.norm(p + "self_attn.q_norm", m.shape.head_dim)
+        m.norm(p + "self_attn.k_norm", m.shape.head_dim)
+        norms(m, p)
+
+
 def gpt_oss(m):
     m.ends()
     for p in m.each_layer():
@@ -211,7 +222,7 @@ def vendors(Case, RMS, LONGROPE, YARN, SCALED, THETA, BLENDED, ORIGINAL):
                                 rope_theta=cases.EXACT.base)}, 40, DEEP, DEEP)
 
 
-def mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED):
+def mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED, TURNS):
     untied = dict(RMS, tie_word_embeddings=False, num_experts_per_tok=CHOSEN)
     one = {"base": THETA, "one expert": dict(num_experts_per_tok=1)}
     unscaled = {"no scaling": dict(rope_scaling=None)}
@@ -224,6 +235,7 @@ def mixtures(Case, RMS, YARN, SCALED, THETA, WINDOW, BLENDED):
     yield Case("qwen3_moe", "plain", dict(own, norm_topk_prob=True),
                qwen(heads_norms=lambda m: (m.shape.head_dim, m.shape.head_dim)),
                {**one, "weights as they are": dict(norm_topk_prob=False)})
+    yield Case("qwen3_vl_moe_text", "plain", dict(own, rope_scaling=TURNS), qwen3_vl, one)
     yield Case("qwen2_moe", "plain", dict(own, norm_topk_prob=False, shared_expert_intermediate_size=WIDTH + 32),
                qwen(True, shared=WIDTH + 32), {**one, "weights sum to 1": dict(norm_topk_prob=True)})
     yield Case("olmoe", "plain", dict(untied, num_experts=COUNT, num_key_value_heads=cases.HEADS),

@@ -47,6 +47,17 @@ def cases():
         dict(SMALL, vision_output_dim=16, projector_input_dim=16, projector_output_dim=16, model_type="llama4_vision_model"), {}
     yield "llava of llama", "Llava", dict(TEXT, model_type="llama", rope_theta=500.0), \
         dict(SMALL, projection_dim=16, model_type="clip_vision_model"), dict(image_seq_length=16)
+    axes = dict(rope_type="default", mrope_section=[1, 1, 2])
+    qwen_vision = dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=24, patch_size=4, out_hidden_size=32)
+    yield "qwen2_vl", "Qwen2VL", dict(TEXT, model_type="qwen2_vl_text", rope_theta=500.0, rope_scaling=axes), \
+        dict(depth=1, embed_dim=16, num_heads=2, hidden_size=32, patch_size=4, mlp_ratio=2), {}
+    yield "qwen2_5_vl", "Qwen2_5_VL", dict(TEXT, model_type="qwen2_5_vl_text", rope_theta=500.0, rope_scaling=axes), \
+        qwen_vision, {}
+    turns = dict(axes, mrope_section=[2, 1, 1], mrope_interleaved=True)
+    qwen_vision = dict(qwen_vision, deepstack_visual_indexes=[0], num_position_embeddings=16)
+    yield "qwen3_vl", "Qwen3VL", dict(TEXT, model_type="qwen3_vl_text", rope_theta=500.0, rope_scaling=turns), qwen_vision, {}
+    yield "qwen3_vl_moe", "Qwen3VLMoe", dict(TEXT, model_type="qwen3_vl_moe_text", rope_theta=500.0, rope_scaling=turns,
+                                             num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24), qwen_vision, {}
 
 
 def write(folder, name, text, vision, more):
@@ -63,6 +74,15 @@ def write(folder, name, text, vision, more):
         model.tie_weights()
     model.save_pretrained(folder)
     return model
+
+
+def publish(folder):
+    """config.json as Qwen2-VL was published: the keys of the text at the top."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    text = {k: v for k, v in config.pop("text_config").items() if k in TEXT and k != "head_dim"}
+    path.write_text(json.dumps({**config, **text, "rope_theta": 500.0, "tie_word_embeddings": False,
+                                "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}))
 
 
 def logits(model, ids, offset):
@@ -90,6 +110,8 @@ def main(program):
                     raise
                 print(f"{name}: not in transformers {transformers.__version__}: {str(error)[:80]}")
                 continue
+            if name == "qwen2_vl":
+                publish(folder)
             for run, (tokens, offset, chunk) in runs.items():
                 if name == "llama4" and offset:
                     continue  # transformers counts its chunks and its temperature from the first token of a call

@@ -76,6 +76,11 @@ constexpr Block kMinistral3Block = [] {
   return block;
 }();
 constexpr Block kQwen2Block = LlamaLike(kAlways, {}, {}, "attention_bias mlp_bias");
+constexpr Block kQwen2VlBlock = [] {
+  Block block = kQwen2Block;
+  block.norm_eps = 1e-5;
+  return block;
+}();
 constexpr Block Dropped(Block block) {
   block.rest = ReadDrope;
   return block;
@@ -334,6 +339,13 @@ constexpr Block kQwen3MoeBlock = [] {
   block.names = &kQwenMoeNames;
   block.rest = ReadQwen3Moe;
   block.gguf_rest = ReadGgufQwen3Moe;
+  return block;
+}();
+constexpr Block kQwen3VlMoeBlock = [] {
+  Block block = kQwen3MoeBlock;
+  block.names = &kQwen3VlMoeNames;
+  block.expert_rows = &kQwen3VlMoeRowNames;
+  block.rest = ReadQwen3VlMoe;
   return block;
 }();
 

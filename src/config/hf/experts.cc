@@ -60,8 +60,8 @@ void ReadSparseLayers(const HfSource& source, ModelConfig& c) {
   }
 }
 
-void ReadQwenMoe(const HfSource& source, ModelConfig& c) {
-  ReadExperts(source, "num_experts", "moe_intermediate_size", c);
+void ReadQwenMoe(const HfSource& source, ModelConfig& c, const char* count = "num_experts") {
+  ReadExperts(source, count, "moe_intermediate_size", c);
   c.experts.normalized = source.top.Bool("norm_topk_prob").value_or(false);
   ReadSparseLayers(source, c);
 }
@@ -144,6 +144,18 @@ void ReadQwen2Moe(const HfSource& source, ModelConfig& c) {
 }
 
 void ReadQwen3Moe(const HfSource& source, ModelConfig& c) { ReadQwenMoe(source, c); }
+
+// transformers 5 writes num_local_experts, published files have num_experts.
+void ReadQwen3VlMoe(const HfSource& source, ModelConfig& c) {
+  const bool newer = source.top.Has("num_local_experts") && !source.top.Has("num_experts");
+  ReadQwenMoe(source, c, newer ? "num_local_experts" : "num_experts");
+  c.experts.normalized = true;  // transformers has no other
+  if (source.top.Bool("norm_topk_prob").value_or(true)) return;
+  c.not_runnable = fmt::format(
+      "{}: norm_topk_prob is false: transformers takes it for true in a {} model; no published "
+      "model has it",
+      source.top.where(), source.family.name);
+}
 
 void ReadDeepseekV2(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;

@@ -10,6 +10,7 @@ void ReadMixtral(const HfSource& source, ModelConfig& c);
 void ReadOlmoe(const HfSource& source, ModelConfig& c);
 void ReadQwen2Moe(const HfSource& source, ModelConfig& c);
 void ReadQwen3Moe(const HfSource& source, ModelConfig& c);
+void ReadQwen3VlMoe(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV2(const HfSource& source, ModelConfig& c);
 void ReadDeepseekV3(const HfSource& source, ModelConfig& c);
 void ReadMistral4(const HfSource& source, ModelConfig& c);

@@ -1,5 +1,6 @@
 """Devices, types and kinds of models of the torch engine."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,33 @@ def test_the_text_of_a_model_that_reads_images(with_images, method):
     requests = requests_of(np.arange(4000) * 7 % 61 + 2, 512)
     ours = TorchEngine(str(with_images)).score(plan, requests)
     assert difference(ours, native_engine(str(with_images)).score(plan, requests, angles="float32")) < 1e-4
+
+
+@pytest.fixture(scope="module")
+def qwen_vl(tmp_path_factory):
+    """As published: the keys of the text at the top of config.json."""
+    text = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+                vocab_size=64, max_position_embeddings=256)  # fmt: skip
+    vision = dict(depth=1, embed_dim=16, num_heads=2, hidden_size=32, patch_size=4, mlp_ratio=2)
+    axes = dict(rope_type="default", mrope_section=[1, 1, 2])
+    config = transformers.Qwen2VLConfig(text_config=dict(text, rope_scaling=axes), vision_config=vision)
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("qwen")
+    transformers.Qwen2VLForConditionalGeneration(config).save_pretrained(folder)
+    keys = json.loads((folder / "config.json").read_text())
+    keys.pop("text_config")
+    published = dict(text, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2]), tie_word_embeddings=False)
+    (folder / "config.json").write_text(json.dumps({**keys, **published}))
+    return folder
+
+
+# Longer than a chunk: transformers 4.57 counts positions of later ones from 0 where none are given.
+@pytest.mark.parametrize("method", ["none", "yarn"])
+def test_positions_of_qwen_vl_behind_a_cache(qwen_vl, method):
+    plan = rw.plan(qwen_vl).with_method(method, None if method == "none" else 4.0, length=1024)
+    requests = requests_of(np.arange(4000) * 7 % 51 + 2, 1024)
+    ours = TorchEngine(str(qwen_vl)).score(plan, requests)
+    assert difference(ours, native_engine(str(qwen_vl)).score(plan, requests, angles="float32")) < 1e-4
 
 
 def test_weights_that_no_file_has_are_an_error(with_images, tmp_path):
