@@ -71,8 +71,7 @@ void Report(const Options& options, const Converted& written, const PlanProof* p
   fmt::print("wrote     {}\n", options.output);
   if (proof != nullptr) {
     fmt::print("plan      {} at {} tokens; {}\n", proof->read, proof->length,
-               proof->asked == proof->read
-                   ? std::string("the same before and after")
+               proof->asked == proof->read ? std::string("the same before and after")
                : proof->largest_difference == 0
                    ? fmt::format("before {}, with the same frequencies", proof->asked)
                    : fmt::format("before {}: GGUF stores float32, the relative difference of "

@@ -107,6 +107,10 @@ TEST(Families, NotesSayWhatTheFileDoesNot) {
   EXPECT_EQ(Find("qwen3-omni: the text part of a part").plan.place.text_part,
             "thinker_config.text_config");
   EXPECT_EQ(Find("olmo2").plan.place, SettingPlace());
+  EXPECT_THAT(Parse(R"({"model_type": "qwen2_vl", SIZES "max_position_embeddings": 64,
+      "image_token_id": 5, "vision_start_token_id": 6, "spatial_merge_size": 2})")
+                  .unknown_keys,
+              ::testing::IsEmpty());
   // At the top of the file, and in the part that transformers makes of it.
   EXPECT_EQ(Find("qwen2-vl").plan.place,
             (SettingPlace{"text_config", true, R"({"mrope_section":[16,24,24]})"}));

@@ -74,6 +74,23 @@ constexpr const char* kHarmless[] = {
     "mamba_chunk_size",
     "mlp_layer_types",
     "temperature",
+    // Of models that read images too: what stands for an image, and how it is made into tokens.
+    "image_token_id",
+    "image_token_index",
+    "video_token_id",
+    "video_token_index",
+    "vision_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "boi_token_index",
+    "eoi_token_index",
+    "image_seq_length",
+    "mm_tokens_per_image",
+    "multimodal_projector_bias",
+    "projector_hidden_act",
+    "spatial_merge_size",
+    "vision_feature_layer",
+    "vision_feature_select_strategy",
 };
 // Parts of a name that say it is about positions.
 constexpr const char* kPositionWords[] = {
