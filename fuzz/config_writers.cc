@@ -1,6 +1,7 @@
 // What `extend` does with any config.json that is read: each setting that Hugging Face has goes in;
 // what else the file says stays, in its order; a second time changes nothing; and what is read back
 // is the plan that was asked for, or a refusal.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/convert.h"
 #include "ropewalk/engines/settings.h"
+#include "src/config/hf/config.h"
 #include "src/config/text.h"
 #include "src/engines/gguf_rope.h"
 #include "src/engines/hf_config.h"
@@ -23,19 +25,25 @@ constexpr char kFile[] = "config.json";
 constexpr int64_t kServed = 16384;
 
 bool SaysPositions(const std::string& key) {
-  return key.starts_with("rope_") || key.ends_with("max_position_embeddings");
+  return key.starts_with("rope_") || key.ends_with("max_position_embeddings") ||
+         key == "partial_rotary_factor";
+}
+
+Json WithoutPositions(const Json& all) {
+  Json kept = Json::object();
+  for (const auto& [key, value] : all.items()) {
+    if (SaysPositions(key)) continue;
+    const bool part = std::find(std::begin(internal::kTextParts), std::end(internal::kTextParts),
+                                key) != std::end(internal::kTextParts);
+    kept[key] = part && value.is_object() ? WithoutPositions(value) : value;
+  }
+  return kept;
 }
 
 void ExpectTheRestKept(const std::string& before, const std::string& after) {
-  const auto rest = [](const std::string& text) {
-    const Json all = Json::parse(text);
-    Json kept = Json::object();
-    for (const auto& [key, value] : all.items()) {
-      if (!SaysPositions(key)) kept[key] = value;
-    }
-    return kept.dump();
-  };
-  if (rest(before) != rest(after)) std::abort();
+  if (WithoutPositions(Json::parse(before)).dump() != WithoutPositions(Json::parse(after)).dump()) {
+    std::abort();
+  }
 }
 
 void PutIn(const std::string& text, const ropewalk::PositionPlan& from,
@@ -49,8 +57,9 @@ void PutIn(const std::string& text, const ropewalk::PositionPlan& from,
     }
   }
   const bool fresh = internal::HasRopeParameters(Json::parse(text));
-  for (const ropewalk::EngineSetting& s :
-       ropewalk::SettingsFor(scaling, {plan.trained_length, kServed, spec.base, spec.rotary_dim})) {
+  ropewalk::SettingsTarget target{plan.trained_length, kServed, spec.base, spec.rotary_dim};
+  target.place.rope_keys = plan.place.rope_keys;
+  for (const ropewalk::EngineSetting& s : ropewalk::SettingsFor(scaling, target)) {
     const bool mine =
         s.engine == (fresh ? "Hugging Face transformers 5" : "Hugging Face transformers 4");
     if (!mine || !s.expressible) continue;

@@ -86,7 +86,9 @@ def set_config(model: PreTrainedModel, plan: Any, method: Any, factor: float | N
         tries.append({"rope_parameters": {**_not_scaling(flat), **new}})
     else:
         theta = new.pop("rope_theta", None)
-        keys = {"rope_scaling": None if new["rope_type"] == "default" else new}
+        scaling = old["rope_scaling"] if isinstance(old["rope_scaling"], dict) else {}
+        new = {**_not_scaling(scaling), **new}
+        keys = {"rope_scaling": None if new == {"rope_type": "default"} else new}
         tries.append(keys if theta is None else {**keys, "rope_theta": theta})
     for keys in tries:
         trial = copy.deepcopy(config)
@@ -96,7 +98,12 @@ def set_config(model: PreTrainedModel, plan: Any, method: Any, factor: float | N
         except Error:  # the reader refuses the setting in this family, or does not know the family
             continue
         if read.at(plan.length).hash == plan.hash:
-            state.config = {key: old[key] for key in keys}
-            config.__dict__.update(keys)
+            # A configuration with the text's keys at its top too (Qwen2-VL, 4.57) is saved with both.
+            outer = [model.config] if model.config is not config else []
+            for holder in [config, *outer]:
+                for key, value in keys.items():
+                    if holder is config or key in holder.__dict__:
+                        state.config.append((holder, key, holder.__dict__.get(key, ABSENT)))
+                        holder.__dict__[key] = value
             return True
     return False

@@ -24,7 +24,8 @@ class State:
     frequencies: list[tuple[Frequencies, dict[str, Any]]] = dataclasses.field(
         default_factory=list
     )  # with what they were
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)  # rope keys as they were; absent ones are ABSENT
+    # Configurations, rope keys, and what they were; absent ones are ABSENT.
+    config: list[tuple[Any, str, Any]] = dataclasses.field(default_factory=list)
     scalings: list[tuple[torch.nn.Module, float, float]] = dataclasses.field(default_factory=list)  # before and now
     implementations: list[tuple[Any, Any]] = dataclasses.field(default_factory=list)  # configurations, their attention
     hooks: list[Any] = dataclasses.field(default_factory=list)
@@ -56,8 +57,7 @@ def undo(model: PreTrainedModel, state: State) -> None:
         frequencies.expected = None
     for module, before, _ in state.scalings:
         module.scaling = before
-    config = text_config(model)
-    for key, value in state.config.items():
+    for config, key, value in state.config:
         if value is ABSENT:
             config.__dict__.pop(key, None)
         else:

@@ -125,6 +125,21 @@ def test_positions_of_qwen_vl_behind_a_cache(qwen_vl, method):
     assert difference(ours, native_engine(str(qwen_vl)).score(plan, requests, angles="float32")) < 1e-4
 
 
+def test_a_setting_is_saved_with_the_axes(qwen_vl, tmp_path):
+    model = transformers.AutoModelForImageTextToText.from_pretrained(qwen_vl)
+
+    def ropes():
+        config = model.config.to_dict()
+        return [{k: v for k, v in c.items() if k.startswith("rope_")} for c in (config, config["text_config"])]
+
+    before = ropes()
+    with rw.transformers.applied(model, "yarn", factor=4):
+        model.save_pretrained(tmp_path)
+    assert ropes() == before
+    wanted = rw.plan(qwen_vl).with_method("yarn", 4.0, length=1024)
+    assert rw.plan(tmp_path).at(1024).hash == wanted.at(1024).hash
+
+
 def test_weights_that_no_file_has_are_an_error(with_images, tmp_path):
     shutil.copy(with_images / "config.json", tmp_path)
     tensors = load_file(with_images / "model.safetensors")
