@@ -211,6 +211,9 @@ TEST(GgufArchitectures, PositionsByLayer) {
                                          "internlm2", "cohere2",  "olmo2",   "gptneox",   "falcon",
                                          "gpt2",      "mistral3", "qwen2vl", "qwen3vl"};
       EXPECT_EQ(config.not_runnable.empty(), run.contains(c.arch)) << config.not_runnable;
+      // Of settings for the folders that such files were made of.
+      const std::string& rope_keys = config.plan.place.rope_keys;
+      EXPECT_EQ(rope_keys.empty(), !std::set<std::string>({"qwen2vl", "qwen3vl"}).contains(c.arch));
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();
     }

@@ -240,6 +240,12 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
   spec.trained_length = plan.trained_length;
   spec.scaling = ReadScaling(keys, family, spec.rotary_dim / 2);
   spec.axes = ReadAxes(keys, family, spec.rotary_dim / 2);
+  if (family.Runs() && !spec.axes.sections.empty()) {  // Qwen2-VL and 3-VL, as their folders are
+    const bool interleaved = spec.axes.order == AxisOrder::kInterleaved;
+    nlohmann::ordered_json rope_keys = {{"mrope_section", spec.axes.sections}};
+    if (interleaved) rope_keys["mrope_interleaved"] = true;
+    plan.place = {"text_config", /*flat_file=*/!interleaved, rope_keys.dump()};
+  }
   const auto* yarn = std::get_if<YarnScaling>(&spec.scaling);
   if (yarn != nullptr && (yarn->beta_fast != 32 || yarn->beta_slow != 1) &&
       !LlamaCppReadsBetas(Architecture(keys))) {
