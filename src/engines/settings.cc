@@ -66,7 +66,7 @@ Json WithModelKeys(const Json& rope, const Json& model_keys) {
 HfForms FormsOf(const Json& scaling, const Recipe& r, const Json& local, const SettingsTarget& t) {
   const double base = r.base.value_or(t.base);
   Json model_keys = t.place.rope_keys.empty() ? Json::object() : Json::parse(t.place.rope_keys);
-  Json rope = WithModelKeys(scaling, model_keys);
+  const Json rope = WithModelKeys(scaling, model_keys);
   HfForms out;
   if (r.raise_positions) {
     out.older["max_position_embeddings"] = out.newer["max_position_embeddings"] =
@@ -74,11 +74,12 @@ HfForms FormsOf(const Json& scaling, const Recipe& r, const Json& local, const S
   }
   if (r.base || t.base_changed) out.older["rope_theta"] = base;
   out.newer["rope_parameters"] = NewForm(rope, base);
-  // Version 4 reads this one beside the dictionary.
-  if (const auto partial = model_keys.find("partial_rotary_factor"); partial != model_keys.end()) {
-    out.older["partial_rotary_factor"] = *partial;
-    model_keys.erase(partial);
+  // Version 4 reads this one beside the dictionary; one that the user gave goes before.
+  constexpr const char* kPartial = "partial_rotary_factor";
+  if (model_keys.contains(kPartial) && !scaling.contains(kPartial)) {
+    out.older[kPartial] = model_keys[kPartial];
   }
+  model_keys.erase(kPartial);
   out.older["rope_scaling"] = WithModelKeys(scaling, model_keys);
   if (t.local_base) {  // Fact::kPerLayerTypeAlone
     out.newer["rope_parameters"] = {{"full_attention", NewForm(rope, base)},

@@ -148,6 +148,13 @@ TEST(Settings, KeysThatTheModelHasInItsDictionary) {
   const std::string vllm =
       Engine(SettingsFor(YarnScaling{.factor = 4}, target), "vLLM (on transformers 5)").setting;
   EXPECT_THAT(vllm, HasSubstr("\"mrope_section\":[8,4,4]"));
+  // A dictionary of the user goes before what the model has.
+  const auto given = SettingsForDictionary(
+      R"({"rope_type": "linear", "factor": 4.0, "partial_rotary_factor": 0.25})", 4, target);
+  const Json own = Json::parse(Engine(given, "Hugging Face transformers 4").setting);
+  EXPECT_EQ(own["rope_scaling"]["partial_rotary_factor"], 0.25);
+  EXPECT_EQ(own["rope_scaling"]["mrope_section"], sections);
+  EXPECT_FALSE(own.contains("partial_rotary_factor"));
 }
 
 // What is written into such a config.json: inside, and nothing beside it that would contradict.
