@@ -116,6 +116,22 @@ constexpr char kArchitecture[] = "ARCH is the file's general.architecture.";
 
 const Json& VllmRope(const Recipe& r) { return r.vllm_rope.is_null() ? r.rope : r.vllm_rope; }
 
+// The keys of `form` in the part that `path` names, with dots between parts of parts.
+Json Placed(Json form, std::string path) {
+  while (!path.empty()) {  // the innermost first
+    const std::size_t dot = path.rfind('.');
+    const std::size_t at = dot == std::string::npos ? 0 : dot + 1;
+    form = Json{{path.substr(at), std::move(form)}};
+    path.resize(at == 0 ? 0 : dot);
+  }
+  return form;
+}
+
+// As it stands in the file.
+Json InFile(Json form, const SettingPlace& place) {
+  return Placed(std::move(form), place.flat_file ? "" : place.text_part);
+}
+
 // `local`: the recipe of the layers with a local base, where the setting is for them too, else null.
 std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
                                   const Recipe* local = nullptr) {
@@ -130,22 +146,13 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
   // Fact::kPerLayerTypeAlone
   constexpr const char* kFullAlone =
       "It scales the layers that see everything alone, not those that slide.";
-  const auto placed = [&](Json form, std::string path) {
-    while (!path.empty()) {  // the innermost first
-      const std::size_t dot = path.rfind('.');
-      const std::size_t at = dot == std::string::npos ? 0 : dot + 1;
-      form = Json{{path.substr(at), std::move(form)}};
-      path.resize(at == 0 ? 0 : dot);
-    }
-    return form;
-  };
   std::vector<EngineSetting> out;
   const auto add_hf = [&](const Way& way, const Json& form, const std::string& note) {
     const auto tell = [&](const Has& has) -> Told {
       std::string objection = HfObjection(r.rope, has);
       if (local != nullptr && form == hf.older) objection = kFullAlone;
       if (!objection.empty()) return {"", objection};
-      return {Pretty(placed(form, t.place.flat_file ? "" : t.place.text_part)),
+      return {Pretty(InFile(form, t.place)),
               Join("Replace these keys in config.json.", Join(r.hf_note, note))};
     };
     internal::AddPerVersion(way, tell, out);
@@ -154,7 +161,7 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
     const auto tell = [&](const Has&) -> Told {
       if (local != nullptr && form == vllm.older) return {"", kFullAlone};
       return {fmt::format("--max-model-len {} --hf-overrides '{}'", t.target_length,
-                          placed(form, t.place.text_part).dump()),
+                          Placed(form, t.place.text_part).dump()),
               Join("Append to the command: vllm serve MODEL.", r.vllm_note)};
     };
     internal::AddPerVersion(way, tell, out);
@@ -263,9 +270,9 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
   return Render(recipe, target, &local);
 }
 
-std::vector<EngineSetting> SettingsAsShipped(int64_t target_length) {
+std::vector<EngineSetting> SettingsAsShipped(int64_t target_length, const SettingPlace& place) {
   const std::string note = "The model's files say it already; only the length is set.";
-  const std::string json = Json{{"max_position_embeddings", target_length}}.dump(2);
+  const std::string json = InFile(Json{{"max_position_embeddings", target_length}}, place).dump(2);
   const std::string vllm = fmt::format("--max-model-len {}", target_length);
   const std::string llama = fmt::format("-c {}", target_length);
   return {internal::InEveryVersion(internal::kTransformers5, {json, note}),

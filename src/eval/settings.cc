@@ -40,7 +40,7 @@ std::vector<EngineSetting> SettingsFor(const Cell& cell, int64_t target_length,
   target.place = cell.setting_place;
   if (!std::isnan(cell.local_base)) target.local_base = cell.local_base;
   if (family == kPositionsFamily) return OfPositions(cell, target);
-  if (cell.as_shipped()) return SettingsAsShipped(target_length);
+  if (cell.as_shipped()) return SettingsAsShipped(target_length, cell.setting_place);
   if (const auto method = cell.named()) {
     return SettingsFor(*method, cell.factor, target);
   }

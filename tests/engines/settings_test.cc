@@ -126,6 +126,17 @@ TEST(Settings, KeysOfAFlatFile) {
               HasSubstr("--hf-overrides '{\"text_config\":{"));
 }
 
+TEST(Settings, LengthAloneInATextPart) {
+  const auto setting = [](const SettingPlace& place) {
+    return Json::parse(
+        Engine(SettingsAsShipped(8192, place), "Hugging Face transformers 5").setting);
+  };
+  const Json length = {{"max_position_embeddings", 8192}};
+  EXPECT_EQ(setting({}), length);
+  EXPECT_EQ(setting({"text_config", /*flat_file=*/false, ""}), Json({{"text_config", length}}));
+  EXPECT_EQ(setting({"text_config", /*flat_file=*/true, ""}), length);
+}
+
 // A setting takes the place of the whole dictionary, in which the model may have more.
 TEST(Settings, KeysThatTheModelHasInItsDictionary) {
   SettingsTarget target = kTarget;

@@ -78,8 +78,9 @@ inline constexpr char kPositionsSetting[] = "ropewalk, in config.json";  // Engi
 std::vector<EngineSetting> SettingsInPositions(const PositionMethod& method, double factor,
                                                const SettingsTarget& target);
 
-// For a scaling that is in the model's files already: only the length is set.
-std::vector<EngineSetting> SettingsAsShipped(int64_t target_length);
+// For a scaling that is in the model's files already: only the length is set, in the part of
+// config.json that has it.
+std::vector<EngineSetting> SettingsAsShipped(int64_t target_length, const SettingPlace& place = {});
 
 // For a rope dictionary given by the user (JSON, either schema): it is repeated as it is, and
 // llama.cpp gets the flags of the resulting scaling. `factor` is for a YaRN dictionary without one.
