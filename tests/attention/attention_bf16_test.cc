@@ -175,7 +175,7 @@ struct Product {
   int64_t rows, width, depth, words;  // words: 0 without tiles
 };
 
-void ExpectExactSums(const Product& p, bool accumulate) {
+void ExpectExactSums(const Product& p, float factor) {
   const int64_t a_stride = 2 * p.depth + 6, b_stride = p.width + 16, c_stride = p.width + 32;
   const int64_t held = p.words == 0 ? p.rows : internal::WholeRows(p.rows);
   std::vector<uint16_t> a(static_cast<size_t>(held * a_stride));
@@ -186,7 +186,7 @@ void ExpectExactSums(const Product& p, bool accumulate) {
     b[i] = ToBFloat16(Whole(int64_t(3 * i))).bits |
            uint32_t{ToBFloat16(Whole(int64_t(5 * i + 2))).bits} << 16;
   }
-  const float factor = accumulate ? internal::kAccumulatePairs : 2.0f;
+  const bool accumulate = factor == internal::kAccumulatePairs;
   if (p.words == 0) {
     internal::MultiplyPairs(p.rows, p.width, a.data(), a_stride, b.data(), b_stride, p.depth,
                             factor, c.data(), c_stride);
@@ -203,30 +203,30 @@ void ExpectExactSums(const Product& p, bool accumulate) {
         sum += Whole(r * a_stride + 2 * k) * Whole(3 * (k * b_stride + x)) +
                Whole(r * a_stride + 2 * k + 1) * Whole(5 * (k * b_stride + x) + 2);
       }
-      const float expected = x >= p.width ? 3.0f : accumulate ? 3.0f + sum : 2 * sum;
+      const float expected = x >= p.width ? 3.0f : accumulate ? 3.0f + sum : factor * sum;
       ASSERT_EQ(c[r * c_stride + x], expected)
           << p.rows << " x " << p.width << " x " << p.depth << ", words " << p.words;
     }
   }
-  for (size_t i = static_cast<size_t>(p.rows * c_stride); !accumulate && i < c.size(); ++i) {
+  for (size_t i = static_cast<size_t>(p.rows * c_stride); factor == 2 && i < c.size(); ++i) {
     ASSERT_EQ(c[i], 3.0f) << "beyond " << p.rows << " rows";
   }
 }
 
 TEST_P(AttentionBf16, ProductsAreExactSumsOfPairs) {
   for (const int64_t width : {16, 32, 48, 64, 80, 144}) {
-    for (const bool accumulate : {true, false}) {
+    for (const float factor : {internal::kAccumulatePairs, 1.0f, 2.0f}) {
       if (!GetParam()) {
         for (const int64_t rows : {1, 2, 3, 4, 5, 6}) {
           for (const int64_t depth : {1, 5, 32}) {
-            ExpectExactSums({rows, width, depth, 0}, accumulate);
+            ExpectExactSums({rows, width, depth, 0}, factor);
           }
         }
         continue;
       }
       for (const int64_t rows : {1, 15, 16, 17, 31, 32}) {
         for (const int64_t depth : {8, 16, 40, 48, 128}) {
-          ExpectExactSums({rows, width, depth, internal::WordsOfPairTiles(depth)}, accumulate);
+          ExpectExactSums({rows, width, depth, internal::WordsOfPairTiles(depth)}, factor);
         }
       }
     }
@@ -283,18 +283,27 @@ TEST_P(AttentionBf16, WeightsAreRoundedPowersOfTwo) {
   std::vector<float> scores = Normal(176, 5, 20);
   scores[3] = -std::numeric_limits<float>::infinity();
   scores[4] = 7, scores[5] = 7 - 95, scores[6] = 7 - 89.5f;
-  for (const int64_t count : {16, 64, 112, 176}) {
-    std::vector<uint16_t> to(static_cast<size_t>(count));
-    float sums[16];
-    internal::WeighRounded(scores.data(), count, 7, to.data(), sums);
-    double expected = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const double weight = scores[i] < 7 - 90 ? 0 : std::exp2(double{scores[i]} - 7);
-      EXPECT_NEAR(ToFloat(BFloat16{to[i]}), weight, 0x1.01p-8 * weight) << scores[i];
-      expected += ToFloat(BFloat16{to[i]});
+  for (const float factor : {1.0f, 1.5f}) {
+    for (const int64_t count : {16, 64, 112, 176}) {
+      std::vector<uint16_t> to(static_cast<size_t>(count));
+      float sums[16];
+      const float max = 7 * factor;
+      internal::WeighRounded(scores.data(), count, factor, max, to.data(), sums);
+      double expected = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const double x = double{scores[i]} * factor - max, weight = x < -90 ? 0 : std::exp2(x);
+        EXPECT_NEAR(ToFloat(BFloat16{to[i]}), weight, 0x1.01p-8 * weight) << scores[i];
+        expected += ToFloat(BFloat16{to[i]});
+      }
+      EXPECT_EQ(ToFloat(BFloat16{to[4]}), 1) << "the largest";
+      EXPECT_NEAR(std::accumulate(sums, sums + 16, 0.0), expected, 1e-6 * expected) << count;
     }
-    EXPECT_NEAR(std::accumulate(sums, sums + 16, 0.0), expected, 1e-6 * expected) << count;
   }
+  scores[0] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<uint16_t> to(16);
+  float sums[16];
+  internal::WeighRounded(scores.data(), 16, 1, 7, to.data(), sums);
+  EXPECT_TRUE(std::isnan(ToFloat(BFloat16{to[0]})));
 }
 
 TEST_P(AttentionBf16, NoWorseThanThePlainFormula) {

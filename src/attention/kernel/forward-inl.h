@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "src/attention/kernel/softmax-inl.h"
 #include "src/attention/terms/visit-inl.h"
@@ -23,6 +24,7 @@ class Forward {
 
   void Run() {
     if (t_.pair_tiles) ConfigurePairTiles(kPairTileRows);
+    if (std::is_same_v<Term, NoTerm> && t_.pair_tiles && t_.soft_cap == 0) tile_.unit = kLog2E;
     scores_.ScaleQueries();
     term_.Begin();
     scores_.FinishQueries();

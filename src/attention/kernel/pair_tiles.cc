@@ -131,14 +131,14 @@ ROPEWALK_AMX void ReleasePairTiles() { _tile_release(); }
 void MultiplyPairTiles(int64_t rows, int64_t width, const uint16_t* a, int64_t a_stride,
                        const uint32_t* b, int64_t b_stride, int64_t words, int64_t depth,
                        float factor, float* c, int64_t c_stride) {
-  const bool accumulate = factor == kAccumulatePairs;
+  const bool accumulate = factor == kAccumulatePairs, direct = accumulate || factor == 1;
   alignas(64) float sums[2 * kEdge * 2 * kEdge];
   for (int64_t x = 0; x < width; x += 2 * kEdge) {
     const int64_t columns = std::min<int64_t>(width - x, 2 * kEdge);
     const BlockFunction block = kBlocks[rows > kEdge ? 1 : 0][columns > kEdge ? 1 : 0];
-    block(a, a_stride, b + x, b_stride, words, depth, accumulate, accumulate ? c + x : sums,
-          accumulate ? c_stride : 2 * kEdge);
-    if (!accumulate) Times(sums, 2 * kEdge, rows, columns, factor, c + x, c_stride);
+    block(a, a_stride, b + x, b_stride, words, depth, accumulate, direct ? c + x : sums,
+          direct ? c_stride : 2 * kEdge);
+    if (!direct) Times(sums, 2 * kEdge, rows, columns, factor, c + x, c_stride);
   }
 }
 

@@ -21,8 +21,10 @@ void RoundPairs(const float* x, int64_t rows, int64_t width, uint32_t* to);
 // factor x in bf16, and zeros up to a multiple of 16.
 void RoundScaled(const float* x, int64_t count, float factor, uint16_t* to);
 
-// Weights 2^(score - max) of `count` scores, a multiple of 16, in bf16, and 16 sums of them as rounded.
-void WeighRounded(const float* scores, int64_t count, float max, uint16_t* to, float* sums);
+// Weights 2^(factor score - max) of `count` scores, a multiple of 16, in bf16, and 16 sums of them as
+// rounded.
+void WeighRounded(const float* scores, int64_t count, float factor, float max, uint16_t* to,
+                  float* sums);
 
 // Whether this CPU has amx_bf16 and its system lends the process the tiles.
 bool FindPairTiles();
@@ -42,7 +44,7 @@ void ConfigurePairTiles(int64_t words);
 void ReleasePairTiles();
 // As MultiplyPairs, of up to 32 rows and with depth a multiple of the configured words; each element
 // sums the even and the odd of `words` pairs and adds them to what it has. a has whole tiles of 16
-// rows, and so has c where the factor is kAccumulatePairs: rows beyond `rows` are written there.
+// rows, and so has c where the factor is 1 or kAccumulatePairs: rows beyond `rows` are written there.
 void MultiplyPairTiles(int64_t rows, int64_t width, const uint16_t* a, int64_t a_stride,
                        const uint32_t* b, int64_t b_stride, int64_t words, int64_t depth,
                        float factor, float* c, int64_t c_stride);

@@ -220,14 +220,15 @@ class Softmax {
       float* scores = tile_.scores + (g.row + r) * kScoreStride;
       RowBias bias;
       if constexpr (biased) bias = biases[r];
-      V max0 = hn::Set(d, tile_.maxima[g.row + r]), max1 = max0;
+      V max0 = hn::Set(d, kNoScore), max1 = max0;
       int64_t k = begin;
       for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
         max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
         max1 = hn::Max(max1, Biased<biased>(scores, bias, k + kLanes));
       }
       if (k < end) max0 = hn::Max(max0, Biased<biased>(scores, bias, k));
-      maxima[r] = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+      const float here = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+      maxima[r] = std::max(tile_.maxima[g.row + r], here * tile_.unit);
     }
     if (t_.wants_entropy) {
       for (int64_t r = 0; r < g.rows; ++r) AddToEntropy(g.row + r, maxima[r], begin, end);
@@ -245,7 +246,7 @@ class Softmax {
     const float* scores = tile_.scores + r * kScoreStride;
     float* by_lane = tile_.weighted_scores + r * AttentionAccess::kMaxLanes;
     // Weights below 2^-90 are 0; x of masked keys, and of the first maximum, becomes a number.
-    const V max = hn::Set(d, new_max), least = hn::Set(d, -128.0f);
+    const V max = hn::Set(d, new_max), least = hn::Set(d, -128.0f), unit = hn::Set(d, tile_.unit);
     V sum = hn::Load(d, by_lane);
     if (new_max != tile_.maxima[r]) {
       const V x = hn::Max(hn::Sub(hn::Set(d, tile_.maxima[r]), max), least);
@@ -256,7 +257,7 @@ class Softmax {
     }
     V here = hn::Zero(d);
     for (int64_t k = begin; k < end; k += kLanes) {
-      const V x = hn::Max(hn::Sub(hn::Load(d, scores + k), max), least);
+      const V x = hn::Max(hn::MulSub(hn::Load(d, scores + k), unit, max), least);
       V weight = x;
       Exp2<1>(&weight);
       here = hn::MulAdd(weight, x, here);
@@ -268,12 +269,15 @@ class Softmax {
   // is summed is what multiplies values, so that they are still averaged. They are kept where a term
   // reads them.
   template <int count, bool rounded, bool kept>
-  static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V max, V sum,
+  static HWY_INLINE V WeightVectors(float* HWY_RESTRICT scores, V unit, V max, V sum,
                                     uint16_t* HWY_RESTRICT to) {
     const D d;
     V w[count];
     HWY_UNROLL(4)
-    for (int i = 0; i < count; ++i) w[i] = hn::Sub(hn::Load(d, scores + i * kLanes), max);
+    for (int i = 0; i < count; ++i) {
+      const V score = hn::Load(d, scores + i * kLanes);
+      w[i] = rounded ? hn::MulSub(score, unit, max) : hn::Sub(score, max);
+    }
     Exp2<count>(w);
     HWY_UNROLL(4)
     for (int i = 0; i < count; ++i) {
@@ -306,7 +310,7 @@ class Softmax {
     const D d;
     float* HWY_RESTRICT scores = tile_.scores + r * kScoreStride;
     float* HWY_RESTRICT weights = tile_.weights + r * AttentionAccess::kMaxLanes;
-    const V max = hn::Set(d, new_max);
+    const V unit = hn::Set(d, tile_.unit), max = hn::Set(d, new_max);
     V sum = hn::Load(d, weights);
     if (new_max != tile_.maxima[r]) {
       V factor = hn::Sub(hn::Set(d, tile_.maxima[r]), max);
@@ -323,15 +327,15 @@ class Softmax {
     int64_t k = begin;
     if constexpr (rounded && !kept && kLanes == kPairLanes) {
       HWY_ALIGN float of_tile[AttentionAccess::kMaxLanes];
-      WeighRounded(scores + begin, end - begin, new_max, to + begin, of_tile);
+      WeighRounded(scores + begin, end - begin, tile_.unit, new_max, to + begin, of_tile);
       here = hn::Load(d, of_tile);
       k = end;
     }
     for (; k + 4 * kLanes <= end; k += 4 * kLanes) {
-      here = WeightVectors<4, rounded, kept>(scores + k, max, here, to + k);
+      here = WeightVectors<4, rounded, kept>(scores + k, unit, max, here, to + k);
     }
     for (; k < end; k += kLanes) {
-      here = WeightVectors<1, rounded, kept>(scores + k, max, here, to + k);
+      here = WeightVectors<1, rounded, kept>(scores + k, unit, max, here, to + k);
     }
     hn::Store(hn::Add(sum, here), d, weights);
     if constexpr (rounded && kLanes == 1) {  // AddPairs reads whole pairs

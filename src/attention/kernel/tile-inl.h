@@ -24,7 +24,7 @@ struct RowGroup {
   int64_t begin, end;  // keys within the current tile; empty: begin >= end
 };
 
-// Scores are in units of log 2: exp(x) = 2^(x log2 e).
+// Scores times `unit` are in units of log 2: exp(x) = 2^(x log2 e).
 struct Tile {
   explicit Tile(const AttentionTile& tile)
       : t(tile),
@@ -99,6 +99,9 @@ struct Tile {
   uint16_t* rounded_q = nullptr;        // [views, rows, key_stride]
   uint16_t* rounded_weights = nullptr;  // [rows, kPairStride]
   int64_t key_words = 0;  // of WordsOfPairTiles for queries and keys; 0: by MultiplyPairs
+  // log2 e where AMX's tiles give the scores and only the softmax reads them: it multiplies by the
+  // way. Else 1.
+  float unit = 1;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -268,10 +268,10 @@ class Scores {
         const uint32_t* k = pairs + first - block;
         if (tile_.key_words != 0) {
           MultiplyPairTiles(g.rows, width, q, t_.key_stride, k, kBlock, tile_.key_words,
-                            t_.kv.pairs(), kLog2E, to, stride);
+                            t_.kv.pairs(), kLog2E / tile_.unit, to, stride);
         } else {
-          MultiplyPairs(g.rows, width, q, t_.key_stride, k, kBlock, t_.kv.pairs(), kLog2E, to,
-                        stride);
+          MultiplyPairs(g.rows, width, q, t_.key_stride, k, kBlock, t_.kv.pairs(),
+                        kLog2E / tile_.unit, to, stride);
         }
       } else {
         if (keys == nullptr) keys = RotateBlock(view, block);
