@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The largest resident size of the program with weights in the file, on a made-up Q4_K model of the shape of Llama 3.2 1B
 (--shape 8b: Llama 3.1 8B, a window of 8192 takes 12 minutes on 2 cores): inspect, one window of perplexity, a passkey.
-Pages of the mapped file count. Fails where one exceeds file + KV cache + 1 GiB. tests/cli/packed_cli_test.py does the same
-in small. Python's standard library only.
+Pages of the mapped file count. Fails where one exceeds file + KV cache + 1 GiB; the test packed_memory does so with 1b and a
+window of 8192. Python's standard library only.
 
 usage: packed_memory.py PROGRAM [--shape 1b|8b] [--window 2048] [--passkey 512] [--folder DIR]
 """
