@@ -148,8 +148,12 @@ def word(rng, letters):
     return "".join(LETTERS[i] for i in rng.integers(0, 26, letters))
 
 
+def hexadecimal(rng, digits):
+    return "".join("0123456789abcdef"[i] for i in rng.integers(0, 16, digits))
+
+
 def uuid(rng):
     """A random UUID of version 4."""
-    text = "".join("0123456789abcdef"[i] for i in rng.integers(0, 16, 32))
+    text = hexadecimal(rng, 32)
     text = text[:12] + "4" + text[13:16] + "89ab"[int(rng.integers(4))] + text[17:]
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

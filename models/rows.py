@@ -1,4 +1,4 @@
-"""Training rows: text, and the prompts of prompts.py at growing lengths."""
+"""Training rows: text, the prompts of prompts.py at growing lengths, and look-ups."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,29 @@ import numpy as np
 import torch
 
 from common import BOS
-from prompts import KV_BETWEEN, Prompts
+from prompts import KV_BETWEEN, Prompts, hexadecimal
 
 ANSWER_WEIGHT = 4.0  # answers are few of a row's tokens
 FIRST_WEIGHT = 16.0  # of an answer's first one, which has to be looked up; the rest is copied
 CONTEXT_WEIGHT = 0.3  # of a prompt's other tokens: most are random or always the same
-KINDS = ("text", "passkey", "kv", "vt")
+# In long rows of kv: what was copied of a UUID says little of where it stands until it is long.
+KV_LONG, KV_CONTEXT, KV_NEXT, KV_WEIGHT = 600, 0.15, 8, 10.0
+KINDS = ("text", "passkey", "kv", "vt", "repeats", "look-ups")
+# Between key and value in rows of look-ups: each needs a look one token further back.
+SEPARATORS = (":", ": ", '":"', '": "')
 # How often the first 32, 8, 3 digits of UUIDs: few make more pairs and questions in a row.
 SHORT_UUIDS = (0.0, 0.2, 0.8)
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Shares of KINDS; of UUIDs, as above, from 400 tokens on; most questions with whole ones."""
+    """Shares of KINDS, or of the first of them; of UUIDs, as above, from 400 tokens on; most
+    questions with whole ones; how many of SEPARATORS there are."""
 
     kinds: tuple
     uuids: tuple = (0.6, 0.2, 0.2)
     asked: int = 3
+    separators: int = len(SEPARATORS)
 
 
 # Looking up is learned from questions in which the value follows its key as it does in the context.
@@ -33,7 +39,7 @@ class Rows:
     """Batches of (ids [rows, tokens + 1], weights [rows, tokens], kinds [rows])."""
 
     def __init__(self, tokenizer, texts, seed):
-        self.prompts = Prompts(tokenizer)
+        self.prompts, self.words = Prompts(tokenizer), tokenizer.get_vocab_size()
         self.parts = [np.array(self.prompts.encode(text), dtype=np.int64) for text in texts]
         self.share = np.array([len(p) for p in self.parts], dtype=np.float64)
         self.share /= self.share.sum()
@@ -54,6 +60,44 @@ class Rows:
 
     def text_row(self, rng, tokens, bos):
         return [BOS] * bos + self.text(rng, tokens + 1 - bos), np.ones(tokens, dtype=np.float32)
+
+    def repeats_row(self, rng, tokens, bos):
+        """A segment of text, or of any tokens, again and again."""
+        n = int(rng.integers(8, tokens // 2 + 1))
+        any_tokens = rng.random() < 0.5
+        segment = rng.integers(1, self.words, n).tolist() if any_tokens else self.text(rng, n)
+        weights = np.ones(tokens, dtype=np.float32)
+        weights[:n + bos - 1] = CONTEXT_WEIGHT if any_tokens else 1
+        return ([BOS] * bos + segment * (tokens // n + 2))[:tokens + 1], weights
+
+    def look_ups_row(self, rng, tokens, bos, separators):
+        """A few short hexadecimal keys with values, which are then asked for again and again."""
+        encode, digits = self.prompts.encode, rng.integers(1, 4, 2)
+        keys = list(dict.fromkeys(hexadecimal(rng, digits[0]) for _ in range(rng.integers(2, 5))))
+        values = [hexadecimal(rng, digits[1]) for _ in keys]
+        between = SEPARATORS[int(rng.integers(separators))]
+        ahead, end = ('"', '",\n') if '"' in between else ("", "\n")
+        keys = [encode(f"{ahead}{key}{between}") for key in keys]
+        values = [encode(f"{value}{end}") for value in values]
+        ids, spans = [BOS] * bos + sum((k + v for k, v in zip(keys, values)), []), []
+        while len(ids) <= tokens:
+            i = int(rng.integers(len(keys)))
+            ids += keys[i] + values[i]
+            spans.append((len(ids) - len(values[i]), len(ids) - len(encode(end))))
+        return ids[:tokens + 1], self.weights(tokens, tokens + 1, spans)
+
+    @staticmethod
+    def weights(tokens, size, spans, kv=False):
+        """Of a prompt of `size` tokens with answers at `spans`, and text behind it."""
+        long = kv and tokens > KV_LONG
+        weights = np.full(tokens, KV_CONTEXT if long else CONTEXT_WEIGHT, dtype=np.float32)
+        weights[size - 1:] = 1
+        for begin, end in spans:
+            weights[begin - 1:end - 1] = ANSWER_WEIGHT
+            if long:
+                weights[begin - 1:min(end - 1, begin + KV_NEXT)] = KV_WEIGHT
+            weights[begin - 1:begin] = FIRST_WEIGHT
+        return weights
 
     def prompt(self, rng, kind, tokens, bos, mix):
         if kind == "passkey":
@@ -79,11 +123,7 @@ class Rows:
         if prompt is None:
             return self.text_row(rng, tokens, bos)
         ids, spans = prompt.row()
-        weights = np.full(tokens, CONTEXT_WEIGHT, dtype=np.float32)
-        weights[len(ids) - 1:] = 1
-        for begin, end in spans:
-            weights[begin - 1:end - 1] = ANSWER_WEIGHT
-            weights[begin - 1] = FIRST_WEIGHT
+        weights = self.weights(tokens, len(ids), spans, kind == "kv")
         return ids + self.text(rng, tokens + 1 - len(ids)), weights
 
     def batch(self, step, rows, tokens, mix):
@@ -94,6 +134,11 @@ class Rows:
         kinds = np.searchsorted(ends, (np.arange(rows) + offset) / rows * ends[-1])
         for row, kind in enumerate(kinds):
             bos = int(rng.random() < 0.5)
-            ids[row], weights[row] = (self.text_row(rng, tokens, bos) if kind == 0 else
-                                      self.prompt_row(rng, KINDS[kind], tokens, bos, mix))
+            if KINDS[kind] in ("text", "repeats"):
+                make = self.text_row if kind == 0 else self.repeats_row
+                ids[row], weights[row] = make(rng, tokens, bos)
+            elif KINDS[kind] == "look-ups":
+                ids[row], weights[row] = self.look_ups_row(rng, tokens, bos, mix.separators)
+            else:
+                ids[row], weights[row] = self.prompt_row(rng, KINDS[kind], tokens, bos, mix)
         return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(kinds)

@@ -1,78 +1,93 @@
-"""Trains the embedded model for 1024 tokens and its tasks: the weights and loss.csv in this folder.
+"""Trains the embedded model from nothing: the weights, the tokenizer and loss.csv in this folder.
 
-  git worktree add ../stage1 44398a4    # the first stage: 256 tokens, with a train.py of its own
   python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy tokenizers safetensors
-  venv/bin/python models/train.py --from ../stage1/models --out ../stage2
-  venv/bin/python models/train.py --stage 3 --seed 7 --from ../stage2 --out models
+  venv/bin/python models/train.py --out models
 
-Every batch depends on the seed and the step alone. Rows grow from 192 to 1024 tokens (PHASES). The
-learning rate is constant and falls linearly to zero at the end (DECAYS). The length of a run is its
-steps; the CPU time that they took is printed and stands in loss.csv. With --state the run can be
-stopped and continued.
+Every batch depends on the seed and the step alone. Rows grow from 64 to 1024 tokens, and the
+learning rate falls in a line within each of PHASES. The length of a run is its steps; the time
+that they took is printed and stands in loss.csv. With --state the run can be stopped and continued.
 """
 
 import argparse
 import csv
 import json
 import pathlib
-import shutil
 import time
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from common import (BOS, CONFIG, DEV_RANGE, TRAIN_RANGES, Llama, cos_sin, plain_frequencies,
                     read_text)
 from muon import Muon
 from rows import FIRST_WEIGHT, KINDS, Mix, Rows
 
-ALL = Mix((0.24, 0.2, 0.26, 0.3))
-# By stage: (steps, share of the learning rate, tokens of a step, lengths of rows in turn, mix)
-PHASES = {
-    2: [(300, 1.0, 8192, (192, 256), ALL), (50, 1.0, 8192, (256, 512), ALL),
-        (150, 0.5, 4096, (256,), Mix((0.2, 0.1, 0.6, 0.1))), (100, 0.5, 8192, (512, 1024), ALL),
-        (190, 0.4, 8192, (512, 1024, 1024), Mix((0.24, 0.2, 0.18, 0.38))),
-        (430, 0.4, 8192, (512, 1024, 1024), Mix((0.22, 0.18, 0.36, 0.24))),
-        (100, 0.2, 8192, (512, 1024, 1024), Mix((0.2, 0.15, 0.48, 0.17)))],
-    3: [(360, 0.4, 8192, (512, 1024, 1024), Mix((0.2, 0.12, 0.53, 0.15), (0.75, 0.15, 0.1), 4)),
-        (280, 0.4, 8192, (1024,), Mix((0.16, 0.09, 0.63, 0.12), (0.9, 0.06, 0.04), 4))]}
+BOS_NAME = "<|bos|>"
+# (steps, rows, their tokens, share of the learning rate at the first step and behind the last, mix)
+PHASES = [
+    (150, 64, 64, 1.0, 1.0, Mix((0.2, 0.05, 0, 0, 0.25, 0.5), separators=1)),
+    (200, 64, 64, 1.0, 1.0, Mix((0.25, 0.1, 0, 0, 0.2, 0.45))),
+    (100, 32, 128, 1.0, 1.0, Mix((0.25, 0.1, 0.35, 0, 0.1, 0.2))),
+    (250, 16, 256, 1.0, 0.6, Mix((0.25, 0.08, 0.42, 0.15, 0, 0.1))),
+    (250, 8, 512, 0.6, 0.4, Mix((0.25, 0.08, 0.45, 0.15, 0, 0.07))),
+    (400, 4, 1024, 0.4, 0.18, Mix((0.27, 0.06, 0.47, 0.2), (0.75, 0.15, 0.1), 8)),
+    (640, 8, 1024, 0.18, 0.0, Mix((0.36, 0.05, 0.42, 0.17), (0.9, 0.07, 0.03), 8)),
+]
 WARM_UP = 20  # steps at the beginning
-# By stage: (step at which the rate is zero, steps in which it falls to that). Stage 3 did so twice.
-DECAYS = {2: [(1320, 110)], 3: [(360, 160), (640, 240)]}
+LOOKS_BACK = 4  # heads of the first layer that begin with a look at the token so many places back
 
 
-def stage_before(folder):
-    """The weights of the stage before in the shapes of CONFIG.
+def make_tokenizer(texts):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=CONFIG["vocab_size"], special_tokens=[BOS_NAME], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.train_from_iterator((line for text in texts for line in text.splitlines(True)),
+                                  trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS_NAME} $A", pair=f"{BOS_NAME} $A {BOS_NAME} $B",
+        special_tokens=[(BOS_NAME, BOS)])
+    return tokenizer
 
-    Of the first stage key and value heads are repeated, so that every query head has one of its
-    own; of the feed-forward units those with the smallest norms are left out.
+
+def first_weights(model, seed):
+    """Random ones, but for LOOKS_BACK heads of the first layer: their queries and keys are the
+    same for every token, from a channel of the embeddings that all have, and a key is rotated so
+    that the query meets it 1, 2, ... tokens later. Looking up needs such heads and finds them late.
     """
-    config = json.loads((folder / "config.json").read_text())
-    weights = {n: t.float() for n, t in load_file(str(folder / "model.safetensors")).items()}
-    dim, copies = CONFIG["head_dim"], CONFIG["num_key_value_heads"] // config["num_key_value_heads"]
-    for i in range(CONFIG["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        for name in (p + "self_attn.k_proj.weight", p + "self_attn.v_proj.weight"):
-            heads = weights[name].view(config["num_key_value_heads"], dim, -1)
-            weights[name] = heads.repeat_interleave(copies, dim=0).flatten(0, 1)
-        gate, up, down = (weights[p + f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
-        norms = gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)
-        kept = norms.topk(CONFIG["intermediate_size"]).indices.sort().values
-        for name in ("gate", "up"):
-            weights[p + f"mlp.{name}_proj.weight"] = weights[p + f"mlp.{name}_proj.weight"][kept]
-        weights[p + "mlp.down_proj.weight"] = down[:, kept]
-    return weights
+    draw = torch.Generator().manual_seed(seed)
+    tensors, dim = model.tensors(), CONFIG["head_dim"]
+    with torch.no_grad():
+        for name, t in tensors.items():
+            if t.dim() == 1:
+                t.fill_(1)
+            else:
+                silent = "o_proj" in name or "down_proj" in name
+                std = 0.07 if "embed" in name else 0 if silent else t.shape[1] ** -0.5
+                t.normal_(0, std, generator=draw)
+        tensors["model.embed_tokens.weight"][:, 0] = 0.28
+        pairs, size = torch.arange(6), 2.0
+        q, k = (tensors[f"model.layers.0.self_attn.{name}_proj.weight"] for name in "qk")
+        for head in range(LOOKS_BACK):
+            angle = torch.tensor(plain_frequencies()[:6]) * (head + 1)
+            at = head * dim + pairs
+            q[at, 0] = size
+            k[at, 0], k[at + dim // 2, 0] = size * angle.cos().float(), size * angle.sin().float()
 
 
-def rows_of(stage, step):
+def rows_of(step):
     """Share of the learning rate and (rows, their tokens, mix) of a step."""
-    for steps, share, size, lengths, mix in PHASES[stage]:
+    for steps, rows, tokens, begin, end, mix in PHASES:
         if step < steps:
-            tokens = lengths[step % len(lengths)]
-            return share, (size // tokens, tokens, mix)
+            return begin + (end - begin) * step / steps, (rows, tokens, mix)
         step -= steps
     raise IndexError(step)
 
@@ -86,8 +101,8 @@ class Watch:
         self.text = torch.from_numpy(np.concatenate(
             (np.full((len(ids), 1), BOS), ids), axis=1)[:, :tokens])
         rng = np.random.default_rng([rows.seed, 99, 99])
-        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1, ALL).row() for _ in range(12)]
-                      for kind in KINDS[1:]}
+        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1, PHASES[-1][-1]).row()
+                             for _ in range(12)] for kind in KINDS[1:4]}
         self.angles = cos_sin(plain_frequencies(), tokens)
 
     @torch.no_grad()
@@ -105,44 +120,47 @@ class Watch:
         return found
 
 
-def export(model, first, out, log):
+def export(model, tokenizer, out, log):
     out.mkdir(parents=True, exist_ok=True)
-    tokens = json.loads((first / "tokenizer_config.json").read_text())
-    tokens["model_max_length"] = CONFIG["max_position_embeddings"]
-    (out / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
-    shutil.copyfile(first / "tokenizer.json", out / "tokenizer.json")
+    tokenizer.save(str(out / "tokenizer.json"), pretty=False)
+    (out / "tokenizer_config.json").write_text(json.dumps({
+        "add_bos_token": True, "add_eos_token": False, "bos_token": BOS_NAME,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": CONFIG["max_position_embeddings"],
+        "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
     (out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     with torch.no_grad():
         tensors = {n: t.to(torch.bfloat16).contiguous() for n, t in model.tensors().items()}
     save_file(tensors, str(out / "model.safetensors"), metadata={"format": "pt"})
     with open(out / "loss.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["stage", "step", "cpu_seconds", "learning_rate", "text_loss"]
+        writer.writerow(["step", "seconds", "learning_rate", "text_loss"]
                         + [f"{kind}_tokens" for kind in KINDS[1:]]
                         + [f"{kind}_first" for kind in KINDS[1:]] + ["watched_loss"]
-                        + [f"watched_{kind}" for kind in KINDS[1:]])
+                        + [f"watched_{kind}" for kind in KINDS[1:4]])
         writer.writerows(log)
 
 
 class Training:
-    """The model with its optimizers, what has been logged, and the CPU time that it took."""
+    """The model with its optimizers, what has been logged, and the time that it took."""
 
-    def __init__(self, weights, lr, adam_lr):
-        self.model = Llama().load(weights)
+    def __init__(self, seed, lr, adam_lr):
+        self.model = Llama()
+        first_weights(self.model, seed)
         matrices = [t for n, t in self.model.tensors().items() if "_proj" in n]
         others = [t for n, t in self.model.tensors().items() if "_proj" not in n]
         self.optimizers = [(Muon(matrices, lr, weight_decay=0.1), lr),
                            (torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95),
                                               weight_decay=0.0, fused=True), adam_lr)]
-        self.done, self.log, self.before = 0, [], 0.0
+        self.done, self.log, self.before, self.begin = 0, [], 0.0, time.monotonic()
 
-    def cpu_seconds(self):
-        return self.before + time.process_time()
+    def seconds(self):
+        return self.before + time.monotonic() - self.begin
 
     def save(self, path):
         torch.save({"model": self.model.state_dict(), "done": self.done, "log": self.log,
                     "optimizers": [o.state_dict() for o, _ in self.optimizers],
-                    "cpu_seconds": self.cpu_seconds()}, path.with_suffix(".new"))
+                    "seconds": self.seconds()}, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
 
     def load(self, path):
@@ -150,16 +168,16 @@ class Training:
         self.model.load_state_dict(state["model"])
         for (optimizer, _), saved in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(saved)
-        self.done, self.log, self.before = state["done"], state["log"], state["cpu_seconds"]
+        self.done, self.log, self.before = state["done"], state["log"], state["seconds"]
 
-    def step(self, run, batch, rate):
+    def step(self, batch, rate):
         """Loss of text, and the shares of right answer tokens and first tokens by kind, or NaN."""
         ids, weights, kinds = batch
         for optimizer, lr in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate
         with torch.autocast("cpu", torch.bfloat16):
-            logits = run(ids[:, :-1], *cos_sin(plain_frequencies(), ids.shape[1] - 1))
+            logits = self.model(ids[:, :-1], *cos_sin(plain_frequencies(), ids.shape[1] - 1))
         logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
         nll = F.cross_entropy(logits, targets, reduction="none").view(weights.shape)
         ((nll * weights).sum() / weights.sum()).backward()
@@ -179,53 +197,46 @@ class Training:
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--from", type=pathlib.Path, required=True, dest="first",
-                        help="folder of the weights and the tokenizer of the stage before")
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--stage", type=int, choices=PHASES, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=0.012, help="of matrices (Muon)")
-    parser.add_argument("--adam-lr", type=float, default=2e-3, help="of embeddings and norms")
+    parser.add_argument("--lr", type=float, default=0.03, help="of matrices (Muon)")
+    parser.add_argument("--adam-lr", type=float, default=6e-3, help="of embeddings and norms")
     parser.add_argument("--steps", type=int, help="stop after so many, as they are")
-    parser.add_argument("--compile", action="store_true", help="torch.compile (needs a compiler)")
     parser.add_argument("--state", type=pathlib.Path,
-                        help="written every 50 steps; continued when it exists")
+                        help="written at the end of each phase; continued when it exists")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
+    training = Training(args.seed, args.lr, args.adam_lr)
     texts = [read_text(verses) for verses in TRAIN_RANGES]
-    tokenizer = Tokenizer.from_file(str(args.first / "tokenizer.json"))
+    tokenizer = make_tokenizer(texts)
     rows = Rows(tokenizer, texts, args.seed)
     watch = Watch(rows, tokenizer.encode(read_text(DEV_RANGE), add_special_tokens=False).ids)
-    training = Training(stage_before(args.first), args.lr, args.adam_lr)
     if args.state and args.state.exists():
         training.load(args.state)
-    run = torch.compile(training.model, dynamic=False) if args.compile else training.model
     print(f"{sum(p.numel() for p in training.model.parameters())} parameters, "
           f"{sum(len(p) for p in rows.parts)} training tokens", flush=True)
 
-    total, seen = sum(phase[0] for phase in PHASES[args.stage]), []
+    total, seen = sum(phase[0] for phase in PHASES), []
+    ends = np.cumsum([phase[0] for phase in PHASES]).tolist()
     last = min(total, args.steps or total)
     while training.done < last:
         step = training.done
-        share, shape = rows_of(args.stage, step)
-        end, span = next(decay for decay in DECAYS[args.stage] if step < decay[0])
-        rate = share * min(1.0, (step + 1) / WARM_UP, (end - step) / span)
-        batch = rows.batch(step, *shape)
-        seen.append(training.step(run, batch, rate))
-        if training.done % 25 == 0 or training.done == last:
-            full = training.done % 100 == 0 or training.done == last
+        share, shape = rows_of(step)
+        rate = share * min(1.0, (step + 1) / WARM_UP)
+        seen.append(training.step(rows.batch(step, *shape), rate))
+        if training.done % 50 == 0 or training.done == last:
+            full = training.done % 200 == 0 or training.done == last
             watched = watch(training.model) if full else [float("nan")] * 4
-            line = [args.stage, training.done, round(training.cpu_seconds(), 1)]
-            line += [f"{rate * args.lr:.2e}"]
-            line += [round(float(x), 4) for x in [*np.nanmean(seen, axis=0), *watched]]
+            line = [training.done, round(training.seconds(), 1), f"{rate * args.lr:.2e}"]
+            line += [round(float(x), 3) for x in [*np.nanmean(seen, axis=0), *watched]]
             print(*line, flush=True)
             training.log += [line] if full else []
             seen = []
-        if args.state and (training.done % 50 == 0 or training.done == last):
+        if args.state and (training.done in ends or training.done == last):
             training.save(args.state)
-    export(training.model, args.first, args.out, training.log)
+    export(training.model, tokenizer, args.out, training.log)
 
 
 if __name__ == "__main__":
