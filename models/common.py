@@ -119,8 +119,8 @@ class Llama(torch.nn.Module):
 
 
 def attend(q, k, v, mask):
-    """Attention; for training in products of blocks, whose gradients take a CPU less time than that
-    of PyTorch's operator, half at 64 tokens and nine tenths at 1024."""
+    """Attention; for training in products of blocks, with which a step takes a CPU less time than
+    with PyTorch's operator: 0.77 of it with rows of 64 tokens, 0.9 with 1024."""
     if mask is not None or not torch.is_grad_enabled():
         return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
     q, out = q * q.shape[-1] ** -0.5, []

@@ -11,7 +11,8 @@ from prompts import KV_BETWEEN, Prompts, hexadecimal
 ANSWER_WEIGHT = 4.0  # answers are few of a row's tokens
 FIRST_WEIGHT = 16.0  # of an answer's first one, which has to be looked up; the rest is copied
 CONTEXT_WEIGHT = 0.3  # of a prompt's other tokens: most are random or always the same
-# In long rows of kv: what was copied of a UUID says little of where it stands until it is long.
+# In rows of kv longer than KV_LONG the KV_NEXT tokens behind an answer's first weigh KV_WEIGHT: the
+# few digits copied by then stand in other values too, so the key has to be looked up again.
 KV_LONG, KV_CONTEXT, KV_NEXT, KV_WEIGHT = 600, 0.15, 8, 10.0
 KINDS = ("text", "passkey", "kv", "vt", "repeats", "look-ups")
 # Between key and value in rows of look-ups: each needs a look one token further back.
@@ -23,7 +24,7 @@ SHORT_UUIDS = (0.0, 0.2, 0.8)
 @dataclass(frozen=True)
 class Mix:
     """Shares of KINDS, or of the first of them; of UUIDs, as above, from 400 tokens on; most
-    questions with whole ones; how many of SEPARATORS there are."""
+    questions with whole ones; how many of SEPARATORS look-ups have."""
 
     kinds: tuple
     uuids: tuple = (0.6, 0.2, 0.2)
@@ -134,11 +135,14 @@ class Rows:
         kinds = np.searchsorted(ends, (np.arange(rows) + offset) / rows * ends[-1])
         for row, kind in enumerate(kinds):
             bos = int(rng.random() < 0.5)
-            if KINDS[kind] in ("text", "repeats"):
-                make = self.text_row if kind == 0 else self.repeats_row
-                ids[row], weights[row] = make(rng, tokens, bos)
-            elif KINDS[kind] == "look-ups":
-                ids[row], weights[row] = self.look_ups_row(rng, tokens, bos, mix.separators)
+            name = KINDS[kind]
+            if name == "text":
+                made = self.text_row(rng, tokens, bos)
+            elif name == "repeats":
+                made = self.repeats_row(rng, tokens, bos)
+            elif name == "look-ups":
+                made = self.look_ups_row(rng, tokens, bos, mix.separators)
             else:
-                ids[row], weights[row] = self.prompt_row(rng, KINDS[kind], tokens, bos, mix)
+                made = self.prompt_row(rng, name, tokens, bos, mix)
+            ids[row], weights[row] = made
         return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(kinds)

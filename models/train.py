@@ -83,6 +83,12 @@ def first_weights(model, seed):
             k[at, 0], k[at + dim // 2, 0] = size * angle.cos().float(), size * angle.sin().float()
 
 
+def means(seen):
+    """Of each column, without NaN; NaN where there is nothing else: a phase without that kind."""
+    columns = (column[~np.isnan(column)] for column in np.array(seen).T)
+    return [column.mean() if len(column) else float("nan") for column in columns]
+
+
 def rows_of(step):
     """Share of the learning rate and (rows, their tokens, mix) of a step."""
     for steps, rows, tokens, begin, end, mix in PHASES:
@@ -204,7 +210,7 @@ def main():
     parser.add_argument("--adam-lr", type=float, default=6e-3, help="of embeddings and norms")
     parser.add_argument("--steps", type=int, help="stop after so many, as they are")
     parser.add_argument("--state", type=pathlib.Path,
-                        help="written at the end of each phase; continued when it exists")
+                        help="written every 200 steps; continued when it exists")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -219,7 +225,6 @@ def main():
           f"{sum(len(p) for p in rows.parts)} training tokens", flush=True)
 
     total, seen = sum(phase[0] for phase in PHASES), []
-    ends = np.cumsum([phase[0] for phase in PHASES]).tolist()
     last = min(total, args.steps or total)
     while training.done < last:
         step = training.done
@@ -230,12 +235,12 @@ def main():
             full = training.done % 200 == 0 or training.done == last
             watched = watch(training.model) if full else [float("nan")] * 4
             line = [training.done, round(training.seconds(), 1), f"{rate * args.lr:.2e}"]
-            line += [round(float(x), 3) for x in [*np.nanmean(seen, axis=0), *watched]]
+            line += [round(float(x), 3) for x in [*means(seen), *watched]]
             print(*line, flush=True)
             training.log += [line] if full else []
             seen = []
-        if args.state and (training.done in ends or training.done == last):
-            training.save(args.state)
+            if args.state and full:
+                training.save(args.state)
     export(training.model, tokenizer, args.out, training.log)
 
 
