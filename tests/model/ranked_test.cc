@@ -23,7 +23,7 @@ using test::Tiny;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr double kLimit = 2e-6;   // of the largest logit
+constexpr double kLimit = 4e-6;   // of the largest logit; 2.9e-6 with AVX2, whose sums are longer
 constexpr int64_t kTokens = 700;  // more than a chunk; no multiple of a run
 
 // Scores of the size that trained models have: sharp ones make ten times as much of any rounding.
