@@ -152,6 +152,15 @@ inline void PrefetchRow(const float* row, int64_t count) {
 }
 constexpr int64_t kTokensAhead = 8;
 
+// Part `part` of `parts` of `count` floats that are read next, from beyond the cache, by every group of
+// rows: the first to read them would wait for each line.
+inline void PrefetchPart(const float* next, int64_t count, int64_t part, int64_t parts) {
+  const int64_t share = (count + 16 * parts - 1) / (16 * parts) * 16;
+  const int64_t begin = part * share;
+  PrefetchRow(next + begin, std::min(share, count - begin));
+}
+constexpr int64_t kGroupsThatPrefetch = 8;  // or more: with few rows reading is all that is done
+
 // to = from * factor, [count]. `to` may be `from`.
 inline void Scale(int64_t count, const float* from, V factor, float* to) {
   const D d;

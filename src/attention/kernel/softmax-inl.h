@@ -165,11 +165,16 @@ class Softmax {
   // Of a panel and the tokens of a slice.
   void AddSlice(int64_t first, int64_t width, int64_t slice, int64_t slice_end) const {
     const float* values = nullptr;
+    const int64_t groups = (tile_.rows + kRows - 1) / kRows;
+    const int64_t after = std::min(KvScratch::kValueSlice, t_.key_end - slice_end);
+    const bool more = groups >= kGroupsThatPrefetch && t_.kv.type == KvType::kF32;
     for (int64_t row = 0; row < tile_.rows; row += kRows) {
       const RowGroup g = tile_.Group(row);
       const int64_t begin = std::max(g.begin, slice), end = std::min(g.end, slice_end);
       if (begin >= end) continue;
       if (values == nullptr) values = scores_.kv().Values(slice, slice_end, first, width);
+      if (more)
+        PrefetchPart(values + (slice_end - slice) * width, after * width, row / kRows, groups);
       Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin, kScoreStride,
                values + (begin - slice) * width, width, end - begin, /*accumulate=*/true,
                tile_.sums + row * value_stride_ + first, value_stride_);

@@ -177,9 +177,12 @@ class Scores {
   // are.
   void Products(const float* a, int64_t stride, const float* packed, int64_t dim, float* to) const {
     constexpr int64_t kBlock = AttentionAccess::kBlock;
+    const int64_t groups = (tile_.rows + kRows - 1) / kRows;
     for (int64_t block = tile_.begin; block < tile_.end; block += kBlock) {
       const float* keys = packed + block * dim;
+      const bool more = groups >= kGroupsThatPrefetch && block + kBlock < t_.key_end;
       for (int64_t row = 0; row < tile_.rows; row += kRows) {
+        if (more) PrefetchPart(keys + kBlock * dim, kBlock * dim, row / kRows, groups);
         const RowGroup g = tile_.Group(row);
         const int64_t begin = std::max(Tile::Down(g.begin), block);
         const int64_t end = std::min(g.end, block + kBlock);
