@@ -3,7 +3,7 @@
 
     bench/decode_peers.py --bench build/bench/decode_bench GGUF [TYPE ..] [--rounds 5] [--threads 2] [--tokens 16]
 
-Needs llama-cpp-python. For each TYPE (Q8_0, Q4_0, Q4_1, Q4_K, Q6_K) llama.cpp quantizes the file again, beside it in a
+Needs llama-cpp-python. For each TYPE (FTYPES below) llama.cpp quantizes the file again, beside it in a
 temporary folder; without any, the file is taken as it is. Both decode behind 16 tokens, with the logits of each token.
 llama.cpp runs as it does by default, weights repacked at load included. Prints one JSON line a type: tokens/s by the clock
 and by the processor's time (which other programs disturb less; a thread that waits counts there too), medians, and ours
@@ -20,7 +20,9 @@ import time
 
 import llama_cpp as lc
 
-FTYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18}  # LLAMA_FTYPE_MOSTLY_*, pure
+# LLAMA_FTYPE_MOSTLY_*, pure
+FTYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11, "Q4_K": 14, "Q5_K": 16, "Q6_K": 18,
+          "IQ4_NL": 25, "IQ4_XS": 30}
 BEHIND = 16
 
 

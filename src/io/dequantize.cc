@@ -4,13 +4,13 @@
 // and fused multiply-add would change nothing.
 #include "src/io/dequantize.h"
 
-#include <bit>
 #include <cstring>
 #include <iterator>
 
 #include "ropewalk/base/dtype.h"
 #include "ropewalk/base/error.h"
 #include "src/io/bytes.h"
+#include "src/io/four_bits.h"
 #include "src/io/low_bit_blocks.h"
 
 namespace ropewalk::internal {
@@ -84,13 +84,6 @@ struct BlockMXFP4 {
   uint8_t q[16];  // E2M1, as in BlockQ4_0
 };
 
-// IQ4_NL's steps, which are finer around zero.
-constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                   1,    13,   25,  38,  53,  69,  89,  113};
-
-// What E2M1 may be, doubled: a sign, two bits of exponent, one of mantissa.
-constexpr int8_t kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 // 32 elements of 4 bits: out[j] = value(j, its bits).
 template <class F>
 void Nibbles(const uint8_t* q, float* out, F&& value) {
@@ -144,12 +137,6 @@ void Decode(const BlockIQ4_XS& b, float* out) {
     Nibbles(b.q + group * 16, out + group * 32,
             [scale](int, int bits) { return scale * kNonLinear[bits]; });
   }
-}
-
-// 2^(e - 128), half of what E8M0 says. The two smallest are subnormal. 255 is one more power, and
-// not NaN, in ggml and transformers alike.
-float HalfE8M0(uint8_t e) {
-  return std::bit_cast<float>(e < 2 ? uint32_t{0x00200000} << e : (e - 1u) << 23);
 }
 
 void Decode(const BlockMXFP4& b, float* out) {

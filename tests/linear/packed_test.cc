@@ -35,7 +35,7 @@ const std::vector<TypeCase>& Types() {
       {WeightType::kQ4_1, {0, 2}}, {WeightType::kQ5_0, {0}},      {WeightType::kQ5_1, {0, 2}},
       {WeightType::kIQ4_NL, {0}},  {WeightType::kQ2_K, {80, 82}}, {WeightType::kQ3_K, {108}},
       {WeightType::kQ4_K, {0, 2}}, {WeightType::kQ5_K, {0, 2}},   {WeightType::kQ6_K, {208}},
-      {WeightType::kIQ4_XS, {0}}};
+      {WeightType::kIQ4_XS, {0}},  {WeightType::kMXFP4, {}}};
   return types;
 }
 
@@ -49,7 +49,13 @@ struct Blocks {
     std::minstd_rand random(seed * 77 + static_cast<uint32_t>(rows * 131 + cols));
     for (std::byte& b : bytes) b = static_cast<std::byte>(random() >> 8);
     const auto uniform = [&] { return static_cast<float>(random() % 20001) / 1e4f - 1.0f; };
-    if (of.halves.empty()) FillPlain(uniform);
+    if (type == WeightType::kMXFP4) {  // its scales are powers of two
+      for (int64_t at = 0; at < rows * row_bytes; at += info.block_bytes) {
+        data()[at] = static_cast<std::byte>(112 + random() % 10);
+      }
+    } else if (of.halves.empty()) {
+      FillPlain(uniform);
+    }
     for (int64_t at = 0; at < rows * row_bytes; at += info.block_bytes) {
       for (const int half : of.halves) {
         const Float16 scale = ToFloat16(uniform() * 0.01f);
