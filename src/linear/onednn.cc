@@ -31,7 +31,7 @@ dnnl::stream& Stream() {
 }
 
 AlignedBuffer<std::byte>& ScratchOf(Purpose purpose) {
-  thread_local std::array<AlignedBuffer<std::byte>, static_cast<std::size_t>(Purpose::kFixed) + 1>
+  thread_local std::array<AlignedBuffer<std::byte>, static_cast<std::size_t>(Purpose::kOne) + 1>
       buffers;
   return buffers[static_cast<std::size_t>(purpose)];
 }

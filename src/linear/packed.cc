@@ -18,6 +18,7 @@
 #include "src/linear/rows_cpu.h"
 #include "src/linear/scratch.h"
 #include "src/linear/transpose_cpu.h"
+#include "src/linear/word_dots.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -105,9 +106,14 @@ class Packed final : public LinearForm {
 
   void ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, int64_t y_stride,
                 bool accumulate) const;
-  void OneOf(int64_t first, int64_t count, const float* x, const std::byte* const* fixed,
+  // One row of x as a product of one row takes it; null where DotRow multiplies it as it is.
+  struct Written {
+    const std::byte* x = nullptr;
+    decltype(&DotFixed) dot = nullptr;
+  };
+  void OneOf(int64_t first, int64_t count, const float* x, const std::vector<Written>& written,
              float* y) const;
-  std::vector<const std::byte*> FixedOf(const float* x) const;
+  std::vector<Written> Write(const float* x) const;
   void FewOf(int64_t first, int64_t count, const float* x, int64_t rows, int64_t x_stride, float* y,
              int64_t y_stride) const;
   void DecodePanels(const BandLayout& layout, int64_t first, int64_t count, float* band) const;
@@ -124,36 +130,38 @@ class Packed final : public LinearForm {
   Products products_;
 };
 
-// One row of x as fixed-point numbers, for each part; null where DotRow multiplies it. Parts of one
-// type share theirs.
-std::vector<const std::byte*> Packed::FixedOf(const float* x) const {
-  std::vector<const std::byte*> fixed(parts_.size(), nullptr);
-  const int64_t bytes = FixedBytes(in);
-  auto* next = Scratch<std::byte>(Purpose::kFixed, parts_.size() * static_cast<std::size_t>(bytes));
+// For each part; parts of one type share theirs.
+std::vector<Packed::Written> Packed::Write(const float* x) const {
+  std::vector<Written> written(parts_.size());
+  const int64_t bytes = std::max(FixedBytes(in), WordBytes(in));
+  auto* next = Scratch<std::byte>(Purpose::kOne, parts_.size() * static_cast<std::size_t>(bytes));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].scales != nullptr || !HasFixedDots(parts_[i].type)) continue;
-    const auto same =
-        std::find_if(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(i),
-                     [&](const FileRows& part) { return part.type == parts_[i].type; });
+    const WeightType type = parts_[i].type;
+    const bool fixed = HasFixedDots(type);
+    const bool words = !fixed && HasWordDots(type) && WordDotsPay();
+    if (parts_[i].scales != nullptr || !(fixed || words)) continue;
+    const auto same = std::find_if(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(i),
+                                   [&](const FileRows& part) { return part.type == type; });
     const auto before = static_cast<std::size_t>(same - parts_.begin());
     if (before < i) {
-      fixed[i] = fixed[before];
-    } else if (WriteFixed(parts_[i].type, x, in, next)) {
-      fixed[i] = next;
+      written[i] = written[before];
+    } else if (fixed ? WriteFixed(type, x, in, next) : WriteWords(type, x, in, next)) {
+      written[i] = {next, fixed ? &DotFixed : &DotWords};
       next += bytes;
     }
   }
-  return fixed;
+  return written;
 }
 
 // Of one row of x; y has what the sums are added to.
-void Packed::OneOf(int64_t first, int64_t count, const float* x, const std::byte* const* fixed,
-                   float* y) const {
+void Packed::OneOf(int64_t first, int64_t count, const float* x,
+                   const std::vector<Written>& written, float* y) const {
   EachPart(first, count, [&](std::size_t p, int64_t begin, int64_t from, int64_t to) {
-    if (fixed[p] == nullptr) return FewOf(from, to - from, x, 1, in, y, out);
+    if (written[p].x == nullptr) return FewOf(from, to - from, x, 1, in, y, out);
     const FileRows& part = parts_[p];
     const int64_t* order = part.order.empty() ? nullptr : part.order.data();
-    DotFixed(part.type, {part.data, order, from - begin, to - from}, in, fixed[p], y + from);
+    const FixedRows rows = {part.data, order, from - begin, to - from};
+    written[p].dot(part.type, rows, in, written[p].x, y + from);
   });
 }
 
@@ -177,8 +185,8 @@ void Packed::ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, 
   // threads then begin at 16 us and not 50.
   const int threads = ThreadsForProduct(out * in * (rows + 4) / 40);
   const int64_t share = (out + threads - 1) / threads;
-  std::vector<const std::byte*> fixed;
-  if (rows == 1) fixed = FixedOf(x);
+  std::vector<Written> written;
+  if (rows == 1) written = Write(x);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int t = 0; t < threads; ++t) {
     const int64_t first = t * share, count = std::min(share, out - first);
@@ -190,7 +198,7 @@ void Packed::ApplyFew(const float* x, int64_t rows, int64_t x_stride, float* y, 
       }
     }
     if (rows == 1) {
-      OneOf(first, count, x, fixed.data(), y);
+      OneOf(first, count, x, written, y);
     } else {
       FewOf(first, count, x, rows, x_stride, y, y_stride);
     }

@@ -10,8 +10,8 @@
 namespace ropewalk::internal {
 
 // kBand: decoded rows of a packed weight, for all threads of a call; kRow: of one thread, a row or a
-// tile of them, kTile: that tile in bf16; kFixed: a row of x as fixed-point numbers.
-enum class Purpose : uint8_t { kOneDnn, kX, kY, kBand, kRow, kTile, kFixed };
+// tile of them, kTile: that tile in bf16; kOne: a row of x as its products take it.
+enum class Purpose : uint8_t { kOneDnn, kX, kY, kBand, kRow, kTile, kOne };
 
 AlignedBuffer<std::byte>& ScratchOf(Purpose purpose);
 
