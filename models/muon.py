@@ -2,10 +2,12 @@
 
 import torch
 
+from common import PRODUCTS
+
 
 def orthogonal(update):
     """Newton-Schulz iteration towards singular values of one; [n, rows, columns]."""
-    x = update.bfloat16()
+    x = update.to(PRODUCTS)
     wide = x.shape[-2] > x.shape[-1]
     x = x.mT if wide else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)

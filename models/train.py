@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from common import (BOS, CONFIG, DEV_RANGE, TRAIN_RANGES, Llama, cos_sin, plain_frequencies,
-                    read_text)
+from common import (BOS, CONFIG, DEV_RANGE, PRODUCTS, TRAIN_RANGES, Llama, cos_sin,
+                    plain_frequencies, read_text)
 from muon import Muon
 from rows import FIRST_WEIGHT, KINDS, Mix, Rows
 
@@ -113,7 +113,7 @@ class Watch:
 
     @torch.no_grad()
     def __call__(self, model):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", PRODUCTS, enabled=PRODUCTS != torch.float32):
             logits = model(self.text, *self.angles)[:, :-1].float()
             found = [F.cross_entropy(logits.flatten(0, 1), self.text[:, 1:].flatten()).item()]
             for rows in self.asked.values():
@@ -182,7 +182,7 @@ class Training:
         for optimizer, lr in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", PRODUCTS, enabled=PRODUCTS != torch.float32):
             logits = self.model(ids[:, :-1], *cos_sin(plain_frequencies(), ids.shape[1] - 1))
         logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
         nll = F.cross_entropy(logits, targets, reduction="none").view(weights.shape)
