@@ -77,11 +77,12 @@ TEST(Decoder, TemperatureAndPartOfTheHeads) {
   for (const int64_t first : {0, 255, 131071, 1048575}) {
     const auto expected =
         Reference(tiny, tiny.Weights(), ids, first, 0, {true, true, true}, 1, steps);
-    // Scores are up to 4.5 times as large, and their rounding with them: 1.2e-5 with AVX2.
-    for (const int64_t chunk : {70, 7}) {
-      const auto logits = LogitsOf(*model.decoder, plan, ids, {.chunk = chunk, .offset = first});
-      EXPECT_LE(Difference(logits, expected), 2e-5) << first << ' ' << chunk;
-    }
+    // Of these the rounding of one is large: 1.16e-5 with AVX2; the others have about 3e-6.
+    const double limit = first == 131071 ? 1.5e-5 : 1e-5;
+    EXPECT_LE(Difference(LogitsOf(*model.decoder, plan, ids, {.offset = first}), expected), limit);
+    EXPECT_LE(
+        Difference(LogitsOf(*model.decoder, plan, ids, {.chunk = 7, .offset = first}), expected),
+        2e-5);
     EXPECT_GT(Difference(LogitsOf(*model.decoder, model.plan(), ids, {.offset = first}), expected),
               0.01);
   }

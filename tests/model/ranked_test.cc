@@ -23,7 +23,7 @@ using test::Tiny;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr double kLimit = 4e-6;   // of the largest logit; 2.9e-6 with AVX2, whose sums are longer
+constexpr double kLimit = 2e-6;   // of the largest logit
 constexpr int64_t kTokens = 700;  // more than a chunk; no multiple of a run
 
 // Scores of the size that trained models have: sharp ones make ten times as much of any rounding.
@@ -87,7 +87,9 @@ TEST_P(RankedBias, IsThatOfOneRank) {
   const test::biases::Case c = Longer(GetParam());
   const Model model(test::biases::ConfigOf(test::biases::kTiny, c.bias),
                     test::biases::WeightsOf(test::biases::kTiny, c));
-  ExpectSame(model, model.plan());
+  // A gate makes 2.9e-6 of AVX2's rounding; every other bias keeps the limit there too.
+  const bool gate = std::string(c.name) == "gate";
+  ExpectSame(model, model.plan(), kTokens, KvType::kF32, gate ? 4e-6 : kLimit);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RankedBias, testing::ValuesIn(test::biases::Cases()),
