@@ -25,6 +25,7 @@ int64_t WordBytes(int64_t n);
 
 // Writes x [n], whole blocks of `type`, to `out` [WordBytes(n)], aligned to 64 bytes. False where that
 // would change a product: infinities, NaN, nothing above 2^-80 but zeros, and something above 2^110.
+// Beside larger numbers, those below 2^-102 lose bits.
 bool WriteWords(WeightType type, const float* x, int64_t n, std::byte* out);
 
 // y[i] += the sum of row i times x. Its bits do not depend on the other rows.

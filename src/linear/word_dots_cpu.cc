@@ -1,7 +1,6 @@
 #include <cstring>
 
 #include "hwy/cache_control.h"
-#include "ropewalk/base/dtype.h"
 #include "src/linear/word_dots.h"
 
 // Sums are kept in arrays of vectors, which vectors of unknown size cannot be in.
@@ -12,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "src/linear/word_dots_cpu.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "src/linear/block_scales-inl.h"
 
 #ifndef ROPEWALK_WORD_DOTS_LAYOUT
 #define ROPEWALK_WORD_DOTS_LAYOUT
@@ -44,30 +44,9 @@ constexpr int64_t kLanes = HWY_MIN(8, HWY_LANES(float));
 constexpr int kVectors = static_cast<int>(kWords / kLanes);  // for eight words
 constexpr int64_t kAhead = 1024;  // bytes that are fetched ahead in each row
 
-#undef ROPEWALK_WORDS_SCALAR_F16  // of the target before
-// Highway 1.0.3 emulates f16 conversion where there is no instruction, and wrongly there.
-#if HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || \
-    HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
-#define ROPEWALK_WORDS_SCALAR_F16 1
-#else
-#define ROPEWALK_WORDS_SCALAR_F16 0
-#endif
-
-HWY_INLINE uint16_t Bits16(const uint8_t* p) {
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
-  return bits;
-}
-HWY_INLINE float Half(const uint8_t* p) {
-#if ROPEWALK_WORDS_SCALAR_F16
-  return ToFloat(Float16{Bits16(p)});
-#else
-  const hn::CappedTag<float, 4> d;
-  const hn::Rebind<uint16_t, decltype(d)> d16;
-  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
-  return hn::GetLane(hn::PromoteTo(d, hn::BitCast(dh, hn::Set(d16, Bits16(p)))));
-#endif
-}
+using internal::HWY_NAMESPACE::Half;
+using internal::HWY_NAMESPACE::MultiplyBytes;
+using internal::HWY_NAMESPACE::UnpackPairs;
 
 HWY_INLINE W And(W w, uint32_t mask) { return hn::And(w, hn::Set(DW(), mask)); }
 HWY_INLINE V ToFloats(W w) { return hn::ConvertTo(D(), hn::BitCast(hn::RebindToSigned<D>(), w)); }
@@ -102,7 +81,10 @@ HWY_INLINE V SpreadHalves(const uint8_t* p, const uint8_t* q, int v) {
 #if HWY_MAX_BYTES >= 32
   const hn::CappedTag<uint16_t, 8> d16;
   const hn::CappedTag<hwy::float16_t, 8> dh;
-  const auto bits = hn::ConcatLowerLower(d16, hn::Set(d16, Bits16(q)), hn::Set(d16, Bits16(p)));
+  uint16_t first, second;
+  std::memcpy(&first, p, sizeof(first));
+  std::memcpy(&second, q, sizeof(second));
+  const auto bits = hn::ConcatLowerLower(d16, hn::Set(d16, second), hn::Set(d16, first));
   return hn::PromoteTo(D(), hn::BitCast(dh, bits));
 #else
   return hn::Set(D(), Half(v * kLanes < 4 ? p : q));
@@ -172,18 +154,6 @@ struct Blocks4 {
 using Q4_0 = Blocks4<18, 2>;
 using Q4_1 = Blocks4<20, 4>;
 
-// out[i] = factor * bytes[i]
-template <int kCount, class Byte>
-HWY_INLINE void MultiplyBytes(const void* bytes, float factor, float* out) {
-  Byte loaded[kCount];
-  std::memcpy(loaded, bytes, kCount);
-  const hn::Rebind<Byte, D> d8;
-  for (int64_t i = 0; i < kCount; i += kLanes) {
-    const auto wide = hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(d8, loaded + i));
-    hn::Store(hn::Mul(hn::ConvertTo(D(), wide), hn::Set(D(), factor)), D(), out + i);
-  }
-}
-
 // Of words with four codes of 8 bits each, less their middle.
 HWY_INLINE V MultiplyBytesOf(W w, const float* x, int v) {
   V sum = hn::MulAdd(ToFloats(And(w, 0x000000ffu)), LoadX(x, 0, v), LoadX(x, 4, v));
@@ -195,18 +165,10 @@ HWY_INLINE V MultiplyBytesOf(W w, const float* x, int v) {
 // The scales and mins of Q4_K and Q5_K. What codes less `middle` lack is added to the sums.
 struct ScalesOf256 {
   HWY_INLINE ScalesOf256(const uint8_t* p, float middle, const float* sums_of_x, Sums& sums) {
-    // Eight pairs of 6 bits in 12 bytes, four bytes at a time.
-    uint32_t words[3];
-    std::memcpy(words, p + 4, sizeof(words));
-    const uint32_t s[2] = {words[0] & 0x3f3f3f3fu,
-                           (words[2] & 0x0f0f0f0fu) | ((words[0] >> 6 & 0x03030303u) << 4)};
-    const uint32_t m[2] = {words[1] & 0x3f3f3f3fu,
-                           (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4)};
-    HWY_ALIGN float mins[8];
-    MultiplyBytes<8, uint8_t>(s, Half(p), scales);
-    MultiplyBytes<8, uint8_t>(m, Half(p + 2), mins);
+    HWY_ALIGN float mins[8];  // negated
+    UnpackPairs(p, scales, mins);
     for (int v = 0; v < kVectors; ++v) {
-      const V rest = hn::MulSub(hn::Load(D(), scales + v * kLanes), hn::Set(D(), middle),
+      const V rest = hn::MulAdd(hn::Load(D(), scales + v * kLanes), hn::Set(D(), middle),
                                 hn::Load(D(), mins + v * kLanes));
       sums.AddRests(rest, hn::LoadU(D(), sums_of_x + v * kLanes), v);
     }

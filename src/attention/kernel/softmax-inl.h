@@ -173,8 +173,9 @@ class Softmax {
       const int64_t begin = std::max(g.begin, slice), end = std::min(g.end, slice_end);
       if (begin >= end) continue;
       if (values == nullptr) values = scores_.kv().Values(slice, slice_end, first, width);
-      if (more)
+      if (more) {
         PrefetchPart(values + (slice_end - slice) * width, after * width, row / kRows, groups);
+      }
       Multiply(g.rows, width, tile_.scores + row * kScoreStride + begin - tile_.begin, kScoreStride,
                values + (begin - slice) * width, width, end - begin, /*accumulate=*/true,
                tile_.sums + row * value_stride_ + first, value_stride_);
