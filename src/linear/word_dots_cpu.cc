@@ -146,7 +146,7 @@ struct Blocks4 {
         const V rest =
             hn::NegMulAdd(SpreadHalves(p + 2, q + 2, v), hn::Set(D(), 0.125f), hn::Neg(scale));
         const V of_x = hn::Add(LoadX(x, 4, v), LoadX(x + kGroupFloats, 4, v));
-        sums.of[2 * v] = hn::MulAdd(of_x, rest, sums.of[2 * v]);
+        sums.AddRests(rest, of_x, v);
       }
     }
   }
