@@ -3,7 +3,7 @@
     rotary.py ROTARY_DUMP
 
 1. Frequencies (bit for bit) and amplitude of every type in transformers' ROPE_INIT_FUNCTIONS, over
-   random Llama configurations.
+   random Llama configurations, with the powers of a CPU with AVX-512 on any.
 2. cos and sin as applied, captured from the rotary modules of the families that build their own,
    at near and far positions.
 
@@ -27,6 +27,17 @@ MAJOR = int(transformers.__version__.split(".")[0])
 POSITIONS = [0, 1, 255, 256, 257, 4095, 4096, 4097, 16384, 131071, 1048575]
 RANDOM_CONFIGS = 400
 LIMIT = 1.5e-7  # cos and sin of the same float32 angle, by two libraries: one ULP at 1
+AT_ONCE = 32  # elements that PyTorch passes to Sleef's pow with AVX-512; the rest go to powf
+
+
+def power(base, exponents):
+    """base ** exponents as PyTorch has it with AVX-512, which src/rotary/torch_pow.h gives on every CPU: with
+    AVX2 alone PyTorch takes 16 at a time, and up to 16 elements come from the other function."""
+    if not torch.is_tensor(exponents) or exponents.dim() != 1:
+        return torch.pow(base, exponents)
+    whole = len(exponents) // AT_ONCE * AT_ONCE
+    rest = [torch.pow(base, exponents[n : n + 1]) for n in range(whole, len(exponents))]
+    return torch.cat([torch.pow(base, exponents[:whole]), *rest])
 
 
 def rope_keys(theta, rope):
@@ -315,6 +326,7 @@ def check_families(dump):
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()  # it warns of factors that are not max / original
+    torch.Tensor.__pow__, torch.Tensor.__rpow__ = power, lambda exponents, base: power(base, exponents)
     print(f"transformers {transformers.__version__}")
     failures = check_frequencies(sys.argv[1]) + check_families(sys.argv[1])
     print("all agree" if failures == 0 else f"{failures} differ")
