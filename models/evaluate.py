@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from common import BOS, CONFIG, HERE, Llama, cos_sin, plain_frequencies, read_text
+from common import (BOS, CONFIG, HERE, Llama, cos_sin, plain_frequencies, questions_apart,
+                    read_text)
 from prompts import Prompts
 
 TRAINED = CONFIG["max_position_embeddings"]
@@ -65,20 +66,14 @@ def losses(model, rows, frequencies, magnitude, scored):
 @torch.no_grad()
 def answered(model, prompt, frequencies, magnitude):
     """Whether each answer is what the model says, with every question behind the context alone."""
-    ids, positions, owner, spans = list(prompt.context), list(range(len(prompt.context))), [], []
-    for question, answer, unscored in prompt.questions:
-        spans.append((len(ids) + len(question) + unscored, len(ids) + len(question) + len(answer)))
-        positions += range(len(prompt.context), len(prompt.context) + len(question) + len(answer))
-        ids += question + answer
-        owner += [len(spans)] * (len(question) + len(answer))
-    owner = torch.tensor([0] * len(prompt.context) + owner)
-    mask = ((owner[None, :] == 0) | (owner[None, :] == owner[:, None])).tril()
+    ids, spans, positions, owners = prompt.apart()
+    mask = questions_apart(torch.tensor(owners))
     ids = torch.tensor(ids)
     behind = len(ids) - len(prompt.context) + 1
     guess = torch.full((len(ids),), -1)
     guess[-behind:] = model(ids[None, :], *cos_sin(frequencies, positions, magnitude), last=behind,
                             mask=mask)[0].argmax(-1)
-    return [bool((guess[a - 1:b - 1] == ids[a:b]).all()) for a, b in spans]
+    return [bool((guess[a - 1:b - 1] == ids[a:b]).all()) for a, b in spans[len(prompt.answered):]]
 
 
 def prompts_of(prompts, task, length, count, text):

@@ -38,6 +38,18 @@ class Prompt:
             ids += answer
         return ids, spans
 
+    def apart(self):
+        """(ids, spans, positions, owners) of the same, with every question behind the context alone,
+        as the program asks: an owner is 0 for the context, or the number of a question."""
+        ids, spans = self.row()
+        behind = len(self.context)
+        positions, owners = list(range(behind)), [0] * behind
+        for number, (question, answer, _) in enumerate(self.questions, 1):
+            size = len(question) + len(answer)
+            positions += range(behind, behind + size)
+            owners += [number] * size
+        return ids, spans, positions, owners
+
 
 class Prompts:
     """Each method gives a prompt of at most `room` tokens with all its questions, BOS included."""
@@ -66,10 +78,12 @@ class Prompts:
             done = cut
         return Prompt(context + text[done:], questions)
 
-    def kv(self, rng, room, bos, asked, digits=32, between=KV_BETWEEN, names=False):
+    def kv(self, rng, room, bos, asked, digits=32, between=KV_BETWEEN, names=False, apart=False):
         """As many pairs as fit; the first `digits` of every UUID (in the program's task all 32).
 
         A question has `between` behind its key. `names`: keys are names, values three digits.
+        `apart`: with the longest question alone; the first and the last pair, which are missed most,
+        are always asked for.
         """
         pairs, entries = [], []
         words = [self.form["names"][i] for i in rng.permutation(len(self.form["names"]))]
@@ -84,11 +98,14 @@ class Prompts:
             entries.append(self.encode(text))
         end = self.encode("}")  # in the place of a comma and a new line
         for count in range(len(pairs), 1, -1):
+            order = rng.permutation(count).tolist()
+            if apart:
+                order = [0, count - 1] + [i for i in order if 0 < i < count - 1]
             questions = [(self.encode(f'\n\nKey: "{pairs[i][0]}"{between}'),
-                          self.encode(f' "{pairs[i][1]}'), 2)
-                         for i in rng.permutation(count)[:asked].tolist()]
+                          self.encode(f' "{pairs[i][1]}'), 2) for i in order[:asked]]
             body = sum(entries[:count], [])[:-2] + end
-            if len(body) + sum(len(q) + len(a) for q, a, _ in questions) <= left:
+            sizes = [len(q) + len(a) for q, a, _ in questions]
+            if len(body) + (max(sizes) if apart else sum(sizes)) <= left:
                 return Prompt(context + body, questions)
         return None
 

@@ -24,14 +24,19 @@ SHORT_UUIDS = (0.0, 0.2, 0.8)
 @dataclass(frozen=True)
 class Mix:
     """Shares of KINDS, or of the first of them; of UUIDs, as above, from 400 tokens on; most
-    questions with whole ones; how many of SEPARATORS look-ups have."""
+    questions with whole ones; how many of SEPARATORS look-ups have; how many rows of kv stand beside
+    these with every question alone."""
 
     kinds: tuple
     uuids: tuple = (0.6, 0.2, 0.2)
     asked: int = 3
     separators: int = len(SEPARATORS)
+    apart: int = 0
 
 
+# Of the program's form of kv, every question behind the whole object alone: questions in a row, and
+# what one of them has at most with its answer, in tokens.
+APART, APART_TOKENS = 6, 95
 # Looking up is learned from questions in which the value follows its key as it does in the context.
 KV_BETWEENS = (":", ":", " value:", "\nvalue:", KV_BETWEEN)
 
@@ -146,3 +151,23 @@ class Rows:
                 made = self.prompt_row(rng, name, tokens, bos, mix)
             ids[row], weights[row] = made
         return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(kinds)
+
+    def kv_apart(self, step, rows, tokens):
+        """The same with (positions, owners) [rows, tokens' + 1] of Prompt.apart, whose rows are longer
+        than `tokens` by all questions but one. What is left of them is nobody's."""
+        rng = np.random.default_rng([self.seed, step, 1])
+        width = tokens + (APART - 1) * APART_TOKENS
+        ids, positions, owners = (np.zeros((rows, width + 1), dtype=np.int64) for _ in range(3))
+        weights = np.zeros((rows, width), dtype=np.float32)
+        owners[:] = -1
+        for row in range(rows):
+            bos = int(rng.random() < 0.5)
+            prompt = self.prompts.kv(rng, tokens, bos, APART, apart=True)
+            made, spans, places, whose = prompt.apart()
+            size = len(made)
+            ids[row, :size], positions[row, :size], owners[row, :size] = made, places, whose
+            weights[row, :size - 1] = self.weights(width, size, spans, True)[:size - 1]
+            for begin in np.flatnonzero(np.diff(whose))[1:]:
+                weights[row, begin] = 0  # from one question to the next, which it does not see
+        kinds = np.full(rows, KINDS.index("kv"))
+        return tuple(map(torch.from_numpy, (ids, weights, kinds, positions, owners)))

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from common import (BOS, CONFIG, DEV_RANGE, PRODUCTS, TRAIN_RANGES, Llama, cos_sin,
-                    plain_frequencies, read_text)
+                    plain_frequencies, questions_apart, read_text)
 from muon import Muon
 from rows import FIRST_WEIGHT, KINDS, Mix, Rows
 
@@ -34,7 +34,7 @@ PHASES = [
     (250, 16, 256, 1.0, 0.6, Mix((0.25, 0.08, 0.42, 0.15, 0, 0.1))),
     (250, 8, 512, 0.6, 0.4, Mix((0.25, 0.08, 0.45, 0.15, 0, 0.07))),
     (400, 4, 1024, 0.4, 0.18, Mix((0.27, 0.06, 0.47, 0.2), (0.75, 0.15, 0.1), 8)),
-    (640, 8, 1024, 0.18, 0.0, Mix((0.36, 0.05, 0.42, 0.17), (0.9, 0.07, 0.03), 8)),
+    (560, 5, 1024, 0.18, 0.0, Mix((0.62, 0.06, 0.08, 0.24), (0.4, 0.3, 0.3), 8, apart=2)),
 ]
 WARM_UP = 20  # steps at the beginning
 LOOKS_BACK = 4  # heads of the first layer that begin with a look at the token so many places back
@@ -106,9 +106,9 @@ class Watch:
         ids = np.array(ids)[:len(ids) // tokens * tokens].reshape(-1, tokens)
         self.text = torch.from_numpy(np.concatenate(
             (np.full((len(ids), 1), BOS), ids), axis=1)[:, :tokens])
-        rng = np.random.default_rng([rows.seed, 99, 99])
-        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1, PHASES[-1][-1]).row()
-                             for _ in range(12)] for kind in KINDS[1:4]}
+        rng, mix = np.random.default_rng([rows.seed, 99, 99]), Mix((), (1, 0, 0))
+        self.asked = {kind: [rows.prompt(rng, kind, tokens, 1, mix).apart() for _ in range(32)]
+                      for kind in KINDS[1:4]}
         self.angles = cos_sin(plain_frequencies(), tokens)
 
     @torch.no_grad()
@@ -118,9 +118,10 @@ class Watch:
             found = [F.cross_entropy(logits.flatten(0, 1), self.text[:, 1:].flatten()).item()]
             for rows in self.asked.values():
                 hits = []
-                for ids, spans in rows:
-                    ids = torch.tensor(ids)
-                    guess = model(ids[None, :], *(a[:len(ids)] for a in self.angles))[0].argmax(-1)
+                for ids, spans, positions, owners in rows:
+                    ids, mask = torch.tensor(ids), questions_apart(torch.tensor(owners))
+                    angles = (a[positions] for a in self.angles)
+                    guess = model(ids[None, :], *angles, mask=mask)[0].argmax(-1)
                     hits += [bool((guess[a - 1:b - 1] == ids[a:b]).all()) for a, b in spans]
                 found.append(float(np.mean(hits)))
         return found
@@ -176,22 +177,31 @@ class Training:
             optimizer.load_state_dict(saved)
         self.done, self.log, self.before = state["done"], state["log"], state["seconds"]
 
-    def step(self, batch, rate):
+    def step(self, batches, rate):
         """Loss of text, and the shares of right answer tokens and first tokens by kind, or NaN."""
-        ids, weights, kinds = batch
+        total = sum(weights.sum() for _, weights, *_ in batches)
         for optimizer, lr in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate
-        with torch.autocast("cpu", PRODUCTS, enabled=PRODUCTS != torch.float32):
-            logits = self.model(ids[:, :-1], *cos_sin(plain_frequencies(), ids.shape[1] - 1))
-        logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
-        nll = F.cross_entropy(logits, targets, reduction="none").view(weights.shape)
-        ((nll * weights).sum() / weights.sum()).backward()
+        seen = [self.gradient(total, *batch) for batch in batches]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer, _ in self.optimizers:
             optimizer.step()
         self.model.zero_grad(set_to_none=True)
         self.done += 1
+        return means(seen)
+
+    def gradient(self, total, ids, weights, kinds, positions=None, owners=None):
+        """Adds that of the loss, where weights of all batches have the sum `total`."""
+        cos, sin, mask = *cos_sin(plain_frequencies(), ids.shape[1] - 1), None
+        if owners is not None:
+            cos, sin = (a[positions[:, :-1]][:, None] for a in (cos, sin))
+            mask = questions_apart(owners[:, :-1])[:, None]
+        with torch.autocast("cpu", PRODUCTS, enabled=PRODUCTS != torch.float32):
+            logits = self.model(ids[:, :-1], cos, sin, mask=mask)
+        logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
+        nll = F.cross_entropy(logits, targets, reduction="none").view(weights.shape)
+        ((nll * weights).sum() / total).backward()
         with torch.no_grad():
             right = (logits.argmax(-1) == targets).view(weights.shape)
             first, answers = weights == FIRST_WEIGHT, weights > 1
@@ -230,7 +240,10 @@ def main():
         step = training.done
         share, shape = rows_of(step)
         rate = share * min(1.0, (step + 1) / WARM_UP)
-        seen.append(training.step(rows.batch(step, *shape), rate))
+        batches = [rows.batch(step, *shape)]
+        if shape[-1].apart:
+            batches.append(rows.kv_apart(step, shape[-1].apart, shape[1]))
+        seen.append(training.step(batches, rate))
         if training.done % 50 == 0 or training.done == last:
             full = training.done % 200 == 0 or training.done == last
             watched = watch(training.model) if full else [float("nan")] * 4
