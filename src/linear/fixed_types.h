@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/io/four_bits.h"
 #include "src/linear/fixed_layout.h"
 
 #if defined(ROPEWALK_VNNI)
@@ -61,8 +62,22 @@ struct Q8_0 {
   const uint8_t* blocks;
 };
 
+// What 4 bits stand for, as codes without a sign: themselves, or 128 more than a step of IQ4_NL.
+struct Equal {
+  static constexpr const Order& kOrder = kHalvesOf32;
+  static ROPEWALK_VNNI_INLINE __m512i Codes(__m512i q) { return q; }
+};
+struct NonLinear {
+  static constexpr const Order& kOrder = kHalvesOf32By8;
+  static ROPEWALK_VNNI_INLINE __m512i Codes(__m512i q) {
+    const __m128i steps = _mm_load_si128(reinterpret_cast<const __m128i*>(kNonLinear));
+    const __m128i codes = _mm_xor_si128(steps, _mm_set1_epi8(-128));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), q);
+  }
+};
+
 // Blocks of 32 elements, 4 bits each: of kBlock bytes, of which `kHead` are a scale and maybe a min.
-template <int kBlock, int kHead>
+template <int kBlock, int kHead, class Steps>
 struct Last4 {
   static constexpr int64_t kElements = 64, kBytes = int64_t{2} * kBlock;
   static constexpr bool kRests = kHead == 4;
@@ -73,7 +88,7 @@ struct Last4 {
     scales = Halves<kBytes>(p, kScaleWords);
     if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
   }
-  ROPEWALK_VNNI_INLINE __m512i Codes(int) const { return q; }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int) const { return Steps::Codes(q); }
   ROPEWALK_VNNI_INLINE __m512 Scales(int) const { return scales; }
   ROPEWALK_VNNI_INLINE __m256 Rests() const {
     static constexpr Lanes kTwo(0, 4, 1);
@@ -85,10 +100,10 @@ struct Last4 {
   __m128 mins;
 };
 
-template <int kBlock, int kHead>
+template <int kBlock, int kHead, class Steps>
 struct Blocks4 {
-  using Last = Last4<kBlock, kHead>;
-  static constexpr const Order& kOrder = kHalvesOf32;
+  using Last = Last4<kBlock, kHead, Steps>;
+  static constexpr const Order& kOrder = Steps::kOrder;
   static constexpr int64_t kElements = 128, kBytes = int64_t{4} * kBlock;
   static constexpr bool kRests = kHead == 4;
   ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
@@ -100,7 +115,9 @@ struct Blocks4 {
     scales = Halves<kBytes>(p, kScaleWords);
     if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
   }
-  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const { return i == 0 ? Lower4(q) : Upper4(q); }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    return Steps::Codes(i == 0 ? Lower4(q) : Upper4(q));
+  }
   ROPEWALK_VNNI_INLINE __m512 Scales(int) const { return scales; }
   ROPEWALK_VNNI_INLINE __m256 Rests() const {
     static constexpr Lanes kFour(0, 4, 1);
@@ -111,13 +128,56 @@ struct Blocks4 {
   __m512 scales;
   __m128 mins;
 };
-using Q4_0 = Blocks4<18, 2>;
-using Q4_1 = Blocks4<20, 4>;
+using Q4_0 = Blocks4<18, 2, Equal>;
+using Q4_1 = Blocks4<20, 4, Equal>;
+using IQ4_NL = Blocks4<18, 2, NonLinear>;
 
-struct Q4_K {
-  using Last = Q4_K;
-  static constexpr const Order& kOrder = kHalvesOf64;
-  static constexpr int64_t kElements = 256, kBytes = 144;
+// Eight bytes in two words, as floats times a factor.
+ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, float factor) {
+  const auto bytes = static_cast<int64_t>(low | static_cast<uint64_t>(high) << 32);
+  const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes));
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor));
+}
+
+struct IQ4_XS {
+  using Last = IQ4_XS;
+  static constexpr const Order& kOrder = kHalvesOf32By8;
+  static constexpr int64_t kElements = 256, kBytes = 136;
+  static constexpr bool kRests = false;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    uint16_t two;   // bits of each scale, the upper ones
+    uint32_t four;  // of each, the lower ones
+    std::memcpy(&two, p + 2, sizeof(two));
+    std::memcpy(&four, p + 4, sizeof(four));
+    const __m128i low = _mm_cvtsi32_si128(static_cast<int>(four & 0x0f0f0f0fu));
+    const __m128i high = _mm_cvtsi32_si128(static_cast<int>(four >> 4 & 0x0f0f0f0fu));
+    __m256i upper = _mm256_set1_epi32(two);
+    upper = _mm256_srlv_epi32(upper, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+    upper = _mm256_slli_epi32(_mm256_and_si256(upper, _mm256_set1_epi32(3)), 4);
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_unpacklo_epi8(low, high));
+    const __m256i integers = _mm256_sub_epi32(_mm256_or_si256(wide, upper), _mm256_set1_epi32(32));
+    scales = _mm256_mul_ps(_mm256_cvtepi32_ps(integers), _mm256_set1_ps(Half(p)));
+    for (int i = 0; i < 2; ++i) q[i] = _mm512_loadu_si512(p + 8 + static_cast<ptrdiff_t>(i) * 64);
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    return NonLinear::Codes(i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]));
+  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
+    static constexpr Lanes kFour[2] = {{0, 1, 4}, {4, 1, 4}};
+    return Spread(_mm512_castps256_ps512(scales), kFour[i / 2]);
+  }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
+  __m512i q[2];
+  __m256 scales;
+};
+
+// Q4_K and Q5_K, which has a fifth bit of each code in 32 bytes more: bit j of them is that of the
+// j-th 32 codes.
+template <int kBits>
+struct BlocksOf256 {
+  using Last = BlocksOf256;
+  static constexpr const Order& kOrder = kBits == 5 ? kHalvesOf64By5 : kHalvesOf64;
+  static constexpr int64_t kElements = 256, kBytes = kBits == 5 ? 176 : 144;
   static constexpr bool kRests = true;
   ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
     // Eight pairs of 6 bits in 12 bytes, four bytes at a time.
@@ -127,25 +187,33 @@ struct Q4_K {
     const uint32_t m = (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4);
     scales = Floats(words[0] & 0x3f3f3f3fu, s, Half(p));
     rests = Floats(words[1] & 0x3f3f3f3fu, m, Half(p + 2));
-    rests = _mm256_fmsub_ps(scales, _mm256_set1_ps(8.0f), rests);
-    for (int i = 0; i < 2; ++i) q[i] = _mm512_loadu_si512(p + 16 + static_cast<ptrdiff_t>(i) * 64);
-  }
-  static ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, float factor) {
-    const auto bytes = static_cast<int64_t>(low | static_cast<uint64_t>(high) << 32);
-    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor));
+    rests = _mm256_fmsub_ps(scales, _mm256_set1_ps(kBits == 5 ? 16.0f : 8.0f), rests);
+    if (kBits == 5) fifths = _mm512_broadcast_i64x4(Load32(p + 16));
+    const uint8_t* codes = p + kBytes - 128;
+    for (int i = 0; i < 2; ++i) q[i] = _mm512_loadu_si512(codes + static_cast<ptrdiff_t>(i) * 64);
   }
   ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
-    return i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]);
+    const __m512i low = i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]);
+    if (kBits == 4) return low;
+    // To bit 4 from bit i % 2 and, in the upper half, the next but one; from four higher in the last two.
+    const __m512i upper =
+        i < 2
+            ? _mm512_sllv_epi64(fifths, _mm512_sub_epi64(_mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2),
+                                                         _mm512_set1_epi64(i)))
+            : _mm512_srlv_epi64(fifths, _mm512_add_epi64(_mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2),
+                                                         _mm512_set1_epi64(i - 2)));
+    return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x10), low, 0xea);  // a & b | c
   }
   ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
     static constexpr Lanes kTwo[4] = {{0, 2, 8}, {1, 2, 8}, {4, 2, 8}, {5, 2, 8}};
     return Spread(_mm512_castps256_ps512(scales), kTwo[i]);
   }
   ROPEWALK_VNNI_INLINE __m256 Rests() const { return rests; }
-  __m512i q[2];
+  __m512i q[2], fifths;
   __m256 scales, rests;
 };
+using Q4_K = BlocksOf256<4>;
+using Q5_K = BlocksOf256<5>;
 
 struct Q6_K {
   using Last = Q6_K;

@@ -48,7 +48,9 @@ const TypeCase kTypes[] = {{WeightType::kQ8_0, {{0, 1e-3f}}},
                            {WeightType::kQ4_1, {{0, 0.01f}, {2, -0.075f}}},
                            {WeightType::kQ4_K, {{0, 2e-4f}, {2, 1.5e-3f}}},
                            {WeightType::kQ5_K, {{0, 1e-4f}, {2, 1.5e-3f}}},
-                           {WeightType::kQ6_K, {{208, 5e-5f}}}};
+                           {WeightType::kQ6_K, {{208, 5e-5f}}},
+                           {WeightType::kIQ4_NL, {{0, 1e-3f}}},
+                           {WeightType::kIQ4_XS, {{0, 5e-5f}}}};
 
 struct Rows {
   Rows(const TypeCase& of, int64_t n_rows, int64_t n_cols, uint32_t seed = 1)
