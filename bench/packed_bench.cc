@@ -59,13 +59,13 @@ struct TypeCase {
   std::vector<int> halves;  // where a block has half-precision scales
   bool in_chunks = false;   // of many rows too, which takes longer
 };
-const std::vector<TypeCase> kTypes = {{WeightType::kQ4_K, {0, 2}, true},
-                                      {WeightType::kQ6_K, {208}},
-                                      {WeightType::kQ8_0, {0}, true},
-                                      {WeightType::kQ4_0, {0}},
-                                      {WeightType::kQ4_1, {0, 2}},
-                                      {WeightType::kBF16, {}, true},
-                                      {WeightType::kF16, {}}};
+const std::vector<TypeCase> kTypes = {
+    {WeightType::kQ4_K, {0, 2}, true}, {WeightType::kQ6_K, {208}},
+    {WeightType::kQ8_0, {0}, true},    {WeightType::kQ4_0, {0}},
+    {WeightType::kQ4_1, {0, 2}},       {WeightType::kQ5_K, {0, 2}},
+    {WeightType::kQ3_K, {108}},        {WeightType::kIQ4_NL, {0}},
+    {WeightType::kIQ4_XS, {0}},        {WeightType::kMXFP4, {}},
+    {WeightType::kBF16, {}, true},     {WeightType::kF16, {}}};
 
 // Random blocks whose weights are about 1e-2.
 std::shared_ptr<std::vector<std::byte>> RandomBlocks(const TypeCase& type, int64_t elements) {
@@ -81,7 +81,8 @@ std::shared_ptr<std::vector<std::byte>> RandomBlocks(const TypeCase& type, int64
   const uint16_t scale = ropewalk::ToFloat16(1e-4f).bits;
   for (int64_t at = 0; at < bytes; at += info.block_bytes) {
     for (const int half : type.halves) std::memcpy(data->data() + at + half, &scale, 2);
-    if (!plain) continue;  // 0.01 to 0.06 in either format
+    if (type.type == WeightType::kMXFP4) (*data)[static_cast<size_t>(at)] = std::byte{121};
+    if (!plain || type.type == WeightType::kMXFP4) continue;  // 0.01 to 0.06 in either format
     auto& high = reinterpret_cast<uint8_t&>((*data)[static_cast<size_t>(at + 1)]);
     high = type.type == WeightType::kF16 ? (high & 0x87) | 0x20 : (high & 0x80) | 0x3c;
   }

@@ -158,9 +158,10 @@ constexpr TypeRow Row(WeightType type) {
   return {type, Type::kOrder, &DotAll<Type>};
 }
 constexpr TypeRow kTypes[] = {Row<Q8_0<2>>(WeightType::kQ8_0),  Row<Q4_0>(WeightType::kQ4_0),
-                              Row<Q4_1>(WeightType::kQ4_1),     Row<Q4_K>(WeightType::kQ4_K),
-                              Row<Q5_K>(WeightType::kQ5_K),     Row<Q6_K>(WeightType::kQ6_K),
-                              Row<IQ4_NL>(WeightType::kIQ4_NL), Row<IQ4_XS>(WeightType::kIQ4_XS)};
+                              Row<Q4_1>(WeightType::kQ4_1),     Row<Q3_K>(WeightType::kQ3_K),
+                              Row<Q4_K>(WeightType::kQ4_K),     Row<Q5_K>(WeightType::kQ5_K),
+                              Row<Q6_K>(WeightType::kQ6_K),     Row<IQ4_NL>(WeightType::kIQ4_NL),
+                              Row<IQ4_XS>(WeightType::kIQ4_XS), Row<MXFP4>(WeightType::kMXFP4)};
 const TypeRow* Find(WeightType type) {
   for (const TypeRow& row : kTypes) {
     if (row.type == type) return &row;

@@ -2,8 +2,8 @@
 // float. x is written once per product as fixed-point numbers of 24 bits in three planes of 8, with
 // a scale for every four; a plane times the codes of a block is one instruction for 64 products
 // (vpdpbusd), whose sums are exact. What rounding is left is that of x, to 2^-24 of the largest of its
-// four (in Q8_0 2^-23), and of the sums of blocks: errors are those of float32 products (tests/linear
-// compares both with double).
+// four (2^-23 where codes stand for 8 bits), and of the sums of blocks: errors are those of float32
+// products (tests/linear compares both with double).
 #pragma once
 
 #include <cstddef>

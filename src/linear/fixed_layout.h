@@ -47,12 +47,14 @@ struct Order {
   int last[kQuarters];
 };
 inline constexpr Order kOrder8 = {7, kMostOfFour, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3}};
+inline constexpr Order kOrder3 = {2, kAny, {0, 1, 2, 3, 4, 5, 6, 7}, {}};
 inline constexpr Order kOrder6 = {5, kAny, {0, 1, 2, 3, 4, 5, 6, 7}, {}};
 // First the lower halves of bytes, then the upper ones: in blocks of 32 elements, and of 64.
 inline constexpr Order kHalvesOf32 = {3, kAny, {0, 4, 1, 5, 2, 6, 3, 7}, {0, 2, 1, 3}};
 inline constexpr Order kHalvesOf64 = {3, kAny, {0, 1, 4, 5, 2, 3, 6, 7}, {}};
-// The same where codes stand for 8 bits, and have a fifth.
+// The same where codes stand for 8 bits, or 5.
 inline constexpr Order kHalvesOf32By8 = {7, kMostOfFour, {0, 4, 1, 5, 2, 6, 3, 7}, {0, 2, 1, 3}};
+inline constexpr Order kHalvesOf32By5 = {4, kAny, {0, 4, 1, 5, 2, 6, 3, 7}, {0, 2, 1, 3}};
 inline constexpr Order kHalvesOf64By5 = {4, kAny, {0, 1, 4, 5, 2, 3, 6, 7}, {}};
 
 #if defined(ROPEWALK_VNNI)

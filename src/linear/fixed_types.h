@@ -75,6 +75,30 @@ struct NonLinear {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), q);
   }
 };
+// 16 more than twice E2M1.
+struct TwiceE2M1 {
+  static constexpr const Order& kOrder = kHalvesOf32By5;
+  static ROPEWALK_VNNI_INLINE __m512i Codes(__m512i q) {
+    const __m128i steps = _mm_load_si128(reinterpret_cast<const __m128i*>(kTwiceE2M1));
+    const __m128i codes = _mm_add_epi8(steps, _mm_set1_epi8(16));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), q);
+  }
+};
+
+// The scales of kCount blocks, each for four lanes.
+template <int kCount, int kBlock, int kHead>
+ROPEWALK_VNNI_INLINE __m512 ScalesOf(const uint8_t* p) {
+  if constexpr (kHead == 1) {
+    static constexpr Lanes kEach(0, 1, 4, kCount);
+    const auto scale = [p](int i)
+                           ROPEWALK_VNNI { return i < kCount ? HalfE8M0(p[i * kBlock]) : 0; };
+    const __m128 four = _mm_setr_ps(scale(0), scale(1), scale(2), scale(3));
+    return Spread(_mm512_castps128_ps512(four), kEach);
+  } else {
+    static constexpr Words kEach(0, kBlock / 2, 4, kCount);
+    return Halves<kCount * kBlock>(p, kEach);
+  }
+}
 
 // Blocks of 32 elements, 4 bits each: of kBlock bytes, of which `kHead` are a scale and maybe a min.
 template <int kBlock, int kHead, class Steps>
@@ -82,10 +106,10 @@ struct Last4 {
   static constexpr int64_t kElements = 64, kBytes = int64_t{2} * kBlock;
   static constexpr bool kRests = kHead == 4;
   ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
-    static constexpr Words kScaleWords(0, kBlock / 2, 4, 2), kMinWords(1, kBlock / 2, 1);
+    static constexpr Words kMinWords(1, kBlock / 2, 1);
     const __m256i both = _mm256_set_m128i(Load16(p + kBlock + kHead), Load16(p + kHead));
     q = Lower4(Join(both, _mm256_srli_epi16(both, 4)));
-    scales = Halves<kBytes>(p, kScaleWords);
+    scales = ScalesOf<2, kBlock, kHead>(p);
     if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
   }
   ROPEWALK_VNNI_INLINE __m512i Codes(int) const { return Steps::Codes(q); }
@@ -107,12 +131,12 @@ struct Blocks4 {
   static constexpr int64_t kElements = 128, kBytes = int64_t{4} * kBlock;
   static constexpr bool kRests = kHead == 4;
   ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
-    static constexpr Words kScaleWords(0, kBlock / 2, 4), kMinWords(1, kBlock / 2, 1);
+    static constexpr Words kMinWords(1, kBlock / 2, 1);
     q = _mm512_castsi128_si512(Load16(p + kHead));
     q = _mm512_mask_broadcast_i32x4(q, 0x00f0, Load16(p + kBlock + kHead));
     q = _mm512_mask_broadcast_i32x4(q, 0x0f00, Load16(p + 2 * kBlock + kHead));
     q = _mm512_mask_broadcast_i32x4(q, 0xf000, Load16(p + 3 * kBlock + kHead));
-    scales = Halves<kBytes>(p, kScaleWords);
+    scales = ScalesOf<4, kBlock, kHead>(p);
     if (kRests) mins = _mm512_castps512_ps128(Halves<kBytes>(p, kMinWords));
   }
   ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
@@ -131,6 +155,7 @@ struct Blocks4 {
 using Q4_0 = Blocks4<18, 2, Equal>;
 using Q4_1 = Blocks4<20, 4, Equal>;
 using IQ4_NL = Blocks4<18, 2, NonLinear>;
+using MXFP4 = Blocks4<17, 1, TwiceE2M1>;
 
 // Eight bytes in two words, as floats times a factor.
 ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, float factor) {
@@ -214,6 +239,50 @@ struct BlocksOf256 {
 };
 using Q4_K = BlocksOf256<4>;
 using Q5_K = BlocksOf256<5>;
+
+struct Q3_K {
+  using Last = Q3_K;
+  static constexpr const Order& kOrder = kOrder3;
+  static constexpr int64_t kElements = 256, kBytes = 110;
+  static constexpr bool kRests = false;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    uint32_t words[3];  // four lower bits of eight and eight scales, and two upper ones of each
+    std::memcpy(words, p + 96, sizeof(words));
+    const __m128i upper =
+        _mm_srlv_epi32(_mm_set1_epi32(static_cast<int>(words[2])), _mm_setr_epi32(0, 2, 4, 6));
+    const __m128i lower =
+        _mm_setr_epi32(static_cast<int>(words[0]), static_cast<int>(words[1]),
+                       static_cast<int>(words[0] >> 4), static_cast<int>(words[1] >> 4));
+    const __m128i bytes = _mm_or_si128(_mm_and_si128(lower, _mm_set1_epi8(15)),
+                                       _mm_slli_epi16(_mm_and_si128(upper, _mm_set1_epi8(3)), 4));
+    const __m512i integers = _mm512_cvtepi8_epi32(_mm_sub_epi8(bytes, _mm_set1_epi8(32)));
+    scales = _mm512_mul_ps(_mm512_cvtepi32_ps(integers), _mm512_set1_ps(Half(p + 108)));
+    thirds = _mm512_broadcast_i64x4(Load32(p));
+    for (int i = 0; i < 2; ++i) {
+      twos[i] = _mm512_broadcast_i64x4(Load32(p + 32 + static_cast<ptrdiff_t>(i) * 32));
+    }
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
+    // Bits 0 and 1 of 32 bytes are the lower ones of codes 0 to 31, then 2 and 3, 4 and 5, 6 and 7.
+    const __m512i one = _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2);
+    const __m512i shift = _mm512_add_epi64(one, _mm512_set1_epi64(i % 2 * 4));
+    const __m512i low =
+        _mm512_and_si512(_mm512_srlv_epi64(twos[i / 2], shift), _mm512_set1_epi8(3));
+    // Bit 2 i of 32 bytes is the third of 32 codes, bit 2 i + 1 that of the next: to bit 2.
+    const __m512i half = _mm512_setr_epi64(0, 0, 0, 0, 1, 1, 1, 1);
+    const __m512i high =
+        i == 0 ? _mm512_sllv_epi64(thirds, _mm512_sub_epi64(_mm512_set1_epi64(2), half))
+               : _mm512_srlv_epi64(thirds, _mm512_add_epi64(_mm512_set1_epi64(2 * i - 2), half));
+    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi8(4), low, 0xea);  // a & b | c
+  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
+    static constexpr Lanes kFour[4] = {{0, 1, 4}, {4, 1, 4}, {8, 1, 4}, {12, 1, 4}};
+    return Spread(scales, kFour[i]);
+  }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
+  __m512i twos[2], thirds;
+  __m512 scales;
+};
 
 struct Q6_K {
   using Last = Q6_K;

@@ -50,7 +50,9 @@ const TypeCase kTypes[] = {{WeightType::kQ8_0, {{0, 1e-3f}}},
                            {WeightType::kQ5_K, {{0, 1e-4f}, {2, 1.5e-3f}}},
                            {WeightType::kQ6_K, {{208, 5e-5f}}},
                            {WeightType::kIQ4_NL, {{0, 1e-3f}}},
-                           {WeightType::kIQ4_XS, {{0, 5e-5f}}}};
+                           {WeightType::kIQ4_XS, {{0, 5e-5f}}},
+                           {WeightType::kQ3_K, {{108, 1e-3f}}},
+                           {WeightType::kMXFP4, {}}};
 
 struct Rows {
   Rows(const TypeCase& of, int64_t n_rows, int64_t n_cols, uint32_t seed = 1)
@@ -65,6 +67,7 @@ struct Rows {
         const Float16 half = ToFloat16(value * (0.5f + static_cast<float>(random() % 1024) / 1024));
         std::memcpy(bytes.data() + at + offset, &half, sizeof(half));
       }
+      if (type == WeightType::kMXFP4) bytes[at] = static_cast<std::byte>(120 + random() % 4);
     }
     floats.resize(static_cast<std::size_t>(rows * cols));
     internal::Dequantize(type, bytes.data(), rows * cols / info.block_elements, floats.data());
@@ -144,7 +147,7 @@ TEST_P(OneRow, ErrorsAreThoseOfFloat32) {
           const float in_floats = internal::DotRow(of.type, rows.row(r), cols, x.data());
           of_floats += std::pow((in_floats - expected) / unit, 2);
         }
-        // 1.7 at most: Q4_1 (both) and Q4_K (words) with positive numbers.
+        // 1.72 at most, with positive numbers.
         EXPECT_LT(std::sqrt(error / of_floats), 2.0)
             << Info(of.type).name << ' ' << cols << ", kind " << static_cast<int>(kind);
         EXPECT_LT(std::sqrt(error / 256), 12 * std::exp2(-24)) << Info(of.type).name << ' ' << cols;
@@ -191,6 +194,7 @@ TEST_P(OneRow, TheLargestCodes) {
         for (const auto& [offset, value] : of.halves) {
           std::memcpy(rows.bytes.data() + at + offset, before.data() + at + offset, 2);
         }
+        if (of.type == WeightType::kMXFP4) rows.bytes[at] = before[at];
       }
       internal::Dequantize(of.type, rows.bytes.data(), 4, rows.floats.data());
       for (const float value : {1.0f, -1.0f, 0.3f}) {
