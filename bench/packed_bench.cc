@@ -81,8 +81,11 @@ std::shared_ptr<std::vector<std::byte>> RandomBlocks(const TypeCase& type, int64
   const uint16_t scale = ropewalk::ToFloat16(1e-4f).bits;
   for (int64_t at = 0; at < bytes; at += info.block_bytes) {
     for (const int half : type.halves) std::memcpy(data->data() + at + half, &scale, 2);
-    if (type.type == WeightType::kMXFP4) (*data)[static_cast<size_t>(at)] = std::byte{121};
-    if (!plain || type.type == WeightType::kMXFP4) continue;  // 0.01 to 0.06 in either format
+    if (type.type == WeightType::kMXFP4) {
+      (*data)[static_cast<size_t>(at)] = std::byte{121};  // a power of two
+      continue;
+    }
+    if (!plain) continue;  // 0.01 to 0.06 in either format
     auto& high = reinterpret_cast<uint8_t&>((*data)[static_cast<size_t>(at + 1)]);
     high = type.type == WeightType::kF16 ? (high & 0x87) | 0x20 : (high & 0x80) | 0x3c;
   }

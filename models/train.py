@@ -178,7 +178,8 @@ class Training:
         self.done, self.log, self.before = state["done"], state["log"], state["seconds"]
 
     def step(self, batches, rate):
-        """Loss of text, and the shares of right answer tokens and first tokens by kind, or NaN."""
+        """Loss of text, and the shares of right answer tokens and first tokens by kind, or NaN: means
+        over the batches."""
         total = sum(weights.sum() for _, weights, *_ in batches)
         for optimizer, lr in self.optimizers:
             for group in optimizer.param_groups:

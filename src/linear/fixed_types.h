@@ -24,6 +24,21 @@ ROPEWALK_VNNI_INLINE __m512i Join(__m256i a, __m256i b) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
+// Shifts of the lower and the upper half, each by so many bits of its words of 64.
+ROPEWALK_VNNI_INLINE __m512i Bits(int lower, int upper) {
+  return _mm512_setr_epi64(lower, lower, lower, lower, upper, upper, upper, upper);
+}
+ROPEWALK_VNNI_INLINE __m512i Left(__m512i v, int lower, int upper) {
+  return _mm512_sllv_epi64(v, Bits(lower, upper));
+}
+ROPEWALK_VNNI_INLINE __m512i Right(__m512i v, int lower, int upper) {
+  return _mm512_srlv_epi64(v, Bits(lower, upper));
+}
+// The bits of `mask` in each byte of `high` beside those of `low`.
+ROPEWALK_VNNI_INLINE __m512i Beside(__m512i low, __m512i high, char mask) {
+  return _mm512_ternarylogic_epi32(high, _mm512_set1_epi8(mask), low, 0xea);  // a & b | c
+}
+
 ROPEWALK_VNNI_INLINE float Half(const uint8_t* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
@@ -84,6 +99,12 @@ struct TwiceE2M1 {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), q);
   }
 };
+
+// Scales 4 i to 4 i + 3 of 16, each for four lanes.
+ROPEWALK_VNNI_INLINE __m512 EachForFour(__m512 scales, int i) {
+  static constexpr Lanes kFour[4] = {{0, 1, 4}, {4, 1, 4}, {8, 1, 4}, {12, 1, 4}};
+  return Spread(scales, kFour[i]);
+}
 
 // The scales of kCount blocks, each for four lanes.
 template <int kCount, int kBlock, int kHead>
@@ -188,8 +209,7 @@ struct IQ4_XS {
     return NonLinear::Codes(i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]));
   }
   ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
-    static constexpr Lanes kFour[2] = {{0, 1, 4}, {4, 1, 4}};
-    return Spread(_mm512_castps256_ps512(scales), kFour[i / 2]);
+    return EachForFour(_mm512_castps256_ps512(scales), i / 2);
   }
   ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
   __m512i q[2];
@@ -221,13 +241,8 @@ struct BlocksOf256 {
     const __m512i low = i % 2 == 0 ? Lower4(q[i / 2]) : Upper4(q[i / 2]);
     if (kBits == 4) return low;
     // To bit 4 from bit i % 2 and, in the upper half, the next but one; from four higher in the last two.
-    const __m512i upper =
-        i < 2
-            ? _mm512_sllv_epi64(fifths, _mm512_sub_epi64(_mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2),
-                                                         _mm512_set1_epi64(i)))
-            : _mm512_srlv_epi64(fifths, _mm512_add_epi64(_mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2),
-                                                         _mm512_set1_epi64(i - 2)));
-    return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x10), low, 0xea);  // a & b | c
+    const __m512i high = i < 2 ? Left(fifths, 4 - i, 2 - i) : Right(fifths, i - 2, i);
+    return Beside(low, high, 0x10);
   }
   ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
     static constexpr Lanes kTwo[4] = {{0, 2, 8}, {1, 2, 8}, {4, 2, 8}, {5, 2, 8}};
@@ -264,21 +279,13 @@ struct Q3_K {
   }
   ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
     // Bits 0 and 1 of 32 bytes are the lower ones of codes 0 to 31, then 2 and 3, 4 and 5, 6 and 7.
-    const __m512i one = _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2);
-    const __m512i shift = _mm512_add_epi64(one, _mm512_set1_epi64(i % 2 * 4));
-    const __m512i low =
-        _mm512_and_si512(_mm512_srlv_epi64(twos[i / 2], shift), _mm512_set1_epi8(3));
+    const __m512i two = Right(twos[i / 2], i % 2 * 4, i % 2 * 4 + 2);
+    const __m512i low = _mm512_and_si512(two, _mm512_set1_epi8(3));
     // Bit 2 i of 32 bytes is the third of 32 codes, bit 2 i + 1 that of the next: to bit 2.
-    const __m512i half = _mm512_setr_epi64(0, 0, 0, 0, 1, 1, 1, 1);
-    const __m512i high =
-        i == 0 ? _mm512_sllv_epi64(thirds, _mm512_sub_epi64(_mm512_set1_epi64(2), half))
-               : _mm512_srlv_epi64(thirds, _mm512_add_epi64(_mm512_set1_epi64(2 * i - 2), half));
-    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi8(4), low, 0xea);  // a & b | c
+    const __m512i high = i == 0 ? Left(thirds, 2, 1) : Right(thirds, 2 * i - 2, 2 * i - 1);
+    return Beside(low, high, 4);
   }
-  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
-    static constexpr Lanes kFour[4] = {{0, 1, 4}, {4, 1, 4}, {8, 1, 4}, {12, 1, 4}};
-    return Spread(scales, kFour[i]);
-  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const { return EachForFour(scales, i); }
   ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
   __m512i twos[2], thirds;
   __m512 scales;
@@ -299,16 +306,10 @@ struct Q6_K {
     // Bits 0 and 1 of 32 bytes, then 2 and 3, are the upper ones of codes 0 to 63; then 4 and 5, 6 and 7.
     const __m512i two =
         _mm512_broadcast_i64x4(Load32(block + 128 + static_cast<ptrdiff_t>(i / 2) * 32));
-    const __m512i high = i % 2 == 0
-                             ? _mm512_sllv_epi64(two, _mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2))
-                             : _mm512_srlv_epi64(two, _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2));
-    const __m512i low = i % 2 == 0 ? Lower4(q) : Upper4(q);
-    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi8(0x30), low, 0xea);  // a & b | c
+    const __m512i high = i % 2 == 0 ? Left(two, 4, 2) : Right(two, 0, 2);
+    return Beside(i % 2 == 0 ? Lower4(q) : Upper4(q), high, 0x30);
   }
-  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const {
-    static constexpr Lanes kFour[4] = {{0, 1, 4}, {4, 1, 4}, {8, 1, 4}, {12, 1, 4}};
-    return Spread(scales, kFour[i]);
-  }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const { return EachForFour(scales, i); }
   ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
   const uint8_t* block;
   __m512 scales;
