@@ -249,7 +249,7 @@ def counted(cells, task):
 
 
 def tables(cells):
-    """Perplexity with the entropy of attention, and shares of answers, for people."""
+    """Perplexity with the entropy of attention, and shares of answers with the loss of key tokens, for people."""
     lengths, methods = sorted({c["length"] for c in cells}), list(dict.fromkeys(c["method"] for c in cells))
     at = {(c["method"], c["length"]): c for c in cells}
 
@@ -257,14 +257,15 @@ def tables(cells):
         rows = ["| method | " + " | ".join(heads) + " |", "|---" + "|---:" * len(heads) + "|"]
         return rows + [f"| {linked(method)} | " + " | ".join(value(method)) + " |" for method in methods]
 
-    def shares(method):
-        return [f"{found:.2f}" for task, n in answered if (found := share(at[method, n], task)) is not None]
+    def answers(method):
+        shares = [f"{found:.2f}" for task, n in answered if (found := share(at[method, n], task)) is not None]
+        return shares + [f"{t['mean_nll']:.2f}" for n in lengths for t in at[method, n]["tasks"] if t["task"] == "key-tokens"]
 
     answered = [(task, n) for task in TASKS for n in lengths if share(at["none", n], task) is not None]
     yield from table([f"{n}" for n in lengths] + [f"entropy, {n}" for n in lengths],
                      lambda m: [f"{at[m, n]['perplexity']:.1f}" for n in lengths] + [f"{at[m, n]['entropy']:.2f}" for n in lengths])
     yield ""
-    yield from table([f"{task.removeprefix('ruler:')}, {n}" for task, n in answered], shares)
+    yield from table([f"{task.removeprefix('ruler:')}, {n}" for task, n in answered] + [f"key tokens, {n}" for n in lengths], answers)
 
 
 def linked(method):
@@ -286,11 +287,13 @@ def results_page():
         "factor, `dynamic:factor=1` its own, whatever `--factors` says. Questions of a cell at the longest length: "
         f"{counted(CELLS, 'passkey')} of",
         f"[passkey](../../tasks/passkey.md), {counted(CELLS, 'kv')} of [kv](../../tasks/kv.md), {counted(CELLS, 'ruler:vt')} of RULER's",
-        "[vt](../../tasks/ruler.md), each of which asks for five names. With 16 answers a share of 0.5 says 0.28 to 0.72. What all this teaches:",
+        "[vt](../../tasks/ruler.md), each of which asks for five names. With 32 answers a share of 0.5 says 0.34 to 0.66. What all this teaches:",
         "[measured results](../README.md#the-embedded-model).", "",
         "This page and the charts of [the methods](../../rotary/README.md) are what `scripts/docs_charts.py` makes of the rows",
         "([the format](../../results-format.md)). Tables: perplexity and the entropy of attention at the end of the windows (nats, mean over layers",
-        "and heads), by length in tokens; shares of exact answers to passkey and kv, and of names found by vt.", "",
+        "and heads), by length in tokens; shares of exact answers to passkey and kv, of names found by vt, and the loss in nats of the "
+        f"{len(next(t for t in CELLS[-1]['tasks'] if t['task'] == 'key-tokens')['answers'])} [key tokens](../../tasks/key-tokens.md)",
+        "of the windows. Other tasks of RULER the model was not trained for and cannot do at 1024 tokens either ([models/README.md](../../../models/README.md)).", "",
         "## Rotary methods", "", f"    {HEADER['command']}", "", *tables(CELLS), "",
         "## Position remapping, log-n and combinations", "", "[Rows](../embedded-maps/results.jsonl); anchors and prompts are those above.",
         "", f"    {map_header['command']}", "", *tables(map_cells), ""])

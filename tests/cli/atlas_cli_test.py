@@ -1,6 +1,7 @@
 """ropewalk atlas: what is added, what is refused with nothing lost, and that the committed page is what the program writes."""
 
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -65,6 +66,10 @@ class Atlas(support.CliCase):
             for key in ("model_hash", "text_hash", "tokenizer_hash", "protocol"):
                 self.assertIn(row[key], page)
             for task in row["tasks"]:
+                if task["task"] == "key-tokens":
+                    longppl, errors = perplexity(math.exp(task["mean_nll"])), f"{task['mean_nll']:.3f} ± {task['standard_error']:.3f}"
+                    self.assertIn(f"{longppl}, {errors} / {row['mean_nll']:.3f}", page)
+                    continue
                 share = task["exact"] if task["recall"] is None else task["recall"]
                 self.assertIn(f"{share:.2f}, {task['mean_nll']:.3f}", page)
         self.assertIn("--rope-scaling yarn", page)  # a setting to paste
