@@ -72,7 +72,7 @@ class Sweeps(support.CliCase):
     def sweep_plan(self, *more, dry_run=True):
         if dry_run:
             more = [*more, "--dry-run"]
-        return self.json("sweep", MODEL, "--text", self.text, "--methods", "none,linear,yarn", "--lengths", "256,512", "--anchors", 8,
+        return self.json("sweep", MODEL, "--text", self.text, "--methods", "none,linear:16,yarn", "--lengths", "256,512", "--anchors", 8,
                          "--passkey-trials", 1, "-o", self.folder / "out", "--json", *more)
 
     def test_tasks_are_in_rows_report_and_tables(self):
@@ -148,7 +148,7 @@ class Sweeps(support.CliCase):
     def test_who_is_far_behind_leaves_the_race(self):
         sweep = self.sweep("--tasks", "perplexity,passkey")
         left = {(c["method"], c["length"]): c for c in sweep["cells"] if c["race_exit"]}
-        self.assertIn(("linear", 256), left)  # twice the factor it would need there
+        self.assertIn(("linear:16", 256), left)
         self.assertNotIn(("none", 256), left)
         for (_, length), cell in left.items():
             # At 512 tokens the passkeys stand behind the windows of the first round.

@@ -36,7 +36,7 @@ def make_text(words=6000):
 
 
 TEXT = make_text()
-SMALL = {"methods": "none,yarn", "lengths": [128, 512], "anchors": 2, "protocol": "aligned:32", "tasks": "perplexity"}
+SMALL = {"methods": "linear,yarn", "lengths": [128, 512], "anchors": 2, "protocol": "aligned:32", "tasks": "perplexity"}
 
 
 def timeless(rows):
@@ -457,8 +457,8 @@ def test_recommendation(small):
 def test_it_draws_itself(small):
     svg = xml.etree.ElementTree.fromstring(small._repr_svg_())
     lines = [e for e in svg.iter() if e.tag.endswith("polyline")]
-    assert len(lines) == 2  # a line for each method, with a point for each length that it was measured at
-    for method, line in zip(("yarn", "none"), lines):
+    assert len(lines) == 3  # a line for each method, with a point for each length that it was measured at, yarn's cost among them
+    for method, line in zip(("linear", "yarn", "none"), lines, strict=True):
         points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
         assert len(points) == sum(row["method"] == method for row in small.rows)
         assert points == sorted(points)
@@ -547,7 +547,7 @@ def test_lines_where_tqdm_is_not_installed(capsys, monkeypatch):
     sweep = rw.sweep(MODEL, text=TEXT, engine=Uniform(), **SMALL)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert len(lines) == len(sweep.rows)
-    assert lines[0].startswith("[1/5] none at 128: perplexity 1024")
+    assert lines[0].startswith("[1/5] linear x2 at 128: perplexity 1024")
 
 
 class Bar:
@@ -590,8 +590,8 @@ def test_a_bar_where_tqdm_is_installed(capsys, monkeypatch, fails):
     (bar,) = Bar.made
     assert bar.closed and raised is fails and capsys.readouterr().err == ""
     if fails is None:
-        assert bar.n == bar.total == 5 and bar.result.startswith("perplexity 1024")
-        assert bar.shown[-1][1].startswith("[5/5] ") and [n for n, _ in bar.shown] == sorted(n for n, _ in bar.shown)
+        assert bar.n == bar.total == 6 and bar.result.startswith("perplexity 1024")
+        assert bar.shown[-1][1].startswith("[6/6] ") and [n for n, _ in bar.shown] == sorted(n for n, _ in bar.shown)
     else:
         assert any("finished rows are kept" in line for line in bar.said)
 
