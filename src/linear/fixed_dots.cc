@@ -13,18 +13,32 @@ namespace ropewalk::internal {
 namespace fixed {
 namespace {
 
-constexpr int64_t kAhead = 512;  // bytes that are fetched ahead in each row
+constexpr int64_t kAhead = 2048;  // bytes that are fetched ahead in each row
 
 // Rows of large blocks are whole steps.
 template <class Type>
 constexpr bool kEnds = !std::is_same_v<Type, typename Type::Last>;
 
 // One row's sums. Rests have a sign in common where those of codes have the other: they cancel in the
-// end, so they are added up in double.
+// end, so they are added up in double; of large blocks, whose every product in double would take an
+// eighth of the time, a few steps in float before.
 struct Sums {
   __m512 lanes;
+  __m256 few;
   __m512d rests;
 };
+constexpr int64_t kFew = 4;
+template <class Type>
+constexpr bool kInFew = (Type::kRests && Type::kElements == 256);
+
+template <int kRows>
+ROPEWALK_VNNI_INLINE void AddFew(Sums* sums) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    sums[r].rests = _mm512_add_pd(sums[r].rests, _mm512_cvtps_pd(sums[r].few));
+    sums[r].few = _mm256_setzero_ps();
+  }
+}
 
 // The plane for 2^16 first: every sum of four is one integer in the end, which may overflow on the
 // way but not then.
@@ -65,9 +79,15 @@ ROPEWALK_VNNI_INLINE void Step(const uint8_t* const* at, const std::byte* x,
   }
   if (!Type::kRests) return;
   const __m512d of_x = _mm512_loadu_pd(sums_of_x);
+  const __m256 in_float = _mm512_cvtpd_ps(of_x);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    sums[r].rests = _mm512_fmadd_pd(_mm512_cvtps_pd(step[r].Rests()), of_x, sums[r].rests);
+    const __m256 rests = step[r].Rests();
+    if (kInFew<Type>) {
+      sums[r].few = _mm256_fmadd_ps(rests, in_float, sums[r].few);
+    } else {
+      sums[r].rests = _mm512_fmadd_pd(_mm512_cvtps_pd(rests), of_x, sums[r].rests);
+    }
   }
 }
 
@@ -79,7 +99,7 @@ ROPEWALK_VNNI void DotRows(const std::byte* const* rows, int64_t n, const std::b
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     at[r] = reinterpret_cast<const uint8_t*>(rows[r]);
-    sums[r] = {_mm512_setzero_ps(), _mm512_setzero_pd()};
+    sums[r] = {_mm512_setzero_ps(), _mm256_setzero_ps(), _mm512_setzero_pd()};
   }
   const auto* sums_of_x = reinterpret_cast<const double*>(fixed + Chunks(n) * kChunkBytes);
   int64_t i = 0;
@@ -94,6 +114,7 @@ ROPEWALK_VNNI void DotRows(const std::byte* const* rows, int64_t n, const std::b
     sums_of_x += Type::kElements / 32;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) at[r] += Type::kBytes;
+    if (kInFew<Type> && i % (kFew * Type::kElements) == 0) AddFew<kRows>(sums);
   }
   using Last = typename Type::Last;
   for (; kEnds<Type> && i < n; i += Last::kElements) {
@@ -113,6 +134,7 @@ ROPEWALK_VNNI void DotRows(const std::byte* const* rows, int64_t n, const std::b
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) at[r] += Last::kBytes;
   }
+  if (kInFew<Type>) AddFew<kRows>(sums);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const double rests = Type::kRests ? _mm512_reduce_add_pd(sums[r].rests) : 0;

@@ -179,10 +179,10 @@ using IQ4_NL = Blocks4<18, 2, NonLinear>;
 using MXFP4 = Blocks4<17, 1, TwiceE2M1>;
 
 // Eight bytes in two words, as floats times a factor.
-ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, float factor) {
+ROPEWALK_VNNI_INLINE __m256 Floats(uint32_t low, uint32_t high, __m256 factor) {
   const auto bytes = static_cast<int64_t>(low | static_cast<uint64_t>(high) << 32);
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes));
-  return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(factor));
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), factor);
 }
 
 struct IQ4_XS {
@@ -230,8 +230,13 @@ struct BlocksOf256 {
     std::memcpy(words, p + 4, sizeof(words));
     const uint32_t s = (words[2] & 0x0f0f0f0fu) | ((words[0] >> 6 & 0x03030303u) << 4);
     const uint32_t m = (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4);
-    scales = Floats(words[0] & 0x3f3f3f3fu, s, Half(p));
-    rests = Floats(words[1] & 0x3f3f3f3fu, m, Half(p + 2));
+    int32_t halves;  // of scales and of mins
+    std::memcpy(&halves, p, sizeof(halves));
+    const __m256 both = _mm256_castps128_ps256(_mm_cvtph_ps(_mm_cvtsi32_si128(halves)));
+    const __m256 of_scales = _mm256_broadcastss_ps(_mm256_castps256_ps128(both));
+    const __m256 of_mins = _mm256_permutevar8x32_ps(both, _mm256_set1_epi32(1));
+    scales = Floats(words[0] & 0x3f3f3f3fu, s, of_scales);
+    rests = Floats(words[1] & 0x3f3f3f3fu, m, of_mins);
     rests = _mm256_fmsub_ps(scales, _mm256_set1_ps(kBits == 5 ? 16.0f : 8.0f), rests);
     if (kBits == 5) fifths = _mm512_broadcast_i64x4(Load32(p + 16));
     const uint8_t* codes = p + kBytes - 128;
