@@ -145,19 +145,20 @@ constexpr OptionRow kMeasured[] = {
     {.names = "--search",
      .value = "WHAT,...",
      .field = &O::search,
-     .help = "First search for a setting at the longest length, and measure the best as a further "
-             "method: base (golden section over log base), factors (LongRoPE's evolutionary search "
-             "over one divisor per pair), critical (LongRoPE2's, over the pair from which divisors "
-             "exceed the factor, NTK below it), groups (DPE's groups)",
+     .help =
+         "First search for a setting at the longest length, and measure the best as a further "
+         "method: base (golden section over log base), factors (LongRoPE's evolutionary search "
+         "over one divisor per pair), critical (LongRoPE2's, over the pair from which divisors "
+         "exceed the factor, NTK below it), groups (DPE's groups), mapped (the length into which "
+         "LaMPE squeezes positions)",
      .takes = Takes::kOneOf,
-     .choices = "base,factors,critical,groups"},
+     .choices = "base,factors,critical,groups,mapped"},
     {.names = "--search-by",
      .value = "WHAT",
      .field = &O::search_by,
      .help =
          "What --search lowers: needles (loss of the answers of the sweep's tasks), key-tokens, "
-         "or perplexity; default: needles for critical and groups, as in their papers, else "
-         "perplexity",
+         "or perplexity; default: perplexity for base and factors, else needles, as in the papers",
      .takes = Takes::kOneOf,
      .choices = "needles,key-tokens,perplexity"},
     {.names = "--search-trials",

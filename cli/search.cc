@@ -70,6 +70,7 @@ class Search {
   SweepMethod Run() {
     if (request_.kind == "base") return Best(SearchOverBase());
     if (request_.kind == "groups") return Best(SearchOverGroups());
+    if (request_.kind == "mapped") return Best(SearchOverMapped());
     return Best(request_.kind == "critical" ? SearchOverCriticalPair() : SearchOverFactors());
   }
 
@@ -138,9 +139,9 @@ class Search {
   Found SearchOverBase() {
     const auto d = static_cast<double>(rotation_.rotary_dim);
     const double high = rotation_.base * std::pow(extension_, 2.5 * d / (d - 2));
-    const auto trials = SearchBase(rotation_.base, high, request_.trials,
-                                   [&](double base) { return LossOf(BaseMethod(base)); });
-    return BestOf(trials, [&](const BaseTrial& t) { return BaseMethod(t.base); });
+    const auto trials = SearchGolden(rotation_.base, high, request_.trials,
+                                     [&](double base) { return LossOf(BaseMethod(base)); });
+    return BestOf(trials, [&](const GoldenTrial& t) { return BaseMethod(t.value); });
   }
 
   Frequencies Scaled(const Scaling& scaling) const {
@@ -188,6 +189,18 @@ class Search {
     return BestOf(trials, [](const GroupTrial& t) { return GroupMethod(t.groups); });
   }
 
+  // LaMPE's S at this length, from a sixteenth of the trained length to all of it. A trial that rounds to
+  // one that was measured costs nothing.
+  Found SearchOverMapped() {
+    const auto method = [](double mapped) -> SweepMethod {
+      return PositionMethod::Parse(fmt::format("lampe:mapped={}", std::llround(mapped)));
+    };
+    const auto trained = static_cast<double>(spec_.trained_length);
+    const auto trials = SearchGolden(std::max(1.0, trained / 16), trained, request_.trials,
+                                     [&](double mapped) { return LossOf(method(mapped)); });
+    return BestOf(trials, [&](const GoldenTrial& t) { return method(t.value); });
+  }
+
   SweepMethod Best(const Found& found) const {
     Message(
         fmt::format("ropewalk: search over {}: {} at {} tokens, the best of {} trials (the first "
@@ -219,7 +232,7 @@ SearchBy ParseSearchBy(const std::string& name, const std::string& kind) {
   if (name == "needles") return SearchBy::kNeedles;
   if (name == "key-tokens") return SearchBy::kKeyTokens;
   if (name == "perplexity") return SearchBy::kPerplexity;
-  return kind == "critical" || kind == "groups" ? SearchBy::kNeedles : SearchBy::kPerplexity;
+  return kind == "base" || kind == "factors" ? SearchBy::kPerplexity : SearchBy::kNeedles;
 }
 
 SweepSpec SearchSpec(const SweepSpec& sweep, SearchBy by) {

@@ -16,7 +16,7 @@ enum class SearchBy : uint8_t { kNeedles, kKeyTokens, kPerplexity };
 SearchBy ParseSearchBy(const std::string& name, const std::string& kind);
 
 struct SearchRequest {
-  std::string kind;  // "base", "factors", "critical" or "groups"
+  std::string kind;  // "base", "factors", "critical", "groups" or "mapped"
   SearchBy by = SearchBy::kPerplexity;
   int64_t trials = 12;  // cells
   std::string output;   // folder of the sweep; trials go to <output>/search-<kind>/results.jsonl

@@ -135,18 +135,18 @@ void CheckSearch(bool start, int64_t budget, double extension) {
 
 }  // namespace
 
-std::vector<BaseTrial> SearchBase(double low, double high, int64_t budget,
-                                  const std::function<double(double base)>& loss) {
+std::vector<GoldenTrial> SearchGolden(double low, double high, int64_t budget,
+                                      const std::function<double(double value)>& loss) {
   if (!(low > 0 && high > low) || budget < 2) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a search for a base needs 0 < low < high and a budget of at least 2 cells");
+                "a golden-section search needs 0 < low < high and a budget of at least 2 cells");
   }
   const double ratio = (std::sqrt(5.0) - 1) / 2;
   double a = std::log(low), b = std::log(high);
-  std::vector<BaseTrial> trials;
+  std::vector<GoldenTrial> trials;
   const auto evaluate = [&](double x) {
-    const double base = std::exp(x);
-    trials.push_back({base, loss(base)});
+    const double value = std::exp(x);
+    trials.push_back({value, loss(value)});
     return trials.back().loss;
   };
   double left = b - ratio * (b - a), right = a + ratio * (b - a);

@@ -700,7 +700,7 @@ class Cli(support.CliCase):
         self.fails(2, *self.sweep("wrong", "--search", "everything"))
 
     def test_search_lowers_the_loss_of_answers(self):
-        for kind in ("critical", "groups"):
+        for kind in ("critical", "groups", "mapped"):
             command = self.sweep("found", "--lengths", "512,1024", "--methods", "none", "--tasks",
                                  "perplexity,kv", "--questions", 2, "--search", kind,
                                  "--search-trials", 4)
@@ -709,7 +709,7 @@ class Cli(support.CliCase):
             file = self.folder / f"found/search-{kind}/results.jsonl"
             trials = [json.loads(line) for line in file.read_text().splitlines()][1:]
             # The best groups together are one more unless they were tried.
-            self.assertIn(len(trials), (4,) if kind == "critical" else (3, 4))
+            self.assertIn(len(trials), (3, 4) if kind == "groups" else (4,))
             self.assertEqual({t["perplexity"] for t in trials}, {None})  # answers alone
             best = min(trials, key=lambda t: t["tasks"][0]["mean_nll"])
             found = [r for r in self.rows("found")[1:]
@@ -723,7 +723,10 @@ class Cli(support.CliCase):
                 self.assertGreaterEqual(divisors[-1], json.loads(best["scaling"])["factor"])
             else:
                 self.assertIn(f"as a method: {best['method']}", said)
-                self.assertRegex(best["method"], r"^dpe:group1=\d+,.*group8=\d+$")
+                self.assertRegex(best["method"], r"^dpe:group1=\d+,.*group8=\d+$|^lampe:mapped=\d+$")
+            if kind == "mapped":  # golden section over the logarithm, from 16 to 256
+                mapped = [int(t["method"].partition("=")[2]) for t in trials]
+                self.assertEqual(mapped[:2], [round(16 * 16 ** share) for share in ((3 - math.sqrt(5)) / 2, (math.sqrt(5) - 1) / 2)])
         words = ["--lengths", "512,1024", "--methods", "none", "--tasks", "perplexity", "--search"]
         self.fails(1, *self.sweep("none", *words, "critical"), says="add --tasks passkey,kv")
         self.fails(1, *self.sweep("none", *words, "base", "--search-by", "key-tokens"),

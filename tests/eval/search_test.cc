@@ -12,18 +12,18 @@
 namespace ropewalk {
 namespace {
 
-TEST(SearchBase, NarrowsToTheMinimumByTheGoldenRatio) {
+TEST(SearchGolden, NarrowsToTheMinimumByTheGoldenRatio) {
   for (const double target : {1.5e4, 1e5, 8e5}) {
     const auto loss = [&](double base) { return std::pow(std::log(base / target), 2); };
     for (const int64_t budget : {2, 5, 12, 30}) {
-      const auto trials = SearchBase(1e4, 1e6, budget, loss);
+      const auto trials = SearchGolden(1e4, 1e6, budget, loss);
       ASSERT_EQ(static_cast<int64_t>(trials.size()), budget);
       double best = INFINITY;
       for (const auto& t : trials) {
-        EXPECT_GT(t.base, 1e4);
-        EXPECT_LT(t.base, 1e6);
-        EXPECT_EQ(t.loss, loss(t.base));
-        best = std::min(best, std::abs(std::log(t.base / target)));
+        EXPECT_GT(t.value, 1e4);
+        EXPECT_LT(t.value, 1e6);
+        EXPECT_EQ(t.loss, loss(t.value));
+        best = std::min(best, std::abs(std::log(t.value / target)));
       }
       // The interval that is left holds the minimum, and the best trial lies in it.
       const double left = std::log(100.0) * std::pow(0.6180339887, budget - 1);
@@ -32,11 +32,11 @@ TEST(SearchBase, NarrowsToTheMinimumByTheGoldenRatio) {
   }
 }
 
-TEST(SearchBase, RefusesNonsense) {
+TEST(SearchGolden, RefusesNonsense) {
   const auto loss = [](double) { return 0.0; };
-  EXPECT_THROW(SearchBase(1e4, 1e4, 5, loss), Error);
-  EXPECT_THROW(SearchBase(0, 1e4, 5, loss), Error);
-  EXPECT_THROW(SearchBase(1e4, 1e5, 1, loss), Error);
+  EXPECT_THROW(SearchGolden(1e4, 1e4, 5, loss), Error);
+  EXPECT_THROW(SearchGolden(0, 1e4, 5, loss), Error);
+  EXPECT_THROW(SearchGolden(1e4, 1e5, 1, loss), Error);
 }
 
 // Distance to factors that no starting point has.

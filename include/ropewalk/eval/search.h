@@ -9,14 +9,14 @@
 
 namespace ropewalk {
 
-struct BaseTrial {
-  double base, loss;
+struct GoldenTrial {
+  double value, loss;
 };
-// Golden-section search over the logarithm of the base: every trial after the first two narrows the
-// interval by the factor 0.618. Assumes one minimum between `low` and `high`. `budget` >= 2
-// evaluations of `loss`. Returns the trials in their order.
-std::vector<BaseTrial> SearchBase(double low, double high, int64_t budget,
-                                  const std::function<double(double base)>& loss);
+// Golden-section search over the logarithm of a positive number, of a base or of a length: every trial
+// after the first two narrows the interval by the factor 0.618. Assumes one minimum between `low` and
+// `high`. `budget` >= 2 evaluations of `loss`. Returns the trials in their order.
+std::vector<GoldenTrial> SearchGolden(double low, double high, int64_t budget,
+                                      const std::function<double(double value)>& loss);
 
 struct FactorTrial {
   std::vector<double> factors;  // divisor of each pair's frequency
