@@ -142,7 +142,8 @@ def differences(committed, came):
 
 def publish(table, header, out):
     """The new rows under the committed command and names, so that they say what anybody can run."""
-    came, *rows = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    folder = option(shlex.split(header["command"]), "-o")  # notes name files in it
+    came, *rows = (out / "results.jsonl").read_text(encoding="utf-8").replace(str(out), folder).splitlines()
     names = {key: header[key] for key in ("command", "model_path", "model_name", "text_path")}
     came = json.dumps({**json.loads(came), **names}, separators=(",", ":"), ensure_ascii=False)
     (table / "results.jsonl").write_text("\n".join([came, *rows]) + "\n", encoding="utf-8")

@@ -232,11 +232,9 @@ struct BlocksOf256 {
     const uint32_t m = (words[2] >> 4 & 0x0f0f0f0fu) | ((words[1] >> 6 & 0x03030303u) << 4);
     int32_t halves;  // of scales and of mins
     std::memcpy(&halves, p, sizeof(halves));
-    const __m256 both = _mm256_castps128_ps256(_mm_cvtph_ps(_mm_cvtsi32_si128(halves)));
-    const __m256 of_scales = _mm256_broadcastss_ps(_mm256_castps256_ps128(both));
-    const __m256 of_mins = _mm256_permutevar8x32_ps(both, _mm256_set1_epi32(1));
-    scales = Floats(words[0] & 0x3f3f3f3fu, s, of_scales);
-    rests = Floats(words[1] & 0x3f3f3f3fu, m, of_mins);
+    const __m128 both = _mm_cvtph_ps(_mm_cvtsi32_si128(halves));
+    scales = Floats(words[0] & 0x3f3f3f3fu, s, _mm256_broadcastss_ps(both));
+    rests = Floats(words[1] & 0x3f3f3f3fu, m, _mm256_broadcastss_ps(_mm_movehdup_ps(both)));
     rests = _mm256_fmsub_ps(scales, _mm256_set1_ps(kBits == 5 ? 16.0f : 8.0f), rests);
     if (kBits == 5) fifths = _mm512_broadcast_i64x4(Load32(p + 16));
     const uint8_t* codes = p + kBytes - 128;

@@ -726,7 +726,14 @@ class Cli(support.CliCase):
                 self.assertRegex(best["method"], r"^dpe:group1=\d+,.*group8=\d+$|^lampe:mapped=\d+$")
             if kind == "mapped":  # golden section over the logarithm, from 16 to 256
                 mapped = [int(t["method"].partition("=")[2]) for t in trials]
-                self.assertEqual(mapped[:2], [round(16 * 16 ** share) for share in ((3 - math.sqrt(5)) / 2, (math.sqrt(5) - 1) / 2)])
+                golden = (math.sqrt(5) - 1) / 2
+                self.assertEqual(mapped[:2], [round(16 * 16 ** share) for share in (1 - golden, golden)])
+                # More trials go on from these, and a length that was measured is not measured again.
+                self.works(*command[:-1], 24)
+                more = [json.loads(line)["method"] for line in file.read_text().splitlines()[1:]]
+                self.assertEqual(more[:4], [t["method"] for t in trials])
+                self.assertEqual(len(set(more)), len(more))
+                self.assertIn(len(more), range(5, 24))
         words = ["--lengths", "512,1024", "--methods", "none", "--tasks", "perplexity", "--search"]
         self.fails(1, *self.sweep("none", *words, "critical"), says="add --tasks passkey,kv")
         self.fails(1, *self.sweep("none", *words, "base", "--search-by", "key-tokens"),
