@@ -59,13 +59,27 @@ struct TypeCase {
   std::vector<int> halves;  // where a block has half-precision scales
   bool in_chunks = false;   // of many rows too, which takes longer
 };
-const std::vector<TypeCase> kTypes = {
-    {WeightType::kQ4_K, {0, 2}, true}, {WeightType::kQ6_K, {208}},
-    {WeightType::kQ8_0, {0}, true},    {WeightType::kQ4_0, {0}},
-    {WeightType::kQ4_1, {0, 2}},       {WeightType::kQ5_K, {0, 2}},
-    {WeightType::kQ3_K, {108}},        {WeightType::kIQ4_NL, {0}},
-    {WeightType::kIQ4_XS, {0}},        {WeightType::kMXFP4, {}},
-    {WeightType::kBF16, {}, true},     {WeightType::kF16, {}}};
+const std::vector<TypeCase> kTypes = {{WeightType::kQ4_K, {0, 2}, true},
+                                      {WeightType::kQ6_K, {208}},
+                                      {WeightType::kQ8_0, {0}, true},
+                                      {WeightType::kQ4_0, {0}},
+                                      {WeightType::kQ4_1, {0, 2}},
+                                      {WeightType::kQ5_K, {0, 2}},
+                                      {WeightType::kQ3_K, {108}},
+                                      {WeightType::kIQ4_NL, {0}},
+                                      {WeightType::kIQ4_XS, {0}},
+                                      {WeightType::kMXFP4, {}},
+                                      {WeightType::kQ2_K, {80, 82}},
+                                      {WeightType::kIQ2_XXS, {0}, true},
+                                      {WeightType::kIQ2_XS, {0}},
+                                      {WeightType::kIQ2_S, {0}},
+                                      {WeightType::kIQ3_XXS, {0}},
+                                      {WeightType::kIQ3_S, {0}, true},
+                                      {WeightType::kIQ1_S, {0}},
+                                      {WeightType::kTQ1_0, {52}},
+                                      {WeightType::kTQ2_0, {64}},
+                                      {WeightType::kBF16, {}, true},
+                                      {WeightType::kF16, {}}};
 
 // Random blocks whose weights are about 1e-2.
 std::shared_ptr<std::vector<std::byte>> RandomBlocks(const TypeCase& type, int64_t elements) {

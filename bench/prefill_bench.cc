@@ -1,10 +1,12 @@
 // Prefill of a whole model: tokens per second, and the share of this machine's GEMM rate.
 //
 //   prefill_bench MODEL [--tokens 512,2048] [--rounds 5] [--threads 2] [--compute float32|bf16]
+//     [--weights both]
 //
 // One round times a plain oneDNN GEMM of the model's own shapes (the ceiling) and the prefill with
 // the logits of every token, in turn, so that both see the same machine; in float32 and, where the
-// CPU has instructions for it, in bf16. Prints a JSON line per length and arithmetic.
+// CPU has instructions for it, in bf16. --weights both: with weights as they are in the file, too.
+// Prints a JSON line per length, arithmetic and storage of weights.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -83,40 +85,47 @@ double PrefillSeconds(const ropewalk::Decoder& decoder, const std::vector<int32_
   return Seconds(start);
 }
 
-// One arithmetic: its model, its ceiling, what was measured.
+// One arithmetic and storage of weights: its model, its ceiling, what was measured.
 struct Lane {
-  Lane(const ropewalk::ModelFiles& files, ropewalk::ComputeType compute)
+  Lane(const ropewalk::ModelFiles& files, ropewalk::ComputeType compute,
+       ropewalk::WeightStorage weights)
       : compute(compute),
-        decoder(ropewalk::Decoder::Load(
-            files, {.compute = compute, .weights = ropewalk::WeightStorage::kUnpacked})),
+        weights(weights),
+        decoder(ropewalk::Decoder::Load(files, {.compute = compute, .weights = weights})),
         ceiling(decoder->config(), compute) {}
   void Measure(const std::vector<int32_t>& ids, std::vector<float>& logits) {
     gemm.push_back(ceiling.GflopsPerSecond());
     seconds.push_back(PrefillSeconds(*decoder, ids, logits));
   }
-  void Print(int64_t n, int threads, const Lane& first) const {
+  bool packed() const { return weights == ropewalk::WeightStorage::kPacked; }
+  // `other`: of packed weights, the unpacked ones in the same arithmetic; else the first.
+  void Print(int64_t n, int threads, const Lane& other) const {
+    const std::string ratio =
+        packed() ? "over_unpacked" : "times_" + std::string(Name(other.compute));
     std::vector<double> share, speedup;
     const double flops = Flops(decoder->config(), static_cast<double>(n)) * 1e-9;
     for (std::size_t r = 0; r < seconds.size(); ++r) {
       share.push_back(flops / seconds[r] / gemm[r]);
-      speedup.push_back(first.seconds[r] / seconds[r]);
+      speedup.push_back(other.seconds[r] / seconds[r]);
     }
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     std::printf(
-        "{\"bench\": \"prefill\", \"compute\": \"%s\", \"tokens\": %lld, \"threads\": %d, "
+        "{\"bench\": \"prefill\", \"compute\": \"%s\", \"weights\": \"%s\", \"tokens\": %lld, "
+        "\"threads\": %d, "
         "\"rounds\": %zu, \"tokens_per_s\": %.1f, \"gflops_per_s\": %.1f, "
-        "\"gemm_gflops_per_s\": %.1f, \"share_of_gemm\": %.3f, \"times_%s\": %.2f, "
+        "\"gemm_gflops_per_s\": %.1f, \"share_of_gemm\": %.3f, \"%s\": %.3f, "
         "\"weights_mib\": %.0f, \"peak_mib\": %.0f}\n",
-        Name(compute), static_cast<long long>(n), threads, seconds.size(),
-        static_cast<double>(n) / Median(seconds), flops / Median(seconds), Median(gemm),
-        Median(share), Name(first.compute), Median(speedup),
+        Name(compute), packed() ? "packed" : "unpacked", static_cast<long long>(n), threads,
+        seconds.size(), static_cast<double>(n) / Median(seconds), flops / Median(seconds),
+        Median(gemm), Median(share), ratio.c_str(), Median(speedup),
         static_cast<double>(decoder->weight_bytes()) / (1 << 20),
         static_cast<double>(usage.ru_maxrss) / 1024);
     std::fflush(stdout);
   }
 
   ropewalk::ComputeType compute;
+  ropewalk::WeightStorage weights;
   std::unique_ptr<ropewalk::Decoder> decoder;
   Ceiling ceiling;
   std::vector<double> seconds, gemm;
@@ -136,7 +145,7 @@ std::vector<ropewalk::ComputeType> ComputeTypes(const std::string& given) {
 int main(int argc, char** argv) {
   std::vector<int64_t> lengths = {512, 2048};
   int rounds = 5, threads = 2;
-  std::string compute;
+  std::string compute, weights;
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--rounds") {
@@ -145,6 +154,8 @@ int main(int argc, char** argv) {
       threads = std::atoi(argv[i + 1]);
     } else if (option == "--compute") {
       compute = argv[i + 1];
+    } else if (option == "--weights") {
+      weights = argv[i + 1];
     } else if (option == "--tokens") {
       lengths.clear();
       for (const char* p = argv[i + 1]; p != nullptr && *p != 0;) {
@@ -153,10 +164,12 @@ int main(int argc, char** argv) {
       }
     }
   }
-  if (argc < 2 || rounds < 1 || lengths.empty()) {
+  const bool known = weights.empty() || weights == "both";
+  if (argc < 2 || rounds < 1 || lengths.empty() || !known) {
     std::fprintf(stderr,
                  "usage: %s MODEL [--tokens N,N] [--rounds N] [--threads N] "
-                 "[--compute float32|bf16]\nwithout --compute both, where the CPU has bf16\n",
+                 "[--compute float32|bf16] [--weights both]\nwithout --compute both, where the CPU "
+                 "has bf16\n",
                  argv[0]);
     return 2;
   }
@@ -164,7 +177,10 @@ int main(int argc, char** argv) {
     ropewalk::SetNumThreads(threads);
     const ropewalk::ModelFiles files = ropewalk::OpenModel(argv[1]);
     std::vector<Lane> lanes;
-    for (const auto type : ComputeTypes(compute)) lanes.emplace_back(files, type);
+    for (const auto type : ComputeTypes(compute)) {
+      lanes.emplace_back(files, type, ropewalk::WeightStorage::kUnpacked);
+      if (weights == "both") lanes.emplace_back(files, type, ropewalk::WeightStorage::kPacked);
+    }
     const int64_t vocab = lanes.front().decoder->config().vocab;
     std::vector<float> logits(512 * vocab);
     std::mt19937 random(1);
@@ -183,7 +199,9 @@ int main(int argc, char** argv) {
       for (int r = 0; r < rounds; ++r) {
         for (Lane& lane : lanes) lane.Measure(ids, logits);
       }
-      for (const Lane& lane : lanes) lane.Print(n, threads, lanes.front());
+      for (std::size_t i = 0; i < lanes.size(); ++i) {
+        lanes[i].Print(n, threads, lanes[i].packed() ? lanes[i - 1] : lanes.front());
+      }
     }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "prefill_bench: %s\n", e.what());

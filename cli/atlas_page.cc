@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "cli/atlas.h"
@@ -44,12 +45,20 @@ void AddOnce(std::vector<std::string>& list, const std::string& text) {
   if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
 }
 
-// A method that several folders measured in the same way counts once, the first one.
-bool Has(const std::vector<Cell>& cells, const Cell& cell) {
-  return std::any_of(cells.begin(), cells.end(), [&](const Cell& c) {
+// A method that several folders measured in the same way counts once, where most was measured.
+void Add(const Cell& cell, std::vector<Cell>& cells) {
+  const auto same = std::find_if(cells.begin(), cells.end(), [&](const Cell& c) {
     return c.method == cell.method && c.factor == cell.factor && c.length == cell.length &&
            c.plan_hash == cell.plan_hash;
   });
+  const auto measured = [](const Cell& c) {
+    return std::tuple(!c.race_exit && !c.unfinished, c.windows, c.tasks.size());
+  };
+  if (same == cells.end()) {
+    cells.push_back(cell);
+  } else if (measured(cell) > measured(*same)) {
+    *same = cell;
+  }
 }
 
 std::vector<Group> GroupsOf(const std::vector<AtlasFolder>& folders) {
@@ -68,7 +77,7 @@ std::vector<Group> GroupsOf(const std::vector<AtlasFolder>& folders) {
       AddOnce(group->folders, folder.name);
       AddOnce(group->commands, header.command);
       AddOnce(group->versions, fmt::format("{} with {} threads", cell.version, cell.threads));
-      if (!Has(group->cells, cell)) group->cells.push_back(cell);
+      Add(cell, group->cells);
     }
   }
   for (Group& group : groups) {
@@ -203,14 +212,10 @@ std::string TaskTables(const Group& group) {
 
 std::string Section(const Group& group, size_t number, const SweepReport& report) {
   std::string out = fmt::format("## {}: {}\n\n", number, MarkdownText(Title(group)));
-  const bool left = std::any_of(group.cells.begin(), group.cells.end(),
-                                [](const Cell& cell) { return cell.race_exit.has_value(); });
-  out += MarkdownTable(GridRows(group.cells, [](const Cell& cell) {
-    return PerplexityText(cell.perplexity) + (cell.race_exit ? "*" : "");
-  }));
-  out += fmt::format(
-      "\nPerplexity by length in tokens; (xN): the factor of the scaled methods.{}\n\n",
-      left ? " \\*: clearly behind another method, measured on its first windows alone." : "");
+  out += MarkdownTable(
+      GridRows(group.cells, [&](const Cell& cell) { return MarkedPerplexity(cell, group.cells); }));
+  out += "\nPerplexity by length in tokens; (xN): the factor of the scaled methods." +
+         MarkdownText(MarksCaption(group.cells)) + "\n\n";
   out += TaskTables(group);
   for (const Recommendation& r : report.recommendations) out += "- " + MarkdownText(r.text) + "\n";
   if (!report.recommendations.empty()) out += "\n";

@@ -8,6 +8,7 @@
 #include "cli/input.h"
 #include "cli/json_text.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/pseudo_perplexity.h"
 #include "cli/ranks.h"
 #include "cli/single_cell.h"
@@ -75,6 +76,7 @@ SweepSpec PerplexitySpec(const Options& options, const ModelFiles& files) {
     throw UsageError(fmt::format("{}: give one length with --length N",
                                  options.dry_run ? "--dry-run" : "--per-token"));
   }
+  RefuseInput(options, "--per-token", options.per_token);
   const bool both = files.config.decoder != nullptr;
   spec.protocol.prefix = options.prefix;
   spec.protocol.prefix_encoded = both;

@@ -111,6 +111,10 @@ std::vector<std::string> Unusual(const ModelFiles& files) {
     list.push_back(files.tokenizer->bos_id() ? "has a BOS token but does not add it by default"
                                              : "has no BOS token");
   }
+  if (files.tokenizer != nullptr) {
+    const std::vector<std::string>& notes = files.tokenizer->notes();
+    list.insert(list.end(), notes.begin(), notes.end());
+  }
   list.insert(list.end(), config.not_honoured.begin(), config.not_honoured.end());
   if (!config.unknown_keys.empty()) {
     list.push_back(fmt::format("unknown keys: {}", fmt::join(config.unknown_keys, ", ")));

@@ -24,7 +24,8 @@ constexpr OptionRow kMeasured[] = {
      .field = &O::anchors,
      .help =
          "Number of anchors of aligned (4; with a K below 512 6, below 256 8); largest number of "
-         "windows of the others (all); of a text encoder number of spans (8)"},
+         "windows of the others (all); of a text encoder number of spans (8)",
+     .range = {0, 1000000}},
     {.names = "--kv",
      .value = "TYPE,...",
      .field = &O::kv,
@@ -169,9 +170,10 @@ constexpr OptionRow kMeasured[] = {
     {.names = "--budget",
      .value = "TIME",
      .field = &O::budget,
-     .help = "How long the sweep may take, such as 90s, 30m or 2h; none: until everything is "
-             "measured. What decides most comes first, the longest lengths are left out; the same "
-             "command goes on from there",
+     .help =
+         "How long the sweep may take, such as 90s, 30m or 2h; none: until everything is "
+         "measured. What decides most comes first, the longest lengths are left out; the same "
+         "command goes on from there, a part at least of what comes next, however short the time",
      .takes = Takes::kSuggest,
      .choices = "none,10m,1h"},
     {.names = "--max-tokens",

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
+#include <type_traits>
+#include <vector>
 
 #include "cli/help.h"
 #include "ropewalk/base/did_you_mean.h"
@@ -32,6 +35,16 @@ CLI::Validator NotNegative() {
   return CLI::Validator(check, "");
 }
 
+// The number of an option's type: of optional<T> and of vector<T> that of T; void where it has none.
+template <class T>
+struct NumberOf {
+  using type = std::conditional_t<std::is_arithmetic_v<T>, T, void>;
+};
+template <class T>
+struct NumberOf<std::optional<T>> : NumberOf<T> {};
+template <class T>
+struct NumberOf<std::vector<T>> : NumberOf<T> {};
+
 // Declares one option; its value goes to a field of `options`.
 class Declare {
  public:
@@ -50,7 +63,7 @@ class Declare {
   }
   template <class T>
   CLI::Option* operator()(std::vector<T> Options::*field) const {
-    CLI::Option* option = Bounded<T>(app_.add_option(row_.names, options_.*field));
+    CLI::Option* option = Bounded<std::vector<T>>(app_.add_option(row_.names, options_.*field));
     if (IsList(row_)) return option->delimiter(',');
     if (row_.several == Several::kPair) return option->expected(2);
     return IsPositional(row_) ? option : option->expected(1)->take_all();
@@ -63,10 +76,11 @@ class Declare {
  private:
   template <class T>
   CLI::Option* Bounded(CLI::Option* option) const {
-    if constexpr (std::is_arithmetic_v<T>) {
+    using Number = typename NumberOf<T>::type;
+    if constexpr (!std::is_void_v<Number>) {
       if (row_.range.least <= row_.range.most) {
-        option->check(
-            CLI::Range(static_cast<T>(row_.range.least), static_cast<T>(row_.range.most)));
+        option->check(CLI::Range(static_cast<Number>(row_.range.least),
+                                 static_cast<Number>(row_.range.most)));
       }
     }
     if (row_.takes == Takes::kOneOf) option->check(CLI::IsMember(ChoicesOf(row_)));
@@ -77,6 +91,27 @@ class Declare {
   const OptionRow& row_;
   Options& options_;
 };
+
+// CLI11 takes the next word for the value of a list that is commas alone.
+void RefuseEmptyLists(const std::vector<std::string>& words) {
+  const auto empty = [](std::string_view list) {
+    return !list.empty() && list.find_first_not_of(", ") == std::string_view::npos;
+  };
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equal = words[i].find('=');
+    const std::string name = words[i].substr(0, equal);
+    if (!name.starts_with("-")) continue;
+    const bool behind = equal == std::string::npos;
+    if (behind && i + 1 == words.size()) return;
+    const std::string value = behind ? words[i + 1] : words[i].substr(equal + 1);
+    if (!empty(value)) continue;
+    for (const OptionRow& row : OptionRows()) {
+      const std::vector<std::string> names = NamesOf(row);
+      if (!IsList(row) || std::ranges::find(names, name) == names.end()) continue;
+      throw UsageError(fmt::format("{}: expected {}, got '{}'", name, row.value, value));
+    }
+  }
+}
 
 using Declared = std::vector<std::pair<const OptionRow*, CLI::Option*>>;
 
@@ -135,6 +170,7 @@ const Command* Chosen(const CLI::App& app) {
 const Command* ParseCommandLine(int argc, char** argv, Options& options) {
   CommandLineText() = "ropewalk";
   for (int i = 1; i < argc; ++i) CommandLineText() += " " + Quoted(argv[i]);
+  RefuseEmptyLists({argv, argv + argc});
   CLI::App app{"", "ropewalk"};
   app.set_version_flag("--version", "ropewalk " + Version());
   app.require_subcommand(1);

@@ -8,6 +8,7 @@
 
 #include "cli/input.h"
 #include "cli/json_text.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/rows.h"
 #include "cli/single_cell.h"
@@ -131,6 +132,7 @@ void RunPseudoPerplexity(const Options& options, const ModelFiles& files) {
   if (!options.per_token.empty() && spec.lengths.size() > 1) {
     throw UsageError("--per-token: give one length with --length N");
   }
+  RefuseInput(options, "--per-token", options.per_token);
   const std::optional<double> alpha = HierarchicalAlphaOf(options);
   const TokenText text = ReadTokenText(options, files);
   const auto encoder = Encoder::Load(files, {.compute = ComputeOf(options),

@@ -55,6 +55,11 @@ bool IsReport(const std::string& text) {
 
 }  // namespace
 
+bool ShowsFactor(const std::string& method) {
+  const auto named = PositionMethod::TryParse(method);
+  return named && named->uses_factor();
+}
+
 std::string FolderName(const std::string& folder) {
   fs::path path = fs::path(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -118,7 +123,7 @@ Grid MakeGrid(const std::vector<Cell>& cells) {
     for (size_t m = 0; m < grid.methods.size(); ++m) {
       const int64_t index = PickCell(cells, grid.methods[m], length);
       grid.cells[m].push_back(index);
-      if (index < 0 || !TakesFactor(grid.methods[m])) continue;
+      if (index < 0 || !ShowsFactor(grid.methods[m])) continue;
       if (column.factor == 0) column.factor = cells[index].factor;
       uniform = uniform && cells[index].factor == column.factor;
     }

@@ -60,6 +60,9 @@ nlohmann::ordered_json KvJson(const SweepReport& sweep);  // null where one type
 nlohmann::ordered_json ReportJson(const std::vector<SweepReport>& sweeps);
 std::string Html(const std::vector<SweepReport>& sweeps);  // one file, no network
 
+// Whether (xN) says something of it: not where its name has its factor (yarn:4) or it has none.
+bool ShowsFactor(const std::string& method);
+
 // Throws Error if a file of this name exists that is not a report of ropewalk: it is never
 // replaced.
 void RefuseForeign(const std::string& path);

@@ -1,5 +1,6 @@
 // Several sweeps side by side: a row per method and length, a column per sweep.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +43,7 @@ std::string Recommended(const SweepReport& sweep, int64_t length, bool bits) {
   const auto r = std::find_if(sweep.recommendations.begin(), sweep.recommendations.end(),
                               [&](const Recommendation& x) { return x.length == length; });
   const bool advised = r != sweep.recommendations.end();
-  if (advised && r->method.empty()) return "none usable";
+  if (advised && r->method.empty()) return r->judged ? "none usable" : "not judged";
   const Cell* cell = nullptr;
   if (advised) {
     cell = FindCell(sweep.results.cells, r->method, r->factor, length);
@@ -85,7 +86,7 @@ std::vector<std::vector<std::string>> EveryMethod(const std::vector<SweepReport>
         std::vector<std::string>& row = found[{c.method, c.length}];
         row.resize(sweeps.size(), "-");
         row[s] = Value(c, bits);
-        if (TakesFactor(c.method)) row[s] += fmt::format(" (x{:.4g})", c.factor);
+        if (ShowsFactor(c.method)) row[s] += fmt::format(" (x{:.4g})", c.factor);
       }
     }
   }
@@ -101,7 +102,38 @@ std::vector<std::vector<std::string>> EveryMethod(const std::vector<SweepReport>
   return rows;
 }
 
+// Whether one method was measured on more windows of a length in one sweep than in another.
+bool WindowsDiffer(const std::vector<SweepReport>& sweeps) {
+  std::map<std::tuple<std::string, double, int64_t>, int64_t> windows;
+  for (const SweepReport& sweep : sweeps) {
+    for (const Cell& c : sweep.results.cells) {
+      const auto [first, fresh] = windows.try_emplace({c.method, c.factor, c.length}, c.windows);
+      if (!fresh && first->second != c.windows) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string ComparedText(const std::vector<SweepReport>& sweeps) {
+  const bool bits = InBitsPerByte(sweeps);
+  std::vector<std::string> others;
+  const auto note = [&](const char* what, std::string Cell::*field, bool named) {
+    std::set<std::string> values;
+    for (const SweepReport& sweep : sweeps) values.insert(sweep.results.cells.front().*field);
+    if (values.size() < 2) return;
+    others.push_back(named ? fmt::format("{} ({})", what, fmt::join(values, ", ")) : what);
+  };
+  note("text", &Cell::text_hash, false);
+  if (!bits) note("tokenizer", &Cell::tokenizer_hash, false);
+  note("protocol", &Cell::protocol, true);
+  if (WindowsDiffer(sweeps)) others.emplace_back("windows per cell");
+  std::string text = bits ? "Bits per byte compare across tokenizers; texts must be the same."
+                          : "Perplexities compare only where text and tokenizer are the same.";
+  if (others.empty()) return text;
+  return fmt::format("{} These sweeps differ in: {}.", text, fmt::join(others, ", "));
+}
 
 std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps) {
   const bool bits = InBitsPerByte(sweeps);
@@ -122,9 +154,7 @@ std::string SideBySideMarkdown(const std::vector<SweepReport>& sweeps) {
       "The recommended method at each length (no scaling up to the trained one) with its {}{}.\n\n"
       "{}\nEvery method; (xN): its factor.\n\n{}\n{}\n\n",
       unit, passkey ? " and passkey accuracy" : "", MarkdownTable(best),
-      MarkdownTable(EveryMethod(sweeps, bits)),
-      bits ? "Bits per byte compare across tokenizers; texts must be the same."
-           : "Perplexities compare only where text and tokenizer are the same.");
+      MarkdownTable(EveryMethod(sweeps, bits)), ComparedText(sweeps));
 }
 
 std::string SideBySideCsv(const std::vector<SweepReport>& sweeps) {

@@ -5,6 +5,7 @@
 
 #include "cli/engines.h"
 #include "cli/report.h"
+#include "cli/report_text.h"
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
 
@@ -230,6 +231,7 @@ Json ReportJson(const std::vector<SweepReport>& sweeps) {
   out["schema"] = 2;
   out["version"] = Version();
   out["methods"] = MethodsJson(sweeps);
+  if (sweeps.size() > 1) out["compared"] = ComparedText(sweeps);
   out["sweeps"] = Json::array();
   for (const SweepReport& sweep : sweeps) out["sweeps"].push_back(SweepJson(sweep));
   return out;

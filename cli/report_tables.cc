@@ -47,6 +47,12 @@ std::string KeyTokensCaption(const std::vector<Cell>& cells, TableForm form) {
                                  "behind the stroke that of all scored tokens.");
 }
 
+bool HasMoreWindows(const Cell& cell, const std::vector<Cell>& cells) {
+  return !cell.race_exit && std::any_of(cells.begin(), cells.end(), [&](const Cell& other) {
+    return other.length == cell.length && !other.race_exit && other.windows < cell.windows;
+  });
+}
+
 std::string EffectiveText(const EffectiveLength& e) {
   std::string text = e.length > 0 ? std::to_string(e.length) : "-";
   if (e.at_least != e.length || e.at_most != e.length) {
@@ -71,6 +77,25 @@ TextRows GridRows(const std::vector<Cell>& cells,
   return rows;
 }
 
+std::string MarkedPerplexity(const Cell& cell, const std::vector<Cell>& cells) {
+  const char* mark = cell.race_exit ? "*" : HasMoreWindows(cell, cells) ? "+" : "";
+  return PerplexityText(cell.perplexity) + mark;
+}
+
+std::string MarksCaption(const std::vector<Cell>& cells) {
+  std::string text;
+  if (std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.race_exit; })) {
+    text += " *: clearly behind another method, measured on its first windows alone.";
+  }
+  if (std::any_of(cells.begin(), cells.end(),
+                  [&](const Cell& c) { return HasMoreWindows(c, cells); })) {
+    text +=
+        " +: over more windows than other methods of its length, which the budget left with fewer; "
+        "differences are taken over those that both have.";
+  }
+  return text;
+}
+
 std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
   std::vector<std::string> names;
   for (const Cell& cell : cells) {
@@ -81,6 +106,11 @@ std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
     }
   }
   return names;
+}
+
+std::string RangeText(const std::vector<int64_t>& counts) {
+  const auto [least, most] = std::ranges::minmax(counts);
+  return least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
 }
 
 TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, TableForm form) {
@@ -95,16 +125,20 @@ TextRows TaskRows(const std::vector<Cell>& cells, const std::string& name, Table
 
 std::string TaskCaption(const std::vector<Cell>& cells, const std::string& name, TableForm form) {
   if (name == kKeyTokensTask) return KeyTokensCaption(cells, form);
+  std::vector<int64_t> answers, prompts;
+  bool exact = false;
   for (const Cell& cell : cells) {
     const TaskResult* r = FindTask(cell.tasks, name);
     if (r == nullptr) continue;
-    return fmt::format(
-        "{}: {}, and nats per token of the true answer; {} answers behind {} prompts in a cell.",
-        name,
-        std::isnan(r->recall) ? "share of exact answers" : "recall of the greedy continuation",
-        r->answers.size(), r->prompts);
+    answers.push_back(static_cast<int64_t>(r->answers.size()));
+    prompts.push_back(r->prompts);
+    exact = std::isnan(r->recall);
   }
-  return "";
+  if (answers.empty()) return "";
+  return fmt::format(
+      "{}: {}, and nats per token of the true answer; {} answers behind {} prompts in a cell.",
+      name, exact ? "share of exact answers" : "recall of the greedy continuation",
+      RangeText(answers), RangeText(prompts));
 }
 
 TextRows EffectiveRows(const SweepReport& sweep) {
@@ -118,12 +152,19 @@ TextRows EffectiveRows(const SweepReport& sweep) {
 }
 
 std::string EffectiveCaption(const SweepReport& sweep) {
-  const MethodScores& first = sweep.scores.front();
+  const std::vector<std::string>& tasks = sweep.scores.front().tasks;
+  const auto longest = [](const MethodScores& m) { return m.scores.back().length; };
+  const int64_t length = longest(*std::ranges::max_element(sweep.scores, {}, longest));
+  std::vector<int64_t> answers;  // trials are the fewest of a task, times the tasks
+  for (const MethodScores& m : sweep.scores) {
+    if (longest(m) != length) continue;
+    answers.push_back(m.scores.back().trials / static_cast<int64_t>(tasks.size()));
+  }
   return fmt::format(
       "Effective length in tokens, by the mean score of {}: the longest length with at least that "
-      "score, in brackets where answers ({} at the longest length) leave it open. Factors matched "
-      "to lengths, no scaling up to the trained one.",
-      fmt::join(first.tasks, ", "), first.scores.back().trials);
+      "score, in brackets where answers ({} of each task at the longest length) leave it open. "
+      "Factors matched to lengths, no scaling up to the trained one.",
+      fmt::join(tasks, ", "), RangeText(answers));
 }
 
 }  // namespace ropewalk::cli

@@ -69,8 +69,8 @@ bool HasPasskey(const std::vector<Cell>& cells) {
                      [](const Cell& c) { return FindTask(c.tasks, "passkey") != nullptr; });
 }
 
-std::string CellText(const Cell& c, const char* separator) {
-  std::string out = PerplexityText(c.perplexity) + (c.race_exit ? "*" : "");
+std::string CellText(const Cell& c, const std::vector<Cell>& cells, const char* separator) {
+  std::string out = MarkedPerplexity(c, cells);
   if (const TaskResult* passkey = FindTask(c.tasks, "passkey")) {
     out += fmt::format("{}{:.2f}", separator, ScoreOf(*passkey));
   }
@@ -78,21 +78,22 @@ std::string CellText(const Cell& c, const char* separator) {
 }
 
 std::vector<std::vector<std::string>> Rows(const std::vector<Cell>& cells, TableForm form) {
-  return GridRows(cells, [&](const Cell& cell) { return CellText(cell, Separator(form)); });
+  return GridRows(cells, [&](const Cell& cell) { return CellText(cell, cells, Separator(form)); });
 }
 
 std::string TableCaption(const std::vector<Cell>& cells) {
   const int64_t trained = cells.front().trained_length;
-  const bool left = std::any_of(cells.begin(), cells.end(),
-                                [](const Cell& cell) { return cell.race_exit.has_value(); });
   const KvType kv = cells.front().kv;
+  const bool factors = std::any_of(cells.begin(), cells.end(),
+                                   [](const Cell& cell) { return ShowsFactor(cell.method); });
   return fmt::format(
-      "Perplexity{} by length in tokens; (xN): the factor of the scaled methods. "
+      "Perplexity{} by length in tokens{}. "
       "Trained {}.{}{}",
       HasPasskey(cells) ? " and passkey accuracy" : "",
+      factors ? "; (xN): the factor of the scaled methods" : "",
       trained > 0 ? fmt::format("at {}", trained) : "at an unknown length",
       kv == KvType::kF32 ? "" : fmt::format(" With a KV cache of {}.", Name(kv)),
-      left ? " *: clearly behind another method, measured on its first windows alone." : "");
+      MarksCaption(cells));
 }
 
 // The text after the recommendations, or in their place.
@@ -173,6 +174,24 @@ std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
 
 namespace {
 
+// "0.012 ± 0.003 nats per token"; of one window there is no error.
+std::string NatsText(const PairedDifference& d) {
+  if (!std::isfinite(d.mean)) return "no finite loss";
+  const double error = d.standard_error;
+  return fmt::format("{:.3f}{} nats per token", d.mean,
+                     std::isnan(error) ? "" : fmt::format(" ± {:.3f}", error));
+}
+
+std::string TaskCostsText(const LadderRung& rung) {
+  std::string out;
+  for (const TaskCost& cost : rung.static_task_costs) {
+    if (cost.answers.difference == 0) continue;
+    out += fmt::format(", {} {:+.2f}{}", cost.task, cost.answers.difference,
+                       cost.answers.p_value < 0.05 ? "" : " (noise)");
+  }
+  return out;
+}
+
 // Every method of each length with its scores and why it is or is not recommended.
 std::string WhyMarkdown(const SweepReport& sweep) {
   std::string out;
@@ -190,8 +209,8 @@ std::string WhyMarkdown(const SweepReport& sweep) {
       }
       std::string why = v.reason;
       if (why.empty() && v.difference) {
-        why = fmt::format("{:.3f} ± {:.3f} nats per token behind", v.difference->mean,
-                          v.difference->standard_error);
+        const PairedDifference& d = *v.difference;
+        why = NatsText({std::abs(d.mean), d.standard_error}) + (d.mean < 0 ? " ahead" : " behind");
       }
       rows.push_back({MethodLabel(v.method, v.factor), PerplexityText(v.perplexity),
                       fmt::format("{}", fmt::join(scores, ", ")), Word(v.standing), why});
@@ -214,10 +233,7 @@ std::string LadderMarkdown(const SweepReport& sweep) {
     rows.push_back({fmt::format("{} to {}", rung.above + 1, rung.up_to),
                     rung.factor == 1 ? "no scaling" : fmt::format("{:.4g}", rung.factor),
                     PerplexityText(rung.perplexity), fmt::format("{:.4g}", rung.best_factor),
-                    rung.static_cost
-                        ? fmt::format("{:.3f} ± {:.3f} nats per token", rung.static_cost->mean,
-                                      rung.static_cost->standard_error)
-                        : "-"});
+                    rung.static_cost ? NatsText(*rung.static_cost) + TaskCostsText(rung) : "-"});
   }
   std::string out = MarkdownText(LadderText(ladder)) + "\n\n" + MarkdownTable(rows) + "\n";
   for (const EngineSetting& s :
@@ -322,11 +338,16 @@ std::string Markdown(const std::vector<SweepReport>& sweeps) {
     out += WhyMarkdown(sweep) + LadderMarkdown(sweep);
     out += MarkdownText(Closing(sweep)) + "\n";
     const Cell& c = cells.front();
+    std::vector<int64_t> windows, tokens;
+    for (const Cell& cell : cells) {
+      windows.push_back(cell.windows);
+      tokens.push_back(cell.scored_tokens);
+    }
     out += fmt::format(
         "\nProtocol {}, {} windows and {} scored tokens per cell, BOS {}, tokenizer {}, compute "
         "{}, "
         "angles {}, {} threads, seed {}.\n",
-        MarkdownText(c.protocol), c.windows, c.scored_tokens, MarkdownText(c.bos),
+        MarkdownText(c.protocol), RangeText(windows), RangeText(tokens), MarkdownText(c.bos),
         MarkdownText(c.tokenizer), MarkdownText(c.compute), MarkdownText(c.angles), c.threads,
         c.seed);
     out += fmt::format("Hashes: model {}, text {}, tokenizer {}.\n\n", c.model_hash, c.text_hash,

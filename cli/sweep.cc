@@ -88,6 +88,7 @@ bool PromptsWritten(const Options& options, const Sweep& sweep) {
   if (sweep.spec.tasks.empty()) {
     throw UsageError("--prompts: the sweep asks nothing; --tasks names what it may ask");
   }
+  RefuseInput(options, "--prompts", options.prompts);
   if (!options.dry_run) {
     std::ostringstream lines;
     WritePrompts(lines, sweep.tasks, sweep.spec, sweep.text, *sweep.files.tokenizer);
@@ -298,13 +299,14 @@ std::vector<LeftOut> Measure(const Options& options, Sweep& sweep, const SweepIn
   const auto begin = std::chrono::steady_clock::now();
   Search(options, sweep, inputs, false, TrialsThatFit(estimate, searches.size()), searches);
   const std::chrono::duration<double> searched = std::chrono::steady_clock::now() - begin;
-  std::vector<LeftOut> left_out =
-      RunTasks(options, sweep, inputs,
-               {.seconds = estimate.budget - searched.count(), .pace = estimate.pace},
-               estimate.costs_seconds / static_cast<double>(estimate.shards));
+  std::vector<LeftOut> left_out = RunTasks(
+      options, sweep, inputs,
+      {.seconds = estimate.budget - searched.count(), .pace = estimate.pace, .begins = true},
+      estimate.costs_seconds / static_cast<double>(estimate.shards));
   if (!left_out.empty() && ReadResults(options.output).cells.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("nothing can be measured within the budget of {}; {}",
+                fmt::format("no length has its first rows within the budget of {}; what was "
+                            "measured is kept, and the same command goes on from there; {}",
                             Duration(estimate.budget), LeftOutText(options, left_out)));
   }
   return left_out;

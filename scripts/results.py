@@ -81,7 +81,7 @@ def has_torch():
 
 
 def fetch(words, build):
-    """The command with the program of this build, and files of this machine."""
+    """The command with the program of this build, and files of this machine; a haystack is the text."""
     model, text = words[2], option(words, "--text")
     if text == "build/heldout.txt":
         path = build / "heldout.txt"
@@ -97,7 +97,8 @@ def fetch(words, build):
         model = printed.stdout.decode().splitlines()[0]
     program = [os.environ.get("PYTHON", "python3"), "-m", "ropewalk"] if with_torch(words) else [str(build / "ropewalk")]
     replaced = [*program, words[1], str(model), *words[3:]]
-    replaced[replaced.index("--text") + 1] = str(path)
+    for name in {"--text", "--haystack"} & set(words):
+        replaced[replaced.index(name) + 1] = str(path)
     return replaced
 
 

@@ -1,7 +1,7 @@
 // What is recommended and why, how far methods reach, and the ladder: the first sections of a report.
 
 const Answer = (() => {
-const {data, el, number, grouped, fixed, short, swatch, table, codeBlock} = Page;
+const {data, el, number, grouped, fixed, share, short, swatch, table, codeBlock} = Page;
 
 function ppl(v) {
   if (!number(v)) return "–";
@@ -39,8 +39,10 @@ function settings(list) {
   return el("div", {}, tabs, panel);
 }
 
-const nats = (d) => `${fixed(d.nats, 3)} ± ${fixed(d.standard_error, 3)}`;
-const scoreText = (t) => [t.score.toFixed(2), el("span", {class: "minor"}, `${t.low.toFixed(2)} to ${t.high.toFixed(2)}`)];
+const nats = (d) => (number(d.nats) ? fixed(d.nats, 3) : "no finite loss") + (number(d.standard_error) ? ` ± ${fixed(d.standard_error, 3)}` : "");
+const taskCosts = (costs) => costs.filter((t) => t.difference !== 0).map((t) =>
+  el("span", {class: "minor"}, `${t.task} ${t.difference < 0 ? "−" : "+"}${share(Math.abs(t.difference))}` + (t.p_value < 0.05 ? "" : " (noise)")));
+const scoreText = (t) => [share(t.score), el("span", {class: "minor"}, `${t.low.toFixed(2)} to ${t.high.toFixed(2)}`)];
 
 const keyText = (k) => (k ? el("td", {}, `${fixed(k.nats, 3)} ± ${fixed(k.standard_error, 3)}`,
   el("span", {class: "minor"}, `${grouped(k.tokens)} in ${k.windows} windows`)) : "–");
@@ -73,7 +75,7 @@ function answerCard(sweep, r, open) {
   const base = noneAt(sweep, trained);
   if (base) facts.append(fact(ppl(base.perplexity), `at the trained ${grouped(trained)}`));
   for (const t of (r.methods.find((m) => m.standing === "recommended") || {tasks: []}).tasks.filter((t) => t.counts)) {
-    facts.append(fact(t.score.toFixed(2), t.task));
+    facts.append(fact(share(t.score), t.task));
   }
   const heading = !r.judged ? "cannot be judged" : r.method === null ? "no method is usable"
     : r.method === "none" ? "no scaling needed" : withFactor(r.method, r.factor);
@@ -106,19 +108,18 @@ function reach(sweep) {
   const rows = sweep.usable.map((u) => {
     const cost = u.cost_at_trained_length;
     let text = "–";
-    if (cost) {
+    if (cost && !number(cost.nats)) text = "no finite loss";
+    else if (cost) {
       text = `${(100 * Math.expm1(cost.nats)).toFixed(1)} %`;
       if (cost.nats === 0) text = "nothing";
       else if (number(cost.standard_error)) {
-        text += ` ± ${(100 * cost.standard_error).toFixed(1)}` + (cost.outside_noise ? "" : " (noise)");
+        text += ` ± ${(100 * Math.exp(cost.nats) * cost.standard_error).toFixed(1)}` + (cost.outside_noise ? "" : " (noise)");
       }
     }
     const reached = u.longest_usable === 0 ? "nowhere" : grouped(u.longest_usable) +
       (u.longest_usable === longest ? " or more" : u.longest_usable === trained ? " (no gain)" : "");
     return [[swatch(u.method), u.method], reached,
-            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), el("td", {}, text, ...u.task_costs.filter((t) => t.difference !== 0).map((t) =>
-              el("span", {class: "minor"}, `${t.task} ${t.difference < 0 ? "−" : "+"}${Math.abs(t.difference).toFixed(2)}` +
-                (t.p_value < 0.05 ? "" : " (noise)"))))];
+            !usesFactor.has(u.method) || u.factor === 1 ? "–" : short(u.factor), el("td", {}, text, ...taskCosts(u.task_costs))];
   });
   return [el("h2", {}, "Longest usable length of each method"), el("div", {class: "card"},
     table(["method", "usable up to", "with factor", `cost at ${grouped(trained)}`], rows, {class: "wrap"}),
@@ -136,13 +137,13 @@ function effective(sweep) {
   const rows = methods.map((m) => [el("span", {}, swatch(m.method), m.method), el("td", {}, ...text(m.ruler)), el("td", {}, ...text(m.own)),
     fixed(m.wavg_inc, 3), fixed(m.wavg_dec, 3), ...lengths.map((length) => {
       const s = m.scores.find((x) => x.length === length);
-      return s ? s.score.toFixed(2) : "–";
+      return s ? share(s.score) : "–";
     })]);
   return [el("h2", {}, "Effective length"), el("div", {class: "card"},
     table(["method", "by RULER's 0.856", `by 0.85 × own (${first.own.threshold.toFixed(2)})`, "wAvg inc", "wAvg dec",
       ...lengths.map((l) => `at ${grouped(l)}`)], rows),
     el("p", {class: "small soft"}, `Tokens up to which the mean score of ${first.tasks.join(", ")} is at least the threshold; below it the lengths between ` +
-      `which it lies (5 % each way, ${first.scores.map((s) => `${grouped(s.answers)} answers at ${grouped(s.length)}`).join(", ")}). ` +
+      `which it lies (5 % each way, from the answers of each task in a cell). ` +
       "Up to the trained length scores are those without scaling, beyond with the factor that is best there. wAvg: the mean over lengths, weighted towards long (inc) or short text (dec)."))];
 }
 
@@ -152,7 +153,7 @@ function ladder(sweep) {
   const name = (factor) => (factor === 1 ? "no scaling" : short(factor));
   const rows = l.rungs.map((r) => [`${grouped(r.above + 1)} to ${grouped(r.up_to)}`, el("td", {class: "best"}, name(r.factor)), ppl(r.perplexity),
     name(r.best_factor), r.behind_best ? nats(r.behind_best) : "–", r.measured.map(name).join(", "),
-    r.static_cost ? nats(r.static_cost) : "–"]);
+    r.static_cost ? el("td", {}, nats(r.static_cost), ...taskCosts(r.static_task_costs)) : "–"]);
   const even = l.break_even.map((b) => [short(b.factor), b.length ? grouped(b.length) : "nowhere significantly"]);
   return [el("h2", {}, "Ladder"), el("div", {class: "card"}, el("p", {}, l.text),
     table(["tokens", "factor", "perplexity", "best factor", "nats behind it", "measured", `cost of ${short(l.largest)} for all text`], rows,

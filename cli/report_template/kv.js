@@ -1,7 +1,7 @@
 // What types of the KV cache cost: a section of the report of a sweep that measured several.
 
 const Kv = (() => {
-const {el, number, grouped, fixed, short, style, table, behind, codeBlock, chartBox, logAxis, linearAxis, lineDataset,
+const {el, number, grouped, fixed, share, short, style, table, behind, codeBlock, chartBox, logAxis, linearAxis, lineDataset,
   band, chartConfig} = Page;
 
 const same = (a, b) => a.method === b.method && a.factor === b.factor && a.length === b.length;
@@ -37,7 +37,7 @@ function numbers(sweep) {
   const tasks = [...new Set(costs.flatMap((c) => c.tasks.map((t) => t.task)))];
   const score = (cell, name) => {
     const r = cell.tasks.find((t) => t.task === name);
-    return r ? (number(r.recall) ? r.recall : r.exact).toFixed(2) : "–";
+    return r ? share(number(r.recall) ? r.recall : r.exact) : "–";
   };
   const rows = sweep.cells.filter((cell) => cells.some((c) => same(c, cell))).map((cell) => [label(cell), grouped(cell.length),
     el("td", {}, fixed(cell.perplexity, 3), tasks.map((t) => el("span", {class: "minor"}, `${t} ${score(cell, t)}`))),

@@ -29,6 +29,8 @@ function el(tag, props, ...children) {
 const number = (v) => typeof v === "number" && Number.isFinite(v);
 const grouped = (n) => (Math.abs(n) < 10000 ? String(n) : String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f"));
 const fixed = (v, digits) => (number(v) ? v.toFixed(digits) : "–");
+// Two digits, an exact tie (eighths) to the even one, as the program's texts round.
+const share = (v) => (number(v) ? (Number.isInteger(8 * v) && !Number.isInteger(4 * v) ? Math.round(50 * v) / 50 : v).toFixed(2) : "–");
 const short = (v) => String(Number.isInteger(v) ? v : Number(v.toPrecision(4)));
 
 // Colours of Okabe and Ito, which colour-blind readers can distinguish; dashes and marks differ too.
@@ -278,6 +280,6 @@ function start() {
   root.dataset.ready = "yes";
 }
 
-return {data, isDark, el, number, grouped, fixed, short, SPARE, spare, style, swatch, table, behind, codeBlock,
+return {data, isDark, el, number, grouped, fixed, share, short, SPARE, spare, style, swatch, table, behind, codeBlock,
         chartBox, draw, logAxis, linearAxis, lineDataset, band, chartConfig, heatOf, themeButton, start};
 })();

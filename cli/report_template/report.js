@@ -1,7 +1,7 @@
 "use strict";
 (() => {
 const {ppl, withFactor, usesFactor, titles, isNamed, noneAt} = Answer;
-const {data, isDark, el, number, grouped, fixed, short, SPARE, style, swatch, table, behind, codeBlock, chartBox,
+const {data, isDark, el, number, grouped, fixed, share, short, SPARE, style, swatch, table, behind, codeBlock, chartBox,
        logAxis, linearAxis, lineDataset, band, chartConfig, themeButton, start} = Page;
 
 // The trained length is 0 where it is unknown; charts then have no mark for it.
@@ -52,13 +52,13 @@ function bigTable(sweep) {
       number(cell.standard_error)
         ? el("span", {class: "error"}, ` ± ${ppl(cell.perplexity * cell.standard_error)}`) : null,
       number(cell.bits_per_byte) ? el("span", {class: "minor"}, `${cell.bits_per_byte.toFixed(3)} bits/byte`) : null,
-      passkeyOf(cell) ? el("span", {class: "minor"}, `passkey ${Tasks.scoreOf(passkeyOf(cell)).toFixed(2)}`) : null);
+      passkeyOf(cell) ? el("span", {class: "minor"}, `passkey ${share(Tasks.scoreOf(passkeyOf(cell)))}`) : null);
   })]);
   const every = table(
     ["method", "factor", "length", "perplexity", "± (nats)", "bits/byte", "passkey", "windows", "tokens", "seconds"],
     sweep.cells.map((c) => [c.method, short(c.factor), grouped(c.length), ppl(c.perplexity),
       fixed(c.standard_error, 3), fixed(c.bits_per_byte, 3),
-      passkeyOf(c) ? Tasks.scoreOf(passkeyOf(c)).toFixed(2) : "–", String(c.windows), grouped(c.scored_tokens),
+      passkeyOf(c) ? share(Tasks.scoreOf(passkeyOf(c))) : "–", String(c.windows), grouped(c.scored_tokens),
       c.shared_with ? "shared" : fixed(c.seconds, 1)]));
   const trained = sweep.header.trained_length;
   return [el("h2", {}, "Every method at every length"), el("div", {class: "card"},
@@ -111,7 +111,8 @@ function perplexityChart(sweep) {
       const cells = seriesCells(sweep, method, "matched");
       return [method, ...columns.map((column) => {
         const c = cells.find((x) => x.length === column.length);
-        return c ? `${ppl(c.perplexity)} ± ${ppl(c.perplexity * c.standard_error)}` : "–";
+        const error = c && number(c.standard_error) ? ` ± ${ppl(c.perplexity * c.standard_error)}` : "";
+        return c ? ppl(c.perplexity) + error : "–";
       })];
     }), {caption: "Factor matched to each length; no scaling up to the trained length."})))];
 }
@@ -242,7 +243,8 @@ function protocol(sweep) {
     el("p", {class: "small soft"}, h.protocol.startsWith("aligned")
       ? "Every cell scores the same tokens of the text; only the length of the context before them differs. Standard " +
         "errors are over windows, and differences between methods are taken window by window."
-      : "Windows do not overlap; standard errors are over windows, and differences between methods are taken " +
+      : (h.protocol.startsWith("sliding") ? "Windows share text, so standard errors may be too small; they"
+        : "Windows do not overlap; standard errors") + " are over windows, and differences between methods are taken " +
         "window by window."))];
 }
 
@@ -285,9 +287,9 @@ function comparison(sweeps) {
     const r = s.recommendations.find((x) => x.length === length);
     const cell = r && r.method ? s.cells.find((c) => c.method === r.method && c.factor === r.factor && c.length === length)
                                : length <= s.header.trained_length ? noneAt(s, length) : null;
-    if (!cell) return el("td", {}, r ? "none usable" : "–");
+    if (!cell) return el("td", {}, r ? (r.judged ? "none usable" : "not judged") : "–");
     return el("td", {}, cell.method === "none" ? "no scaling" : cell.method,
-      el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${passkeyOf(cell) ? `, passkey ${Tasks.scoreOf(passkeyOf(cell)).toFixed(2)}` : ""}`));
+      el("span", {class: "minor"}, `${fixed(value(cell), bytes ? 3 : 1)}${passkeyOf(cell) ? `, passkey ${share(Tasks.scoreOf(passkeyOf(cell)))}` : ""}`));
   })]);
   const make = () => {
     const datasets = [], ys = [], xs = new Set();
@@ -309,8 +311,7 @@ function comparison(sweeps) {
   return [el("h2", {}, "Side by side"), el("div", {class: "card"},
     table(["sweep", ...lengths.map(grouped)], rows, {caption: `The recommended method and its ${unit} at each length.`}),
     chartBox("Best method and no scaling of each sweep", make).box,
-    el("p", {class: "small soft"}, bytes ? "Bits per byte compare across tokenizers; texts must be the same."
-      : "Perplexities compare only where text and tokenizer are the same."))];
+    el("p", {class: "small soft"}, data.compared))];
 }
 
 // ---- the page ------------------------------------------------------------------------------------------

@@ -94,16 +94,18 @@ function againstDepth(sweep, name) {
 function sections(sweep) {
   const names = [...new Set(sweep.cells.flatMap((c) => (c.tasks || []).map((r) => r.task)))];
   if (!names.length) return [];
-  const first = (name) => sweep.cells.map((c) => taskOf(c, name)).find((r) => r);
+  const all = (name) => sweep.cells.map((c) => taskOf(c, name)).filter((r) => r);
+  const range = (counts) => [...new Set([Math.min(...counts), Math.max(...counts)])].join(" to ");
   return [el("h2", {}, "Tasks"), ...names.map((name) => {
-    const r = first(name);
+    const r = all(name)[0];
     if (name === "key-tokens") {
       return el("div", {class: "card"}, el("h3", {}, "Key tokens"),
         el("p", {class: "small soft"}, "LongPPL is the perplexity of those tokens alone that need their far context; they are the same " +
           `for every method. Bands are ± one standard error. ${r.protocol}.`), keyTokens(sweep));
     }
     return el("div", {class: "card"}, el("h3", {}, name),
-      el("p", {class: "small soft"}, `${r.answers.length} answers behind ${r.prompts} prompts in a cell. Score: ` +
+      el("p", {class: "small soft"}, `${range(all(name).map((x) => x.answers.length))} answers behind ` +
+        `${range(all(name).map((x) => x.prompts))} prompts in a cell. Score: ` +
         (number(r.recall) ? "share of the reference answers found in the greedy continuation."
           : "share of answers of which every token is the most probable one.") + ` ${r.protocol}.`),
       againstLength(sweep, name), againstDepth(sweep, name));

@@ -64,11 +64,11 @@ typedef void (*ropewalk_pair_gradient)(void* context, int64_t head, const int64_
 typedef struct ropewalk_form_spec {
   size_t size;
   int32_t kind;        /* required */
-  int64_t heads;       /* required: query heads */
-  int64_t head_dim;    /* required */
+  int64_t heads;       /* required: query heads, up to 65536 */
+  int64_t head_dim;    /* required, up to 32768 */
   const float* behind; /* SLOPE: [heads], for distance >= 0 */
   const float* ahead;  /* SLOPE: [heads], for distance < 0; NULL: for a causal mask only */
-  int64_t first;       /* DISTANCE, CONTENT: the distance of column 0 */
+  int64_t first;       /* DISTANCE, CONTENT: the distance of column 0, within 2^53 */
   int64_t columns;     /* DISTANCE, CONTENT: the number of distances from there on */
   /* 1: distances beyond that end have the end's value; 0: attention refuses them. */
   int32_t repeats_ahead, repeats_behind;
@@ -105,9 +105,9 @@ void ropewalk_form_destroy(ropewalk_form* form);
 typedef struct ropewalk_bias {
   size_t size;
   const char* method;   /* required */
-  int64_t heads;        /* required: query heads */
-  int64_t head_dim;     /* required */
-  int64_t max_distance; /* the largest distance of the calls */
+  int64_t heads;        /* required: query heads, up to 65536 */
+  int64_t head_dim;     /* required, up to 32768 */
+  int64_t max_distance; /* the largest distance of the calls, up to 2^30 */
   const ropewalk_parameter* parameters;
   int64_t num_parameters;
   const float* values;

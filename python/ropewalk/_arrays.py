@@ -9,7 +9,7 @@ import numpy as np
 
 from ropewalk._core import Error
 
-__all__ = ["NOTHING", "array", "float32", "float64", "int64", "like", "needed", "number", "sizes_of", "whole"]
+__all__ = ["NOTHING", "array", "float32", "float64", "int64", "like", "needed", "number", "sizes_of", "truth", "whole"]
 
 NOTHING = np.zeros(0, np.float32)  # as the compiled part takes an array that is not given
 
@@ -25,6 +25,18 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     if least is not None and n < least:
         raise Error(f"{name}: expected {least} or more, got {n}")
     return n
+
+
+def truth(name: str, value: Any) -> bool:
+    """A Python bool, from one of any library or from 0 and 1: a word such as "no" is not false."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return truth(name, value.item())
+    n = whole(name, value) if hasattr(value, "__index__") else None
+    if n not in (0, 1):
+        raise Error(f"{name}: expected True or False, got {value!r}")
+    return n == 1
 
 
 def number(name: str, value: Any) -> float:
@@ -70,10 +82,21 @@ def _check_size(name: str, value: np.ndarray) -> None:
         raise Error(f"{name}: expected at most {2**40} numbers, got shape {list(value.shape)}")
 
 
+def _of_anything(name: str, value: Any) -> np.ndarray:
+    """Of an array, or of lists of numbers."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return array(name, value)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Error(f"{name}: expected numbers ({error})") from None
+
+
 def int64(name: str, value: Any) -> np.ndarray:
     """Whole numbers as int64 without gaps."""
-    if not isinstance(value, np.ndarray):
-        value = array(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    value = _of_anything(name, value)
     if value.dtype == np.int64 and value.flags.c_contiguous:
         return value
     _check_size(name, value)
@@ -95,8 +118,7 @@ def float64(name: str, value: Any, shape: tuple[int | None, ...] | None = None) 
 
 
 def _floats(name: str, value: Any, dtype: Any, shape: tuple[int | None, ...] | None) -> np.ndarray:
-    if not isinstance(value, np.ndarray):
-        value = array(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    value = _of_anything(name, value)
     if value.dtype.kind not in "fiu" and value.dtype.name != "bfloat16":
         raise Error(f"{name}: expected numbers, got {value.dtype}")
     _check_size(name, value)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ropewalk import _core
-from ropewalk._arrays import array, float32, int64, number, whole
+from ropewalk._arrays import array, float32, int64, number, truth, whole
 from ropewalk._bias import Bias, Form
 from ropewalk._core import Error
 from ropewalk._maps import PositionMap
@@ -92,7 +92,8 @@ class _Call:
             raise Error(f"k: expected heads of {head_dim} as q, got {self.k.shape[3]}")
         if self.k.shape[2] < 1 or head_dim < 1:
             raise Error(f"k: expected a head or more and elements in it, got shape {list(self.k.shape)}")
-        options: dict[str, Any] = {"causal": bool(causal)}
+        causal = truth("causal", causal)
+        options: dict[str, Any] = {"causal": causal}
         if scale is None and isinstance(bias, Bias):
             scale = bias.default_scale(head_dim)
         if scale is None:
@@ -122,6 +123,8 @@ class _Call:
             starts = getattr(given, name)
             if starts is not None:
                 options[name] = int64(name, starts)
+                if options[name].ndim != 1:
+                    raise Error(f"{name}: expected [documents], got shape {list(options[name].shape)}")
         q_at = _per_token("query_positions", given.query_positions, batch, tokens, int64)
         k_at = _per_token("key_positions", given.key_positions, batch, keys, int64)
         times = [None] * batch
@@ -137,7 +140,7 @@ class _Call:
         if isinstance(bias, Form):
             self.form = bias
         elif isinstance(bias, Bias):
-            self.bias, self.form = bias, bias.lower(_farthest(q_at, k_at, tokens, keys, bool(causal)))
+            self.bias, self.form = bias, bias.lower(farthest(q_at, k_at, tokens, keys, causal))
         elif bias is not None:
             raise Error(f"bias: expected a bias such as Alibi, or its Form, got {type(bias).__name__}")
         if self.form is not None:
@@ -173,16 +176,16 @@ class _Call:
         return x if x is None or self.batched else x[0]
 
 
-def _farthest(q_at: list, k_at: list, tokens: int, keys: int, causal: bool) -> int:
+def farthest(q_at: list, k_at: list, tokens: int, keys: int, causal: bool) -> int:
     """The largest distance of a call, for which a bias is lowered."""
-    farthest = 0
+    most = 0
     for q, k in zip(q_at, k_at, strict=True):
         if tokens == 0 or keys == 0:
             continue
         k_low, k_high = (0, keys - 1) if k is None else (int(k.min()), int(k.max()))
         q_low, q_high = (k_low, k_high) if q is None else (int(q.min()), int(q.max()))
-        farthest = max(farthest, q_high - k_low, 0 if causal else k_high - q_low)
-    return farthest
+        most = max(most, q_high - k_low, 0 if causal else k_high - q_low)
+    return most
 
 
 def attention(

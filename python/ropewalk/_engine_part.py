@@ -15,12 +15,25 @@ from ropewalk._engine_load import dtype_of
 from ropewalk._engine_ranks import shard
 
 
+@contextlib.contextmanager
+def _evaluating(model: Any) -> Any:
+    """Without dropout; then each module is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 class Part:
     """What a process computes. Over ranks all of them make the same steps in the same order, since the layers of a sharded
     model exchange what they compute."""
 
     def __init__(self, model: Any) -> None:
-        self.model = model.eval()
+        self.model = model
         self.device = model.get_input_embeddings().weight.device
         self.config = model.config.get_text_config(decoder=True)
         takes = inspect.signature(model.forward).parameters
@@ -37,8 +50,9 @@ class Part:
         self._applied: contextlib.ExitStack | None = None
 
     def apply(self, plan: Any) -> None:
-        """Puts a plan on the model (None: as it is) until `restore`."""
+        """Puts a plan on the model (None: as it is) until `restore`, and the model in the mode of evaluation."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_evaluating(self.model))
             if plan is not None:
                 from ropewalk import transformers
 

@@ -115,7 +115,7 @@ def charts(report: dict[str, Any]) -> str:
 
 def table(report: dict[str, Any]) -> str:
     grid, cells, header = report["grid"], report["cells"], report["header"]
-    best = {r["length"]: r["method"] for r in report["recommendations"]}
+    best = {(r["length"], r["method"], r["factor"]) for r in report["recommendations"]}
     lengths = [column["length"] for column in grid["columns"]]
     title = f"{header['model_name']}, {header['compute']}: perplexity (passkey), recommended in bold"
     head = "".join(f"<th>{_tokens(n)}</th>" for n in lengths)
@@ -124,12 +124,13 @@ def table(report: dict[str, Any]) -> str:
         entries = []
         for length, index in zip(lengths, row):
             text = "-"
+            bold = index >= 0 and (length, method, cells[index]["factor"]) in best
             if index >= 0 and cells[index]["perplexity"] is not None:
                 text = f"{cells[index]['perplexity']:.4g}"
                 passkey = _passkey(cells[index])
                 if passkey is not None:
                     text += f" ({100 * passkey:.0f}%)"
-            entries.append(f"<td><b>{text}</b></td>" if best.get(length) == method else f"<td>{text}</td>")
+            entries.append(f"<td><b>{text}</b></td>" if bold else f"<td>{text}</td>")
         body.append(f"<tr><th>{_escaped(method)}</th>{''.join(entries)}</tr>")
     return (
         f"<table><caption>{_escaped(title)}</caption><thead><tr><th></th>{head}</tr></thead>"

@@ -25,7 +25,7 @@ class Temperature:
 
     Attributes:
         kind: "log-n": max(1, ln(n + 1) / ln(period)) (Su 2021, kexue.fm/archives/8823; Qwen 1). "step-log":
-            1 + beta ln(1 + floor((n + offset) / period)) (Llama 4, Ministral 3). "mscale":
+            1 + beta ln(1 + floor((n + offset) / period)), 1 where n + offset is below 0 (Llama 4, Ministral 3). "mscale":
             (1 + beta ln(period))^2, as if cos and sin were multiplied by its root (STRING's and LaMPE's code: 0.1 and 2).
         beta, period, offset: of the formula; period in tokens.
     """
@@ -202,12 +202,16 @@ class Plan:
         if method == "as-shipped":
             made = self._core.with_trained(whole("trained_length", trained_length, 0)) if trained_length else self._core
             return Plan(made if length is None else made.at(whole("length", length, 1)))
+        trained = whole("trained_length", trained_length, 0)
+        factor = None if factor is None else number("factor", factor)
+        if factor is not None and not 0 < factor * max(trained or self.trained_length, 1) < 2**62:
+            raise Error(f"factor: expected a number above 0 (target length over trained length), got {factor:g}")
         return Plan(
             self._core.with_method(
                 str(method),
-                None if factor is None else number("factor", factor),
+                factor,
                 None if length is None else whole("length", length, 1),
-                whole("trained_length", trained_length, 0),
+                trained,
             )
         )
 
@@ -247,12 +251,18 @@ class Plan:
         return _core.engine_warnings(self._core, _names("engines", engines))
 
     def engine_settings(
-        self, method: str = "as-shipped", factor: float | None = None, *, length: int | None = None, engines: Any = ()
+        self,
+        method: str | dict[str, Any] = "as-shipped",
+        factor: float | None = None,
+        *,
+        length: int | None = None,
+        engines: Any = (),
     ) -> list[dict[str, Any]]:
         """A method on this model as the text to paste into the configuration of serving engines.
 
         Args:
-            method, factor: as of `with_method`.
+            method: as of `with_method`, or a rope dictionary as of `with_rope`.
+            factor: as of `with_method`.
             length: tokens to serve; default: factor times the trained length, or the plan's.
             engines: as in `warnings`.
 
@@ -265,7 +275,7 @@ class Plan:
             raise Error(f"factor: expected 1 or more, got {f:g}")
         if length is None:
             length = self.length if factor is None else round(min(max(f, 1.0), 1e9) * self.trained_length)
-        given = str(method), f, whole("length", length, 1)
+        given = _json(method) if isinstance(method, dict) else str(method), f, whole("length", length, 1)
         return _core.engine_settings(self._core, *given, _names("engines", engines))
 
     def compare_engines(self, position: int | None = None) -> list[list[dict[str, Any]]]:

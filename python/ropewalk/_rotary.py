@@ -160,6 +160,9 @@ class Rotation:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rotation) and self._core == other._core
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self._core.packed(),)
+
     def __hash__(self) -> int:
         return hash((self.layout, self.head_dim, self.inv_freq_f32.tobytes(), self.amplitude))
 
@@ -257,6 +260,10 @@ def base_bounds(rotary_dim: int, context: int) -> list[tuple[int, float]]:
     return _core.base_bounds(whole("rotary_dim", rotary_dim), whole("context", context))
 
 
+def _unpacked(packed: bytes) -> Rotation:
+    return Rotation(_core.rotation_of_packed(packed))
+
+
 class Table:
     """cos and sin in float32 of consecutive positions, for `rotate`. Made by `Rotation.table`.
 
@@ -269,6 +276,11 @@ class Table:
     def __init__(self, core: _core.Table, rotation: Rotation | None = None):
         self._core = core
         self.rotation = rotation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.rotation is None:
+            return Table.from_rows, (np.array(self.rows),)
+        return self.rotation.table, (self.count, self.first, self.precision)
 
     @staticmethod
     def from_rows(rows: Any) -> Table:

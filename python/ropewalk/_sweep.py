@@ -9,7 +9,10 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeVar
 
+import numpy as np
+
 from ropewalk import _core
+from ropewalk._arrays import int64, number, truth, whole
 from ropewalk._core import Error
 from ropewalk._progress import progress_of
 from ropewalk._results import Recommendation, Sweep, length_of
@@ -68,7 +71,12 @@ def _read_text(text: Any) -> tuple[bytes | None, Any, str]:
             raise Error(f"{os.fspath(text)}: {error.strerror}") from None
     if isinstance(text, bytes):
         return text, None, ""
-    return None, text, ""
+    ids = int64("text", text)
+    if ids.ndim != 1:
+        raise Error(f"text: expected a str, bytes, a pathlib.Path or token ids [tokens], got ids of shape {list(ids.shape)}")
+    if ids.size and not 0 <= ids.min() <= ids.max() < 2**31:
+        raise Error(f"text: expected token ids from 0 to 2^31 - 1, got {ids.min()} to {ids.max()}")
+    return None, ids.astype(np.int32), ""
 
 
 # ---- The sweep
@@ -339,8 +347,9 @@ def sweep(
         each of them, and ``Sweep.kv`` tells what the cache costs from what the method costs. Of the native engine alone.
         (The task "kv" is something else: JSON keys and values.)
     budget: how long it may take: "90s", "30m", "2h", or seconds; None: until everything is measured. What decides most
-        comes first, the longest lengths are left out, and the same call goes on from there. Of an engine in Python
-        facts() has to have token_flops, by which time is estimated.
+        comes first, the longest lengths are left out, and the same call goes on from there; with ``output`` at least a
+        part is measured, however short the budget is. Of an engine in Python facts() has to have token_flops, by which
+        time is estimated.
     angles: "exact", or "float32" as transformers computes them; by default as the engine does ("torch": float32).
     engine: "native" (the library's decoder on the CPU; default for a path), "torch" (PyTorch and transformers;
         default for a model) or a ``ropewalk.engine.ScoringEngine``.
@@ -395,17 +404,17 @@ def sweep(
         [m for m in given if isinstance(m, str)],
         [json.dumps(m) for m in given if isinstance(m, dict)],
         [length_of(n) for n in _list(lengths)],
-        [float(f) for f in _list(factors)],
+        [number("factors", f) for f in _list(factors)],
         length_of(trained_length) if trained_length else 0,
-        protocol,
-        anchors,
-        seed,
-        bos,
+        str(protocol),
+        None if anchors is None else whole("anchors", anchors),
+        whole("seed", seed, 0),
+        None if bos is None else truth("bos", bos),
         _list(tasks),
-        passkey_trials,
-        samples,
-        share,
-        race,
+        whole("passkey_trials", passkey_trials),
+        None if samples is None else whole("samples", samples),
+        truth("share", share),
+        truth("race", race),
         angles or getattr(opened.engine, "angles", "exact"),
         kv_types,
         allow_unknown,
@@ -422,7 +431,7 @@ def sweep(
         for note in [*opened.warnings, *core.notes]:
             shown.message(note)
         calls = (shown.message, shown.progress, shown.finished)
-        left_out = core.run(opened.engine, opened.model_hash(), folder, seconds, shard, *calls)
+        left_out = core.run(opened.engine, opened.model_hash(), folder, temporary is None, seconds, shard, *calls)
         if left_out:
             shown.message(_left_out_text(left_out, None if temporary else folder))
     except KeyboardInterrupt:

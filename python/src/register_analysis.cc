@@ -94,7 +94,7 @@ nb::list SettingsOf(const PyPlan& p, const std::string& method, double factor, i
                     const std::vector<std::string>& engines) {
   const std::vector<EngineSetting> settings = Unlocked([&] {
     const std::vector<EngineChoice> choices = ChoicesOf(engines);
-    if (method == kAsShipped) return Narrow(SettingsAsShipped(length), choices);
+    if (method == kAsShipped) return Narrow(SettingsAsShipped(length, p.plan.place), choices);
     const RotarySpec& spec = OnlyRotation(p.plan);
     const SettingsTarget target{.trained_length = p.plan.trained_length,
                                 .target_length = length,
@@ -102,7 +102,10 @@ nb::list SettingsOf(const PyPlan& p, const std::string& method, double factor, i
                                 .rotary_dim = spec.rotary_dim,
                                 .local_base = LocalBase(p.plan),
                                 .place = p.plan.place};
-    return Narrow(SettingsFor(PositionMethod::Parse(method), factor, target), choices);
+    return Narrow(method.starts_with('{')
+                      ? SettingsForDictionary(method, factor, target)
+                      : SettingsFor(PositionMethod::Parse(method), factor, target),
+                  choices);
   });
   nb::list out;
   for (const EngineSetting& s : settings) {

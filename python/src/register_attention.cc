@@ -91,7 +91,11 @@ void AttentionCall::Prepare() {
   args.form = form.get();
   if (rotated == nullptr) return;
   rotation.emplace(rotated->spec, rotated->frequencies, precision, map);
-  rotation->Grow(tokens);
+  // Others than consecutive positions are refused when attention is computed.
+  const std::span<const int64_t> at = args.key_positions;
+  const bool apart =
+      std::ssize(at) == tokens && tokens > 0 && at[0] >= 0 && at.back() - at[0] == tokens - 1;
+  rotation->Grow(apart ? at.back() + 1 : tokens);
   args.rotation = &*rotation;
 }
 

@@ -11,6 +11,7 @@
 #include "python/src/arrays.h"
 #include "python/src/register.h"
 #include "python/src/rotary.h"
+#include "ropewalk/eval/ranked_engine.h"
 #include "ropewalk/plan/plan.h"
 #include "ropewalk/rotary/gradient.h"
 #include "ropewalk/rotary/positions.h"
@@ -115,6 +116,11 @@ nb::ndarray<nb::numpy, int64_t> AxisOf(const ResolvedRotation& r) {
 void BindRotation(nb::module_& m) {
   nb::class_<ResolvedRotation>(m, "Rotation")
       .def("__eq__", [](const ResolvedRotation& a, const ResolvedRotation& b) { return a == b; })
+      .def("packed",
+           [](const ResolvedRotation& r) {  // for pickle, of the same version of the package
+             const std::vector<std::byte> bytes = PackRotation(r);
+             return nb::bytes(bytes.data(), bytes.size());
+           })
       .def_prop_ro("inv_freq", Exact, kArray)
       .def_prop_ro(
           "inv_freq_f32",
@@ -141,6 +147,10 @@ void BindRotation(nb::module_& m) {
       .def_prop_ro("decays", [](const ResolvedRotation& r) { return r.spec.xpos.has_value(); })
       .def_prop_ro("method", [](const ResolvedRotation& r) { return Describe(r.spec.scaling); });
   m.def("make_rotation", &MakeRotation);
+  m.def("rotation_of_packed", [](const nb::bytes& packed) {
+    const auto* begin = reinterpret_cast<const std::byte*>(packed.c_str());
+    return UnpackRotation({begin, begin + packed.size()});
+  });
   m.def("scaling_methods", [] {
     nb::list methods;
     for (const MethodInfo& info : ScalingMethods()) {

@@ -42,9 +42,9 @@ struct PySweep {
 
   // What the budget, in seconds, left out: (length, windows, asked, seconds, type of KV cache).
   nb::list Run(const ScoringEngine& engine, const std::string& model_hash,
-               const std::string& folder, double budget, const std::optional<std::string>& shard,
-               const nb::callable& message, const nb::callable& progress,
-               const nb::callable& finished);
+               const std::string& folder, bool kept, double budget,
+               const std::optional<std::string>& shard, const nb::callable& message,
+               const nb::callable& progress, const nb::callable& finished);
 
  private:
   using Say = std::function<void(const std::string& line)>;
@@ -243,7 +243,7 @@ void PySweep::AddKeyTokens(const SweepInputs& inputs, const std::string& folder,
 }
 
 nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash,
-                      const std::string& folder, double budget,
+                      const std::string& folder, bool kept, double budget,
                       const std::optional<std::string>& shard_name, const nb::callable& message,
                       const nb::callable& progress, const nb::callable& finished) {
   const Clock clock;
@@ -286,7 +286,7 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
       find();
     }
     header.common = CommonFields(spec, inputs, prepared.longest);
-    SweepBudget limit;
+    SweepBudget limit{.begins = kept};
     double costs = 0;
     if (std::isfinite(budget)) {
       const std::vector<CellLeft> left = WhatIsLeft(prepared.tasks, spec, inputs, header, folder);
@@ -302,7 +302,10 @@ nb::list PySweep::Run(const ScoringEngine& engine, const std::string& model_hash
     left_out = RunSweepAndCosts(prepared.tasks, spec, plan, inputs, header, folder, events, limit,
                                 costs, shard);
     if (!left_out.empty() && ReadResults(folder).cells.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "budget: nothing can be measured within it");
+      throw Error(ErrorCode::kInvalidArgument,
+                  kept ? "budget: no row can be finished within it; a part is measured, from which "
+                         "the same call goes on"
+                       : "budget: nothing can be measured within it");
     }
   }
   nb::list out;
@@ -344,8 +347,8 @@ void RegisterSweep(nb::module_& m) {
              s.header.command = std::move(command);
            })
       .def("run", &PySweep::Run, nb::arg("engine"), nb::arg("model_hash"), nb::arg("folder"),
-           nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"), nb::arg("progress"),
-           nb::arg("finished"));
+           nb::arg("kept"), nb::arg("budget"), nb::arg("shard").none(), nb::arg("message"),
+           nb::arg("progress"), nb::arg("finished"));
 
   m.def("threads_of_rank", [] { return ThreadsOfRank(NumThreads(), std::getenv); });
   m.def("report_json", [](const std::vector<std::string>& folders) {

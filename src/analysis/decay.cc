@@ -34,6 +34,7 @@ std::vector<int64_t> LogDistances(int64_t longest) {
   for (int64_t octave = 1; octave <= longest; octave *= 2) {
     distances.push_back(octave);
     if (octave >= 2 && octave + octave / 2 <= longest) distances.push_back(octave + octave / 2);
+    if (octave > longest / 2) break;
   }
   if (distances.back() < longest) distances.push_back(longest);
   return distances;

@@ -38,6 +38,7 @@ void CheckGradientView(const char* name, const TensorView& view, int64_t tokens,
                    "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString() +
                    (view.data == nullptr ? " without data" : ""));
   }
+  internal::CheckAddressable((std::string("AttentionBackward: ") + name).c_str(), view);
 }
 
 void Check(const AttentionBackwardArgs& args) {
@@ -71,6 +72,9 @@ void Check(const AttentionBackwardArgs& args) {
   CheckGradientView("d_q", args.d_q, tokens, heads, dims.key);
   CheckGradientView("d_k", args.d_k, f.cache->tokens(), f.cache->kv_heads(), dims.key);
   CheckGradientView("d_v", args.d_v, f.cache->tokens(), f.cache->kv_heads(), dims.value);
+  internal::CheckWritten("AttentionBackward: d_q", args.d_q);
+  internal::CheckWritten("AttentionBackward: d_k", args.d_k);
+  internal::CheckWritten("AttentionBackward: d_v", args.d_v);
   if (!args.d_sinks.empty() && args.d_sinks.size() != f.sinks.size()) {
     RefuseBackward("d_sinks: expected as many as forward.sinks, " + std::to_string(f.sinks.size()) +
                    ", got " + std::to_string(args.d_sinks.size()));

@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "ropewalk/base/error.h"
 #include "src/attention/form.h"
+#include "src/base/addressable.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -19,6 +22,26 @@ void CheckView(const char* name, const TensorView& view, int64_t head_dim) {
     Refuse(std::string(name) + ": expected float32 [tokens, heads, " + std::to_string(head_dim) +
            "] with a last stride of 1, got " + Name(view.dtype) + " " + view.ShapeString());
   }
+  CheckAddressable((std::string("Attention: ") + name).c_str(), view);
+}
+
+// Whether two rows of [tokens, heads, head_dim] share elements, in steps of the smaller number of
+// the two: row (t, h) and row (t + a, h + b) do where |a token_stride + b head_stride| < head_dim.
+bool RowsOverlap(const TensorView& view) {
+  int few = 0, many = 1;
+  if (view.shape[few] > view.shape[many]) std::swap(few, many);
+  const int64_t last = view.shape[many] - 1, width = view.shape[2];
+  const int64_t stride = last == 0 ? 0 : std::abs(view.strides[many]);
+  if (last > 0 && stride < width) return true;
+  for (int64_t b = 1; b < view.shape[few]; ++b) {
+    // The rows along `many` that begin next to this one, on either side.
+    const int64_t at = b * std::abs(view.strides[few]);
+    const int64_t before = stride == 0 ? 0 : std::min(at / stride, last);
+    for (const int64_t a : {before, std::min(before + 1, last)}) {
+      if (std::abs(at - a * stride) < width) return true;
+    }
+  }
+  return false;
 }
 
 // First and last byte that the view can touch.
@@ -72,10 +95,28 @@ void CheckValueRows(const AttentionArgs& args) {
 
 }  // namespace
 
+void CheckAddressable(const char* name, const TensorView& view) {
+  for (int i = 0; i < view.rank; ++i) {
+    if (view.shape[i] < 2 || Addressable(view.shape[i], view.strides[i])) continue;
+    throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": shape " + view.ShapeString() +
+                                                 " with stride " + std::to_string(view.strides[i]) +
+                                                 " is not addressable");
+  }
+}
+
+void CheckWritten(const char* name, const TensorView& view) {
+  if (view.empty() || !RowsOverlap(view)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(name) + ": expected heads of " + view.ShapeString() +
+                  " that share no memory, as they are written, got strides of " +
+                  std::to_string(view.strides[0]) + " and " + std::to_string(view.strides[1]));
+}
+
 void CheckOut(const char* name, const TensorView& out) {
   CheckView(name, out, out.rank == 3 ? out.shape[2] : 0);
   if (out.data == nullptr && out.shape[0] > 0)
     Refuse(std::string(name) + ": expected data, got null");
+  CheckWritten((std::string("Attention: ") + name).c_str(), out);
 }
 
 void CheckAttention(const AttentionArgs& args, bool writes_out) {
@@ -126,6 +167,7 @@ void CheckAttention(const AttentionArgs& args, bool writes_out) {
     Refuse("q and out: expected data, got null");
   }
   if (!writes_out) return;
+  CheckWritten("Attention: out", args.out);
   const auto [q_begin, q_end] = Extent(args.q);
   const auto [out_begin, out_end] = Extent(args.out);
   const bool same = args.q.data == args.out.data && args.q.strides[0] == args.out.strides[0] &&

@@ -27,6 +27,8 @@ struct QueryRanges {
 // Throw Error that names the argument.
 void CheckAttention(const AttentionArgs& args, bool writes_out = true);
 void CheckOut(const char* name, const TensorView& out);  // of a result of any shape
+void CheckAddressable(const char* name, const TensorView& view);
+void CheckWritten(const char* name, const TensorView& view);  // its rows share no memory
 QueryRanges FindRanges(const AttentionArgs& args);
 
 // A content form with the rows of its tables in the order in which a row of scores meets them:

@@ -5,6 +5,7 @@
 
 #include "ropewalk/attention/attention.h"
 #include "ropewalk/base/error.h"
+#include "src/attention/form.h"
 #include "src/attention/kernel/tile.h"
 #include "src/attention/kv_head.h"
 #include "src/base/parallel.h"
@@ -153,6 +154,7 @@ void KvCache::CopyKeys(int64_t kv_head, int64_t first, int64_t count, float* out
 void KvCache::Append(const TensorView& k, const TensorView& v) {
   const int64_t count = k.rank > 0 ? k.shape[0] : 0;
   if (k.rank == 3 && count == 0) return;
+  if (count < 0) RefuseCache("k: expected 0 tokens or more, got " + std::to_string(count));
   Check("k", k, count, kv_heads_, head_dim_);
   Check("v", v, count, kv_heads_, value_dim_);
   if (count > capacity_ - tokens_) {
@@ -160,6 +162,8 @@ void KvCache::Append(const TensorView& k, const TensorView& v) {
                 " tokens and cannot take " + std::to_string(count) +
                 " more; make it for the final length of the sequence");
   }
+  internal::CheckAddressable("KvCache: k", k);
+  internal::CheckAddressable("KvCache: v", v);
   const int64_t first = tokens_, last = tokens_ + count;
   const int64_t first_block = first / kKeyBlock, last_block = (last - 1) / kKeyBlock;
   const int64_t jobs = kv_heads_ * (last_block - first_block + 1);

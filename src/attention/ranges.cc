@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -40,7 +39,7 @@ void CheckRising(const char* name, std::span<const int64_t> positions,
   for (size_t d = 0; d + 1 < documents.size(); ++d) {
     for (int64_t t = documents[d]; t < documents[d + 1]; ++t) {
       const bool falls = t > documents[d] && positions[t] < positions[t - 1];
-      if (falls || std::abs(positions[t]) > kMostPosition) {
+      if (falls || positions[t] < -kMostPosition || positions[t] > kMostPosition) {
         RefuseRanges(std::string(name) +
                      ": expected positions within 2^52 that do not fall within a document, got " +
                      std::to_string(positions[t]) + " at " + std::to_string(t));

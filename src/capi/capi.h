@@ -94,6 +94,11 @@ std::span<const T> List(const T* data, int64_t size, const char* name) {
     Bad(std::string(name) + ": a list of " + std::to_string(size) + " elements at " +
         (data == nullptr ? "NULL" : "a pointer"));
   }
+  constexpr int64_t kMost = PTRDIFF_MAX / sizeof(T);  // no object is larger
+  if (size > kMost) {
+    Bad(std::string(name) + ": expected at most " + std::to_string(kMost) + " elements, got " +
+        std::to_string(size));
+  }
   return {data, static_cast<std::size_t>(size)};
 }
 

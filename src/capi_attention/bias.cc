@@ -45,9 +45,7 @@ void SetParameter(const ropewalk_parameter& p, const char* method, B& bias) {
 
 DistanceBias BiasOf(const ropewalk_bias& b) {
   NotNull(b.method, "bias.method");
-  if (b.heads < 1 || b.heads > 1 << 16) {
-    Bad("bias.heads: expected 1 to 65536, got " + std::to_string(b.heads));
-  }
+  CheckHeads("bias", b.heads, b.head_dim);
   std::string names;
   for (const DistanceBiasInfo& info : DistanceBiases()) {
     names += (names.empty() ? "" : ", ") + std::string(info.name);
@@ -69,8 +67,8 @@ struct CopyGradient {
   const ropewalk_form_gradient& d;
 
   void operator()(SlopeForm& form) const {
-    form.behind = Copied(&NotNull(d.behind, "d_form.behind"), b.heads);
-    if (!form.ahead.empty()) form.ahead = Copied(d.ahead, b.heads);
+    form.behind = Copied("d_form.behind", &NotNull(d.behind, "d_form.behind"), b.heads);
+    if (!form.ahead.empty()) form.ahead = Copied("d_form.ahead", d.ahead, b.heads);
   }
   void operator()(DistanceForm& form) const {
     NotNull(d.values, "d_form.values");

@@ -30,9 +30,20 @@ inline int64_t Count(const char* name, int64_t a, int64_t b, int64_t c = 1) {
 
 // A copy of what may be NULL: nothing then.
 template <class T>
-std::vector<T> Copied(const T* data, int64_t count) {
+std::vector<T> Copied(const char* name, const T* data, int64_t count) {
   if (data == nullptr) return {};
-  return std::vector<T>(data, data + count);
+  const std::span<const T> list = List(data, count, name);
+  return {list.begin(), list.end()};
+}
+
+// Of a form, up to what lowering and a KV cache take.
+inline void CheckHeads(const std::string& of, int64_t heads, int64_t head_dim) {
+  if (heads < 1 || heads > 1 << 16) {
+    Bad(of + ".heads: expected 1 to 65536, got " + std::to_string(heads));
+  }
+  if (head_dim < 1 || head_dim > 1 << 15) {
+    Bad(of + ".head_dim: expected 1 to 32768, got " + std::to_string(head_dim));
+  }
 }
 
 }  // namespace ropewalk::capi

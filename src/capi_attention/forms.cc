@@ -52,7 +52,7 @@ void CheckFields(const ropewalk_form_spec& s) {
 template <class T>
 std::vector<T> Required(const char* name, const T* data, int64_t a, int64_t b, int64_t c = 1) {
   NotNull(data, name);
-  return Copied(data, Count(name, a, b, c));
+  return Copied(name, data, Count(name, a, b, c));
 }
 
 class PairOfC final : public PairFunction {
@@ -104,12 +104,12 @@ ContentForm ContentOf(const ropewalk_form_spec& s, int64_t table_heads) {
   f.head_dim = s.head_dim;
   f.table_heads = table_heads;
   const int64_t table = Count("spec.rows", table_heads, s.rows, s.head_dim);
-  f.query_rows = Copied(s.query_rows, table);
-  f.key_rows = Copied(s.key_rows, table);
-  f.value_rows = Copied(s.value_rows, table);
-  const int64_t vectors = Count("spec.heads", s.heads, s.head_dim);
-  f.query_bias = Copied(s.query_bias, vectors);
-  f.key_bias = Copied(s.key_bias, vectors);
+  f.query_rows = Copied("spec.query_rows", s.query_rows, table);
+  f.key_rows = Copied("spec.key_rows", s.key_rows, table);
+  f.value_rows = Copied("spec.value_rows", s.value_rows, table);
+  const int64_t vectors = s.heads * s.head_dim;
+  f.query_bias = Copied("spec.query_bias", s.query_bias, vectors);
+  f.key_bias = Copied("spec.key_bias", s.key_bias, vectors);
   return f;
 }
 
@@ -118,14 +118,12 @@ ScoreForm FormOf(const ropewalk_form_spec& s) {
     Bad("spec.kind: expected 1 to 6, got " + std::to_string(s.kind));
   }
   CheckFields(s);
-  if (s.heads < 1 || s.head_dim < 1) {
-    Bad("spec.heads and head_dim: expected 1 or more, got " + std::to_string(s.heads) + " and " +
-        std::to_string(s.head_dim));
-  }
+  CheckHeads("spec", s.heads, s.head_dim);
   const int64_t table_heads = s.table_heads == 0 ? 1 : s.table_heads;
   switch (s.kind) {
     case ROPEWALK_SLOPE:
-      return SlopeForm{Required("spec.behind", s.behind, s.heads, 1), Copied(s.ahead, s.heads)};
+      return SlopeForm{Required("spec.behind", s.behind, s.heads, 1),
+                       Copied("spec.ahead", s.ahead, s.heads)};
     case ROPEWALK_DISTANCE:
       return DistanceForm{s.first, s.columns, Required("spec.values", s.values, s.heads, s.columns),
                           s.repeats_ahead != 0, s.repeats_behind != 0};

@@ -79,6 +79,8 @@ struct Family {
   // be given.
   double default_theta = 1e4;
   double default_partial = 1;  // rotated share of a head without partial_rotary_factor
+  // original_max_position_embeddings of LongRoPE where it is absent; 0: max_position_embeddings
+  int64_t default_original = 0;
   DefaultSizes sizes = {};
   const char* keys = "";         // position keys that its code reads, beyond the common ones
   const char* unread = "";       // common ones that it does not read

@@ -396,6 +396,11 @@ bool IsRopeType(std::string_view name) {
                      [&](const TypeRow& t) { return name == t.name; });
 }
 
+bool IsRopeKey(std::string_view name) {
+  return std::any_of(std::begin(kKeys), std::end(kKeys),
+                     [&](const KeyRow& k) { return name == k.name; });
+}
+
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context) {
   RopeDictionary out;
   const TypeRow& type = ReadType(rope, context);

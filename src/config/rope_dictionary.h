@@ -42,6 +42,8 @@ std::string Difference(const RopeDictionary& old, const RopeDictionary& now);
 
 // Whether a dictionary may have this rope_type.
 bool IsRopeType(std::string_view name);
+// Whether a dictionary of some type may have this key.
+bool IsRopeKey(std::string_view name);
 
 RopeDictionary ParseRope(const JsonObject& rope, const RopeContext& context);
 

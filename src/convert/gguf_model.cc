@@ -126,6 +126,12 @@ void CheckParts(const ModelConfig& c, const Family& family, const LlamaCppArchit
                     "architecture {}",
                     family.gguf));
   }
+  if (attention.clip_qkv > 0 && !family.block->gguf_clip) {
+    Refuse(
+        fmt::format("q, k and v are clipped (clip_qkv is {:g}), which llama.cpp does not do in the "
+                    "architecture {}",
+                    attention.clip_qkv, family.gguf));
+  }
   if (c.head_bias && c.tied_head) Refuse("a tied head with a bias of its own");
   if (!arch.Takes(kOwnHead) && !c.tied_head) {
     Refuse(
@@ -325,19 +331,20 @@ void NoteWhatLlamaCppDoes(const ModelConfig& c, const Family& family, Converted&
   // GGUF has float32.
   const LatentSpec& latent = c.layer.attention.latent;
   if (latent.exists() && latent.norm_eps != c.norm_eps) {
-    result.same_values = false;
-    result.notes.push_back(fmt::format(
-        "norms of latent attention have {:g} in the folder and rms_norm_eps, {:g}, in llama.cpp: "
-        "GGUF has one number for all norms",
-        latent.norm_eps, c.norm_eps));
+    result.numbers.latent_norm_eps = c.norm_eps;
+    result.notes.push_back(
+        fmt::format("norms of latent attention have the epsilon {:g} in the folder, a constant of "
+                    "transformers' code, and rms_norm_eps, {:g}, in the file: GGUF has one number "
+                    "for all norms",
+                    latent.norm_eps, c.norm_eps));
   }
   const GgufScales kind = family.block->gguf_scales;
   const auto stored = [](double value) {
-    return static_cast<float>(1 / ShortestDecimal(static_cast<float>(1 / value)));
+    return 1 / ShortestDecimal(static_cast<float>(1 / value));
   };
   const bool divides = kind == GgufScales::kGranite || kind == GgufScales::kMiniCpm;
-  if (divides && stored(c.logit_scale) != static_cast<float>(c.logit_scale)) {
-    result.same_values = false;
+  if (divides && static_cast<float>(stored(c.logit_scale)) != static_cast<float>(c.logit_scale)) {
+    result.numbers.logit_scale = stored(c.logit_scale);
     result.notes.push_back(fmt::format("logits are divided by {}, a float32: 1 / {} before",
                                        1 / stored(c.logit_scale), c.logit_scale));
   }

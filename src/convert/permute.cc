@@ -38,11 +38,25 @@ bool Contains(const std::string& name, const char* part) {
 // DoRA's magnitudes. A reads the input, whose elements do not rotate.
 bool IsQOrK(const std::string& name) {
   if (Contains(name, "lora_A")) return false;
-  return Contains(name, "q_proj.") || Contains(name, "k_proj.") || Contains(name, "q_norm.") ||
-         Contains(name, "k_norm.");
+  for (const char* part :
+       {"q_proj.", "k_proj.", "q_norm.", "k_norm.", "q_layernorm.", "k_layernorm."}) {
+    if (Contains(name, part)) return true;
+  }
+  return false;
 }
 
-void RefuseFused(const std::string& name) {
+[[noreturn]] void RefuseLatent(const std::string& what) {
+  throw Error(ErrorCode::kUnsupported,
+              what +
+                  " is of latent attention, which rotates the last rows of each query head and "
+                  "of the vector that keys are made of; its rows are not put into another layout");
+}
+
+// Rotated rows that are not the first of each head of a q_proj or k_proj.
+void RefuseOtherPlaces(const std::string& name) {
+  if (Contains(name, "kv_a_proj") || Contains(name, "q_b_proj")) {
+    RefuseLatent(fmt::format("tensor '{}'", name));
+  }
   for (const char* part : {"qkv_proj", "query_key_value", "c_attn", "W_pack", "Wqkv", "qkv."}) {
     if (!Contains(name, part)) continue;
     throw Error(ErrorCode::kUnsupported,
@@ -52,8 +66,8 @@ void RefuseFused(const std::string& name) {
   }
 }
 
-// By which config.json says that rows of q and k are in the interleaved layout. Readers that rotate
-// halves, as transformers' are, have to refuse it.
+// By which config.json of a model that rotates halves says that rows of q and k are in the
+// interleaved layout. Readers that rotate halves, as transformers' are, have to refuse it.
 constexpr char kInterleavedKey[] = "rope_interleaved";
 
 bool IsInterleaved(const Json& config, const std::string& path) {
@@ -62,6 +76,29 @@ bool IsInterleaved(const Json& config, const std::string& path) {
   if (said->is_boolean()) return *said == true;
   throw Error(ErrorCode::kInvalidConfig, fmt::format("{}: {}: expected true or false, got {}", path,
                                                      kInterleavedKey, internal::Shown(*said)));
+}
+
+bool RotatesNeighbours(const ModelConfig& c) {
+  return std::any_of(c.plan.layers.begin(), c.plan.layers.end(), [](const LayerPlan& layer) {
+    return layer.rotation && layer.rotation->layout == PairLayout::kInterleaved;
+  });
+}
+
+// The family's own code rotates consecutive elements, so its rows are in their order from the
+// start, and no key of config.json says otherwise.
+[[noreturn]] void RefuseNeighbours(const std::string& path, const std::string& family,
+                                   bool interleaved) {
+  throw Error(
+      ErrorCode::kUnsupported,
+      interleaved
+          ? fmt::format("{}: its rotation is interleaved already: the code of a {} model rotates "
+                        "pairs of consecutive elements, and rows of q and k are in their order",
+                        path, family)
+          : fmt::format("{}: the code of a {} model rotates pairs of consecutive elements, and no "
+                        "key can say that rows are in the half layout, so that every reader would "
+                        "read the result wrong; for code of your own, permute the .safetensors "
+                        "file (--head-dim N)",
+                        path, family));
 }
 
 std::map<std::string, Weight> Open(const std::string& from) {
@@ -78,7 +115,7 @@ Converted PermuteSafetensors(const std::string& from, const std::string& to, Hea
   std::vector<TensorSource> tensors;
   int64_t moved = 0;
   for (const auto& [name, weight] : weights) {
-    RefuseFused(name);
+    RefuseOtherPlaces(name);
     moved += IsQOrK(name) ? 1 : 0;
     tensors.push_back(Rearranged(weight, name, IsQOrK(name) ? rows : HeadRows{}));
   }
@@ -110,8 +147,17 @@ ModelFiles OpenEitherLayout(const std::string& folder, bool allow_unknown) {
     throw Error(ErrorCode::kUnsupported,
                 path + ": rows of a model that reads images too are not put into another layout");
   }
-  files.config.permuted_qk = interleaved;
+  files.config.permuted_qk = interleaved && !RotatesNeighbours(files.config);
   files.tensors = OpenSafetensorsFolder(folder);
+  return files;
+}
+
+ModelFiles RotatedAsStored(ModelFiles files) {
+  if (!files.config.permuted_qk) return files;
+  files.config.permuted_qk = false;
+  for (LayerPlan& layer : files.config.plan.layers) {
+    if (layer.rotation) layer.rotation->layout = PairLayout::kInterleaved;
+  }
   return files;
 }
 
@@ -119,6 +165,10 @@ Converted PermuteFolder(const ModelFiles& files, const std::string& to, PairLayo
   const std::string config_path = (fs::path(files.path) / "config.json").string();
   Json config = ParseOrderedObject(MappedFile::Open(config_path)->text(), config_path);
   const bool interleaved = to_layout == PairLayout::kInterleaved;
+  if (files.config.layer.attention.latent.exists()) RefuseLatent(config_path + ": the model");
+  if (RotatesNeighbours(files.config)) {
+    RefuseNeighbours(config_path, files.config.architecture, interleaved);
+  }
   if (IsInterleaved(config, config_path) == interleaved) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: the model is in the {} layout already", config_path,

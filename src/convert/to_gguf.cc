@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
+#include <variant>
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/convert/convert.h"
@@ -99,6 +101,27 @@ void AddTokenizer(const ModelFiles& files, std::map<std::string, GgufValue>& met
   for (std::string& note : NotesOf(not_kept, "GGUF")) result.notes.push_back(std::move(note));
 }
 
+// llama.cpp loads no file whose name speaks of Phi-3 unless the vocabulary has Phi-3's tokens
+// (src/llama-vocab.cpp).
+void NameForLlamaCpp(std::map<std::string, GgufValue>& metadata, Converted& result) {
+  std::string& name = std::get<std::string>(metadata.at("general.name").value);
+  std::string lower = name;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto tokens = metadata.find("tokenizer.ggml.tokens");
+  if (tokens == metadata.end()) return;
+  if (lower.find("phi-3") == name.npos && lower.find("phi3") == name.npos) return;
+  const auto& pieces = std::get<std::vector<std::string>>(tokens->second.value);
+  for (const char* piece : {"<unk>", "<s>", "</s>", "<|endoftext|>"}) {
+    if (std::ranges::find(pieces, piece) != pieces.end()) continue;
+    result.notes.push_back(
+        fmt::format("general.name is model and not {}: llama.cpp loads no file with Phi-3 in its "
+                    "name without Phi-3's tokens, and {} is not in this vocabulary",
+                    name, piece));
+    name = "model";
+    return;
+  }
+}
+
 }  // namespace
 
 Converted FolderToGguf(const ModelFiles& files, const std::string& path,
@@ -121,6 +144,7 @@ Converted FolderToGguf(const ModelFiles& files, const std::string& path,
   metadata["general.quantization_version"] = {int64_t{2}, GgufType::kU32};
   if (options.tokenizer) {
     AddTokenizer(files, metadata, result);
+    NameForLlamaCpp(metadata, result);
   } else {  // llama.cpp loads no file without the key
     metadata["tokenizer.ggml.model"] = {std::string("no_vocab"), GgufType::kString};
     std::vector<NotKept> not_kept;

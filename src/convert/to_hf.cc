@@ -141,6 +141,16 @@ Converted GgufToFolder(const ModelFiles& files, const std::string& folder,
   for (std::string& note : NotesOf(not_kept, "a Hugging Face folder")) {
     result.notes.push_back(std::move(note));
   }
+  const LatentSpec& latent = c.layer.attention.latent;
+  if (constexpr double kOfTheCode = LatentSpec{}.norm_eps;
+      latent.exists() && latent.norm_eps != kOfTheCode) {
+    result.numbers.latent_norm_eps = kOfTheCode;
+    result.notes.push_back(
+        fmt::format("norms of latent attention have the epsilon {:g} in the file, as all norms, "
+                    "and {:g} in the "
+                    "folder, where it is a constant of transformers' code",
+                    latent.norm_eps, kOfTheCode));
+  }
   if (c.permuted_qk) {
     result.notes.push_back("rows of q and k put back for the half layout of Hugging Face");
   }

@@ -97,6 +97,19 @@ std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan
   return logits;
 }
 
+ModelFiles AsWritten(const ModelFiles& source, const Converted& written) {
+  ModelFiles out;
+  out.path = source.path;
+  out.config = source.config;
+  out.tensors = source.tensors;
+  const StoredNumbers& numbers = written.numbers;
+  out.config.plan = written.stored;
+  if (numbers.latent_norm_eps)
+    out.config.layer.attention.latent.norm_eps = *numbers.latent_norm_eps;
+  if (numbers.logit_scale) out.config.logit_scale = *numbers.logit_scale;
+  return out;
+}
+
 void ProveExtras(const TokenizerExtras& written, const ModelFiles& read) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(read.path, error);

@@ -23,6 +23,7 @@ enum class Fact : uint8_t {
   kProportional,
   kDynamicKeepsLongest,
   kLongRopePerTypeFails,
+  kLongRopeFromTopLevel,
   kDeepSeekV2LosesSoftmax,
   // vLLM
   kOnTransformers5,
@@ -102,6 +103,12 @@ inline constexpr FactRow kFacts[] = {
      "fails with LongRoPE in a dictionary per layer type, on the second sequence beyond the "
      "trained length",
      "5.0.0, 5.20.0, 5.21.0"},
+    {Fact::kLongRopeFromTopLevel,
+     EngineKind::kTransformers,
+     {{}, EngineVersion{{5}}},
+     "takes LongRoPE's original_max_position_embeddings from the top level of config.json alone, "
+     "max_position_embeddings where it is absent there, and their ratio as the factor",
+     "4.43.0, 4.57.6, 5.0.0"},
     {Fact::kDeepSeekV2LosesSoftmax,
      EngineKind::kTransformers,
      {{}, EngineVersion{{5, 15}}},

@@ -66,7 +66,12 @@ class Writer {
     std::visit([this](const auto& s) { Write(s); }, spec_.scaling);
     out_.stored = plan_;
     for (LayerPlan& layer : out_.stored.layers) {
-      if (layer.rotation && !HasLocalBase(plan_, layer)) layer.rotation = stored_;
+      if (!layer.rotation) continue;
+      if (!HasLocalBase(plan_, layer)) {
+        layer.rotation = stored_;
+      } else if (layer.rotation->base == spec_.base) {  // OLMo 3: one key for all layers
+        layer.rotation->base = stored_.base;
+      }
     }
     return std::move(out_);
   }

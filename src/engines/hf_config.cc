@@ -28,6 +28,12 @@ const char* TextPartOf(const Json& config) {
   return nullptr;
 }
 
+// The names that a family has for the base.
+std::vector<std::string> BaseKeys(const Family* family) {
+  if (family == nullptr) return {"rope_theta"};
+  return KeyNames(*family, "rope_theta");
+}
+
 }  // namespace
 
 bool HasRopeParameters(const Json& config) {
@@ -74,8 +80,13 @@ std::string WithRopeSetting(const std::string& config_text, const std::string& f
       }
       all["sliding_attention"] = old["sliding_attention"];
     }
-    config.erase("rope_theta");  // of a file that says it in both schemas
+    for (const std::string& key : BaseKeys(family)) config.erase(key);  // said in both schemas
     config.erase("rope_scaling");
+    rope.erase("rope_scaling");  // null; there is none to replace any more
+  } else if (rope.contains("rope_theta")) {
+    // transformers 4 reads the base of a GPT-NeoX by its own name alone, and writes both.
+    const Json base = rope["rope_theta"];
+    for (const std::string& key : BaseKeys(family)) rope[key] = base;
   }
   config.erase("original_max_position_embeddings");  // the setting's dictionary names it
   if (!rope.contains("max_position_embeddings")) rope["max_position_embeddings"] = trained_length;

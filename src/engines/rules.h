@@ -78,6 +78,7 @@ Result DynamicState(const Scene& s);
 Result DynamicVllm(const Scene& s);
 Result LongRopeSwitch(const Scene& s);
 Result LongRopeInteger(const Scene& s);
+Result LongRopeOldHuggingFace(const Scene& s);
 Result LongRopeLayerTypes(const Scene& s);
 
 }  // namespace ropewalk::internal

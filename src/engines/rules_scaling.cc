@@ -23,6 +23,11 @@ std::string SinceWhen(Fact fact) {
   return fmt::format("{} {} {}", Title(row.engine), Versions(fact), row.text);
 }
 
+// max_position_embeddings of the file; it is the trained length if the factor is given apart.
+int64_t Configured(const Scene& s) {
+  return s.plan.stated_length > 0 ? s.plan.stated_length : s.plan.configured_length;
+}
+
 double Magnitude(double s, double m) { return s <= 1 ? 1 : 0.1 * m * std::log(s) + 1; }
 
 }  // namespace
@@ -132,9 +137,7 @@ Result YarnMrope(const Scene& s) {
 
 Result YarnOldHuggingFace(const Scene& s) {
   const auto* yarn = s.As<YarnScaling>();
-  // max_position_embeddings of the file; it is the trained length if the factor is given apart.
-  const int64_t configured =
-      s.plan.stated_length > 0 ? s.plan.stated_length : s.plan.configured_length;
+  const int64_t configured = Configured(s);
   if (yarn == nullptr || configured <= s.spec().trained_length) return std::nullopt;
   return Radians(s.Against(s.With(*yarn, s.length, configured)), s.last,
                  fmt::format("{}: {} instead of {}.", SinceWhen(Fact::kYarnLengthFromConfig),
@@ -218,6 +221,28 @@ Result LongRopeInteger(const Scene& s) {
                               "its attention factor is {:.7f} instead of {:.7f} (as read in its "
                               "source).",
                               configured, trained, other, s.rotation.frequencies.amplitude));
+}
+
+Result LongRopeOldHuggingFace(const Scene& s) {
+  const auto* longrope = s.As<LongRopeScaling>();
+  const int64_t configured = Configured(s);
+  const int64_t original = s.plan.place.original_inside ? configured : s.spec().trained_length;
+  if (longrope == nullptr || longrope->long_mscale || original < 2) return std::nullopt;
+  LongRopeScaling old = *longrope;
+  if (!s.plan.place.original_inside && configured > 0) {
+    old.factor = std::max(1.0, static_cast<double>(configured) / static_cast<double>(original));
+  }
+  const Frequencies there = s.With(old, s.length, original);
+  const AngleError error = s.Against(there);
+  const double amplitude = s.rotation.frequencies.amplitude;
+  if (error.radians == 0 && std::abs(there.amplitude / amplitude - 1) < 1e-6) return std::nullopt;
+  const std::string text = fmt::format(
+      "{}. Here that is an original length of {} instead of {} and an attention factor "
+      "of {:.7f} instead of {:.7f}.",
+      SinceWhen(Fact::kLongRopeFromTopLevel), original, s.spec().trained_length, there.amplitude,
+      amplitude);
+  if (error.radians == 0) return Measured(there.amplitude / amplitude, "x", text);
+  return Radians(error, s.last, text);
 }
 
 Result LongRopeLayerTypes(const Scene& s) {

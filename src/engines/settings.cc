@@ -11,13 +11,19 @@
 #include "ropewalk/config/config.h"
 #include "src/engines/per_version.h"
 #include "src/engines/settings_recipes.h"
+#include "src/engines/settings_text.h"
 #include "src/plan/local_base.h"
 
 namespace ropewalk {
 namespace {
 
+using internal::ContextLength;
 using internal::Fact;
 using internal::Has;
+using internal::InFile;
+using internal::Join;
+using internal::kArchitecture;
+using internal::Placed;
 using internal::Recipe;
 using internal::Told;
 using internal::Way;
@@ -28,15 +34,27 @@ std::string Pretty(const Json& json) {
   return json.dump().find('[') == std::string::npos ? json.dump(2) : json.dump();
 }
 
-std::string Join(const std::string& a, const std::string& b) {
-  return a.empty() || b.empty() ? a + b : a + " " + b;
+bool IsYarn(const Json& rope) {
+  return rope.is_object() && rope.value("rope_type", Json()) == Json("yarn");
 }
 
 // The served length; YaRN's factor times the trained length may exceed the requested one.
 int64_t ServedLength(const Json& rope, const SettingsTarget& t) {
-  if (!rope.is_object() || rope.value("rope_type", Json()) != Json("yarn")) return t.target_length;
-  return std::max<int64_t>(t.target_length,
-                           std::llround(rope["factor"].get<double>() * t.trained_length));
+  const int64_t length = std::max(t.target_length, t.trained_length);
+  if (!IsYarn(rope)) return length;
+  return std::max<int64_t>(length, std::llround(rope["factor"].get<double>() * t.trained_length));
+}
+
+std::string YarnRatioNote(const SettingsTarget& t) {
+  return fmt::format(
+      "max_position_embeddings must be exactly factor times {}: transformers {} takes their ratio "
+      "as the factor.",
+      t.trained_length, Versions(Fact::kYarnFactorFromLengths));
+}
+
+std::string YarnLengthNote(const SettingsTarget& t) {
+  return fmt::format("Leave max_position_embeddings at {}: transformers {} {}.", t.trained_length,
+                     Versions(Fact::kYarnLengthFromConfig), Row(Fact::kYarnLengthFromConfig).text);
 }
 
 Json NewForm(const Json& rope, double base) {  // rope_parameters
@@ -71,6 +89,8 @@ HfForms FormsOf(const Json& scaling, const Recipe& r, const Json& local, const S
   if (r.raise_positions) {
     out.older["max_position_embeddings"] = out.newer["max_position_embeddings"] =
         ServedLength(r.rope, t);
+  } else if (t.place.stated_length > 0 && t.place.stated_length != t.trained_length) {
+    out.older["max_position_embeddings"] = out.newer["max_position_embeddings"] = t.trained_length;
   }
   if (r.base || t.base_changed) out.older["rope_theta"] = base;
   out.newer["rope_parameters"] = NewForm(rope, base);
@@ -102,34 +122,23 @@ std::string HfObjection(const Json& rope, const Has& has) {
   return "";
 }
 
-// llama-server ends at the file's context_length, whatever -c is.
 std::string LlamaCppSetting(const Recipe& r, const SettingsTarget& t, const Has& has) {
   std::string flags = fmt::format("-c {} {}", t.target_length, r.llama_flags);
   const bool raised = r.llama_yarn && has(Fact::kYarnRaisesContextLength);
   if (t.target_length > t.trained_length && !raised) {
-    flags += fmt::format(" --override-kv ARCH.context_length=int:{}", t.target_length);
+    flags += ContextLength(t.target_length);
   }
   return flags;
 }
 
-constexpr char kArchitecture[] = "ARCH is the file's general.architecture.";
-
 const Json& VllmRope(const Recipe& r) { return r.vllm_rope.is_null() ? r.rope : r.vllm_rope; }
 
-// The keys of `form` in the part that `path` names, with dots between parts of parts.
-Json Placed(Json form, std::string path) {
-  while (!path.empty()) {  // the innermost first
-    const std::size_t dot = path.rfind('.');
-    const std::size_t at = dot == std::string::npos ? 0 : dot + 1;
-    form = Json{{path.substr(at), std::move(form)}};
-    path.resize(at == 0 ? 0 : dot);
-  }
-  return form;
-}
-
-// As it stands in the file.
-Json InFile(Json form, const SettingPlace& place) {
-  return Placed(std::move(form), place.flat_file ? "" : place.text_part);
+// As config.json has it. Transformers 5 takes a rope_scaling in the file before rope_parameters.
+// null goes first: set on a loaded configuration it is another name of rope_parameters.
+Json WithoutRopeScaling(const Json& form) {
+  Json out = {{"rope_scaling", nullptr}};
+  out.update(form);
+  return out;
 }
 
 // `local`: the recipe of the layers with a local base, where the setting is for them too, else null.
@@ -147,13 +156,23 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
   constexpr const char* kFullAlone =
       "It scales the layers that see everything alone, not those that slide.";
   std::vector<EngineSetting> out;
-  const auto add_hf = [&](const Way& way, const Json& form, const std::string& note) {
+  const auto add_hf = [&](const Way& way, const Json& form) {
     const auto tell = [&](const Has& has) -> Told {
       std::string objection = HfObjection(r.rope, has);
       if (local != nullptr && form == hf.older) objection = kFullAlone;
       if (!objection.empty()) return {"", objection};
-      return {Pretty(InFile(form, t.place)),
-              Join("Replace these keys in config.json.", Join(r.hf_note, note))};
+      std::string note = Join("Replace these keys in config.json.", r.hf_note);
+      Json keys = form;
+      if (IsYarn(r.rope) && has(Fact::kYarnFactorFromLengths)) note = Join(note, YarnRatioNote(t));
+      if (r.longrope_amplitude && has(Fact::kLongRopeFromTopLevel)) {
+        keys["original_max_position_embeddings"] = t.trained_length;
+        keys["rope_scaling"]["attention_factor"] = *r.longrope_amplitude;
+      }
+      if (IsYarn(r.rope) && has(Fact::kYarnLengthFromConfig)) {
+        keys["max_position_embeddings"] = t.trained_length;
+        note = Join(note, YarnLengthNote(t));
+      }
+      return {Pretty(InFile(std::move(keys), t.place)), note};
     };
     internal::AddPerVersion(way, tell, out);
   };
@@ -166,13 +185,14 @@ std::vector<EngineSetting> Render(const Recipe& r, const SettingsTarget& t,
     };
     internal::AddPerVersion(way, tell, out);
   };
-  add_hf(internal::kTransformers5, hf.newer, "");
-  add_hf(internal::kTransformers4, hf.older, r.hf4_note);
+  add_hf(internal::kTransformers5, WithoutRopeScaling(hf.newer));
+  add_hf(internal::kTransformers4, hf.older);
   add_vllm(internal::kVllmOn5, vllm.newer);
   add_vllm(internal::kVllmOn4, vllm.older);
   const auto tell_llama = [&](const Has& has) -> Told {
     if (local != nullptr) return {"", kFullAlone};
     if (r.llama_flags.empty()) return {"", r.llama_note};
+    if (t.place.kept_in_gguf) return {"", internal::kKeptInGguf};
     std::string setting = LlamaCppSetting(r, t, has);
     std::string note = Join("Append to the command: llama-server -m MODEL.gguf.", r.llama_note);
     if (setting.find("ARCH") != std::string::npos) note = Join(note, kArchitecture);
@@ -270,17 +290,6 @@ std::vector<EngineSetting> SettingsFor(const Scaling& scaling, const SettingsTar
   return Render(recipe, target, &local);
 }
 
-std::vector<EngineSetting> SettingsAsShipped(int64_t target_length, const SettingPlace& place) {
-  const std::string note = "The model's files say it already; only the length is set.";
-  const std::string json = InFile(Json{{"max_position_embeddings", target_length}}, place).dump(2);
-  const std::string vllm = fmt::format("--max-model-len {}", target_length);
-  const std::string llama = fmt::format("-c {}", target_length);
-  return {internal::InEveryVersion(internal::kTransformers5, {json, note}),
-          internal::InEveryVersion(internal::kTransformers4, {json, note}),
-          internal::InEveryVersion(internal::kVllm, {vllm, note}),
-          internal::InEveryVersion(internal::kLlamaCpp, {llama, note})};
-}
-
 std::vector<EngineSetting> SettingsForDictionary(const std::string& dictionary_text, double factor,
                                                  SettingsTarget t) {
   const Json dictionary = Json::parse(dictionary_text, nullptr, false);
@@ -302,12 +311,23 @@ std::vector<EngineSetting> SettingsForDictionary(const std::string& dictionary_t
   const std::string type =
       r.rope.contains("rope_type") && r.rope["rope_type"].is_string() ? r.rope["rope_type"] : "";
   r.raise_positions = type != "dynamic";
-  r.hf_note = "This is the dictionary that the sweep was given.";
+  r.hf_note = "This is the dictionary that was given.";
   try {
     const Recipe same = internal::RecipeOf(ScalingOf(dictionary, factor, t), t);
     r.llama_flags = LlamaFlags(same, t);
     r.llama_yarn = same.llama_yarn;
     r.llama_note = same.llama_note;
+    if (same.rope.is_object() && same.rope["rope_type"] == type) {  // the same in these engines too
+      r.hf_note = Join(r.hf_note, same.hf_note);
+      r.vllm_note = same.vllm_note;
+      r.longrope_amplitude = same.longrope_amplitude;
+      r.vllm_rope = same.vllm_rope;
+      r.rope.erase("attn_factor");  // of vLLM alone
+      // Without them engines count from max_position_embeddings, which the setting raises.
+      for (const char* key : {"original_max_position_embeddings", "factor", "attention_factor"}) {
+        if (same.rope.contains(key) && !r.rope.contains(key)) r.rope[key] = same.rope[key];
+      }
+    }
   } catch (const Error& e) {
     r.llama_note = std::string("No flags are known for it: ") + e.what();
   }

@@ -7,6 +7,7 @@
 #include "ropewalk/engines/settings.h"
 #include "ropewalk/plan/method.h"
 #include "src/engines/per_version.h"
+#include "src/engines/settings_recipes.h"
 
 namespace ropewalk {
 namespace {
@@ -107,6 +108,7 @@ std::vector<EngineSetting> SettingsFor(const PositionMethod& method, double fact
   };
   const auto tell_llama = [&](const Has& has) -> Told {
     if (!alone || !std::holds_alternative<SelfExtend>(*map)) return {"", llama};
+    if (target.place.kept_in_gguf) return {"", internal::kKeptInGguf};
     return LlamaCppSelfExtend(std::get<SelfExtend>(*map), target, has);
   };
   std::vector<EngineSetting> out = {internal::InEveryVersion(internal::kTransformers5, {"", hf}),

@@ -83,10 +83,12 @@ Recipe Make(const DynamicNtkScaling& s, const SettingsTarget& t) {
   Recipe r;
   r.rope = {{"rope_type", "dynamic"}, {"factor", s.factor}};
   r.raise_positions = false;
+  const bool stays = t.place.stated_length == 0 || t.place.stated_length == t.trained_length;
   r.hf_note = fmt::format(
-      "Leave max_position_embeddings at {}: the formula takes it as the trained length. The "
+      "{} {}: the formula takes it as the trained length. The "
       "frequencies depend on the length of the prompt, and keys that are cached already keep the "
       "earlier ones, so give the whole prompt at once.",
+      stays ? "Leave max_position_embeddings at" : "max_position_embeddings must be",
       t.trained_length);
   r.vllm_note =
       "In vLLM it is static despite its name: computed once for one length, which differs between "
@@ -220,22 +222,24 @@ Recipe Make(const YarnScaling& s, const SettingsTarget& t) {
   }
   if (!s.truncate) r.rope["truncate"] = false;
   if (s.attention_factor) r.rope["attention_factor"] = *s.attention_factor;
-  if (s.attn_factor && !s.attention_factor) r.rope["attn_factor"] = *s.attn_factor;
   if (s.mscale) r.rope["mscale"] = *s.mscale;
   if (s.mscale_all_dim) r.rope["mscale_all_dim"] = *s.mscale_all_dim;
+  if (s.attn_factor && !s.attention_factor) {  // transformers ignores the key
+    r.vllm_rope = r.rope;
+    r.vllm_rope["attn_factor"] = *s.attn_factor;
+    r.rope["attention_factor"] = Resolve(SpecOf(s, t), t.target_length).amplitude;
+  }
   if (s.attention_factor || s.attn_factor || s.mscale || s.mscale_all_dim) {
     r.llama_flags.clear();
     r.llama_note =
         Sentence(Fact::kYarnOwnAmplitude) + "; ropewalk extend writes this one into a GGUF file.";
-    r.vllm_note = "Some versions drop attention_factor; check the one in use.";
+    if (r.vllm_rope.is_null()) {
+      r.vllm_note = "Some versions drop attention_factor; check the one in use.";
+    }
   } else if (!s.truncate) {
     r.llama_flags.clear();
     r.llama_note = Sentence(Fact::kYarnAlwaysTruncates) + ", which this setting does not.";
   }
-  r.hf4_note = fmt::format(
-      "max_position_embeddings must be exactly factor times {}: transformers {} takes their ratio "
-      "as the factor.",
-      t.trained_length, Versions(Fact::kYarnFactorFromLengths));
   return r;
 }
 
@@ -250,12 +254,22 @@ Recipe Make(const DynamicYarnScaling& s, const SettingsTarget& t) {
 
 Recipe Make(const LongRopeScaling& s, const SettingsTarget& t) {
   Recipe r;
+  const double amplitude = Resolve(SpecOf(s, t), t.target_length).amplitude;
   r.rope = {{"rope_type", "longrope"}};
   if (s.factor) r.rope["factor"] = *s.factor;
-  if (s.attention_factor) r.rope["attention_factor"] = *s.attention_factor;
+  if (s.attention_factor || s.long_mscale) r.rope["attention_factor"] = amplitude;
   r.rope["original_max_position_embeddings"] = t.trained_length;
   r.rope["short_factor"] = s.short_factor;
   r.rope["long_factor"] = s.long_factor;
+  r.longrope_amplitude = amplitude;
+  // It knows no attention_factor; unless the amplitudes are given, the factor that it takes is
+  // max_position_embeddings over the original length.
+  r.vllm_rope = {{"rope_type", "longrope"},
+                 {"original_max_position_embeddings", t.trained_length},
+                 {"short_mscale", s.short_mscale.value_or(amplitude)},
+                 {"long_mscale", amplitude},
+                 {"short_factor", s.short_factor},
+                 {"long_factor", s.long_factor}};
   r.hf_note =
       "The long divisors are used once a prompt exceeds the trained length; keys that are cached "
       "already keep the short ones, so give the whole prompt at once.";

@@ -36,7 +36,7 @@ std::vector<std::string> BelowOwn(const Contender& c, const Yardstick& y) {
   std::vector<std::string> below;
   for (const TaskVerdict& t : c.verdict.tasks) {
     const double own = t.counts ? y.Find(t.task)->own_score : 0;
-    if (t.score < kNolimaShare * own) {
+    if (!ReachesScore(t.score, kNolimaShare * own)) {
       below.push_back(fmt::format("{} ({:.2f}) is below {:.2f} times the model's own ({:.2f})",
                                   t.task, t.score, kNolimaShare, own));
     }
@@ -47,18 +47,20 @@ std::vector<std::string> BelowOwn(const Contender& c, const Yardstick& y) {
 }  // namespace
 
 bool PreferScores(const Yardstick& y, Verdict& v) {
-  const auto reaches = [&](const Contender& c) { return IsTied(c) && BelowOwn(c, y).empty(); };
+  const auto reaches = [&](const Contender& c) {
+    return IsTied(c) && Unanswered(*c.cell, y).empty() && BelowOwn(c, y).empty();
+  };
   const auto first = std::ranges::find_if(v.contenders, reaches);
-  const int64_t index = first - v.contenders.begin();
-  if (first == v.contenders.end() || index == v.chosen) return false;
-  for (auto c = v.contenders.begin(); c != first; ++c) {
-    if (!IsTied(*c)) continue;
-    c->verdict.standing = Standing::kTie;
-    c->verdict.reason = "its score of " + ListOf(BelowOwn(*c, y));
+  if (first == v.contenders.end()) return false;
+  for (Contender& c : v.contenders) {
+    if (!IsTied(c) || reaches(c)) continue;
+    c.verdict.standing = Standing::kTie;
+    c.verdict.reason = "its score of " + ListOf(BelowOwn(c, y));
   }
-  v.chosen = index;
+  const int64_t before = v.chosen;
+  v.chosen = first - v.contenders.begin();
   first->verdict.standing = Standing::kRecommended;
-  return true;
+  return v.chosen != before;
 }
 
 bool BreakTies(Verdict& v) {

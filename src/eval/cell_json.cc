@@ -1,7 +1,6 @@
 #include "src/eval/cell_json.h"
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <iterator>
 #include <limits>
@@ -80,6 +79,10 @@ void VisitLater(C& c, Visit&& visit) {
   visit("text_part", c.setting_place.text_part);
   visit("flat_file", c.setting_place.flat_file);
   visit("rope_keys", c.setting_place.rope_keys);
+  visit("shipped", c.setting_place.shipped);
+  visit("kept_in_gguf", c.setting_place.kept_in_gguf);
+  visit("stated_length", c.setting_place.stated_length);
+  visit("configured_length", c.setting_place.configured_length);
 }
 
 template <class R, class Visit>
@@ -147,6 +150,32 @@ Json Written(const TaskResult& result) {
   return json;
 }
 
+// The value of a key as messages have it.
+std::string Got(const Json& json) {
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr size_t kMost = 40;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+template <class T>
+constexpr const char* kExpected = "an object";
+template <>
+constexpr const char* kExpected<bool> = "true or false";
+template <>
+constexpr const char* kExpected<double> = "a number or null";
+template <>
+constexpr const char* kExpected<std::string> = "a string";
+template <std::integral T>
+constexpr const char* kExpected<T> = "a whole number";
+template <class T>
+constexpr const char* kExpected<std::vector<T>> = "an array";
+template <>
+constexpr const char* kExpected<std::optional<RaceExit>> = "an object or null";
+
+// BadValue that names the key where it is missing or of another type.
+template <class T>
+void ReadKey(const Json& json, const char* key, T& out);
+
 void Read(const Json& json, double& out) {
   out = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
@@ -170,19 +199,19 @@ void Read(const Json& json, KvType& out) {
   const auto name = json.get<std::string>();
   const auto* const found = std::ranges::find(kKvTypes, name, [](KvType t) { return Name(t); });
   if (found == std::end(kKvTypes)) {
-    throw Json::other_error::create(501, "kv: no type of a KV cache: '" + name + "'", &json);
+    throw BadValue("\"kv\": no type of a KV cache: '" + name + "'");
   }
   out = *found;
 }
 void Read(const Json& json, TaskAnswer& out) {
   VisitAnswer(out, [&](const char* key, auto& value) {
-    if (json.contains(key)) Read(json[key], value);
+    if (json.contains(key)) ReadKey(json, key, value);
   });
 }
 void Read(const Json& json, std::optional<RaceExit>& out) {
   out.reset();
   if (json.is_null()) return;
-  VisitExit(out.emplace(), [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitExit(out.emplace(), [&](const char* key, auto& value) { ReadKey(json, key, value); });
 }
 void Read(const Json& json, TaskResult& out);
 template <class T>
@@ -193,7 +222,22 @@ void ReadAll(const Json& json, std::vector<T>& out) {
 void Read(const Json& json, std::vector<TaskAnswer>& out) { ReadAll(json, out); }
 void Read(const Json& json, std::vector<TaskResult>& out) { ReadAll(json, out); }
 void Read(const Json& json, TaskResult& out) {
-  VisitTask(out, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitTask(out, [&](const char* key, auto& value) { ReadKey(json, key, value); });
+}
+
+template <class T>
+void ReadKey(const Json& json, const char* key, T& out) {
+  if (!json.is_object()) throw BadValue("expected an object, got " + Got(json));
+  const auto found = json.find(key);
+  if (found == json.end()) throw BadValue("expected a key \"" + std::string(key) + "\"");
+  try {
+    Read(*found, out);
+  } catch (const BadValue&) {
+    throw;
+  } catch (const Json::exception&) {
+    throw BadValue("\"" + std::string(key) + "\": expected " + kExpected<T> + ", got " +
+                   Got(*found));
+  }
 }
 
 std::string Text(const std::string& value) { return value; }
@@ -223,19 +267,19 @@ Json ToJson(const Cell& cell) {
     json.erase("kv_keys");
   }
   if (cell.place < 0) json.erase("place");
-  const SettingPlace& at = cell.setting_place;
-  if (at.text_part.empty()) json.erase("text_part");
-  if (!at.flat_file) json.erase("flat_file");
-  if (at.rope_keys.empty()) json.erase("rope_keys");
+  for (const char* key : {"text_part", "flat_file", "rope_keys", "shipped", "kept_in_gguf",
+                          "stated_length", "configured_length"}) {
+    if (json[key] == "" || json[key] == false || json[key] == 0) json.erase(key);
+  }
   json["identity"] = cell.Identity();
   return json;
 }
 
 Cell CellFromJson(const Json& json) {
   Cell cell;
-  VisitCell(cell, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitCell(cell, [&](const char* key, auto& value) { ReadKey(json, key, value); });
   VisitLater(cell, [&](const char* key, auto& value) {
-    if (json.contains(key)) Read(json[key], value);
+    if (json.contains(key)) ReadKey(json, key, value);
   });
   AddEarlierPasskey(json, cell);
   return cell;
@@ -274,18 +318,18 @@ Json ToJson(const SweepHeader& header) {
 
 SweepHeader HeaderFromJson(const Json& json) {
   SweepHeader header;
-  VisitCommon(header.common, [&](const char* key, auto& value) { Read(json.at(key), value); });
+  VisitCommon(header.common, [&](const char* key, auto& value) { ReadKey(json, key, value); });
   VisitCommonLater(header.common, [&](const char* key, auto& value) {
-    if (json.contains(key)) Read(json[key], value);
+    if (json.contains(key)) ReadKey(json, key, value);
   });
   AddEarlierPasskey(json, header.common);
-  Read(json.at("model_path"), header.model_path);
-  Read(json.at("model_name"), header.model_name);
-  if (json.contains("family")) Read(json["family"], header.family);
-  Read(json.at("text_path"), header.text_path);
-  Read(json.at("text_tokens"), header.text_tokens);
-  Read(json.at("command"), header.command);
-  Read(json.at("notes"), header.notes);
+  ReadKey(json, "model_path", header.model_path);
+  ReadKey(json, "model_name", header.model_name);
+  if (json.contains("family")) ReadKey(json, "family", header.family);
+  ReadKey(json, "text_path", header.text_path);
+  ReadKey(json, "text_tokens", header.text_tokens);
+  ReadKey(json, "command", header.command);
+  ReadKey(json, "notes", header.notes);
   return header;
 }
 

@@ -11,6 +11,11 @@
 
 namespace ropewalk::internal {
 
+// What is wrong with a line, in plain words.
+struct BadValue : nlohmann::ordered_json::exception {
+  explicit BadValue(const std::string& what) : exception(501, what.c_str()) {}
+};
+
 // Of the lines that are written. Rows of schema 1 are read too (earlier_rows.h).
 constexpr int kSchema = 2;
 
@@ -21,8 +26,10 @@ nlohmann::ordered_json ToJson(const Cell& cell);
 nlohmann::ordered_json ToJson(const SweepHeader& header);
 nlohmann::ordered_json ToJson(const TaskResult& result);
 nlohmann::ordered_json ToJson(const std::vector<TaskAnswer>& answers);
-// Throw nlohmann::json::exception, which names the key that is missing or of a wrong type.
+// Throw BadValue, which names the key that is missing or of a wrong type.
 Cell CellFromJson(const nlohmann::ordered_json& json);
+// Throws BadValue for a number that no sweep gives, which names the key.
+void CheckRow(const Cell& row);
 TaskResult TaskFromJson(const nlohmann::ordered_json& json);
 std::vector<TaskAnswer> AnswersFromJson(const nlohmann::ordered_json& json);
 SweepHeader HeaderFromJson(const nlohmann::ordered_json& json);

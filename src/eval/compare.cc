@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "src/eval/recommend.h"
@@ -9,23 +10,24 @@
 namespace ropewalk {
 namespace internal {
 
+PairedDifference DifferenceOf(const PairedTest& test) {
+  return {.mean = test.mean,
+          .standard_error = test.standard_error,
+          .p_value = test.p_value,
+          .windows = test.n,
+          .outside_noise = test.p_value < kSignificance};
+}
+
 PairedDifference CompareWindows(const Cell& a, const Cell& b, int64_t windows) {
-  PairedDifference d{.standard_error = kNaN, .p_value = kNaN};
   const std::size_t n = std::min({a.window_nll.size(), b.window_nll.size(),
                                   static_cast<std::size_t>(std::max<int64_t>(windows, 0))});
   if (n == 0) {
-    d.mean = a.mean_nll - b.mean_nll;
-    return d;
+    return {.mean = a.mean_nll - b.mean_nll, .standard_error = kNaN, .p_value = kNaN};
   }
   std::vector<double> differences(n);
   for (std::size_t i = 0; i < n; ++i) differences[i] = a.window_nll[i] - b.window_nll[i];
-  const PairedTest test = TestPaired(differences);
-  d.windows = test.n;
-  d.mean = test.mean;
-  d.standard_error = test.standard_error;
-  d.p_value = test.p_value;
-  d.outside_noise = test.p_value < kSignificance;
-  return d;
+  const std::vector<double> tokens = TokensOfWindows(a);
+  return DifferenceOf(TestWeighted(differences, std::span(tokens).first(n)));
 }
 
 const TaskResult* FindTask(const Cell& cell, std::string_view task) {
@@ -72,12 +74,7 @@ PairedDifference CompareKeyTokens(const TaskResult& a, const TaskResult& b) {
   for (const auto& [window, sum] : sums) {
     differences.push_back(sum * static_cast<double>(sums.size()) / tokens);
   }
-  const PairedTest test = TestPaired(differences);
-  return {.mean = test.mean,
-          .standard_error = test.standard_error,
-          .p_value = test.p_value,
-          .windows = test.n,
-          .outside_noise = test.p_value < internal::kSignificance};
+  return internal::DifferenceOf(TestPaired(differences));
 }
 
 PairedAnswers Compare(const TaskResult& a, const TaskResult& b) {

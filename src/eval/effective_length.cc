@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ropewalk/base/error.h"
-#include "ropewalk/eval/statistics.h"
+#include "src/eval/statistics.h"
 
 namespace ropewalk {
 namespace {
@@ -64,7 +64,7 @@ EffectiveLength Judge(std::span<const LengthScore> sorted, const Threshold& thre
     all_above = all_above && (base || Above(s, threshold));
     if (all_above) effective.at_least = s.length;
     if (base || !Below(s, threshold)) effective.at_most = s.length;
-    if (s.score >= threshold.value) {
+    if (internal::ReachesScore(s.score, threshold.value)) {
       effective.length = s.length;
       effective.gap = below_before;
     } else {

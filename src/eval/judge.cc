@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -19,23 +18,6 @@ bool LowerLoss(const Contender& a, const Contender& b) {
   if (left_a != left_b) return left_b;
   if (std::isnan(a.loss) || std::isnan(b.loss)) return std::isnan(b.loss) && !std::isnan(a.loss);
   return a.loss < b.loss;
-}
-
-// The windows that all have that did not leave the race; the largest number for none stored.
-int64_t CommonWindows(const std::vector<const Cell*>& here) {
-  int64_t windows = std::numeric_limits<int64_t>::max();
-  for (const Cell* c : here) {
-    if (c->race_exit || c->window_nll.empty()) continue;
-    windows = std::min(windows, static_cast<int64_t>(c->window_nll.size()));
-  }
-  return windows;
-}
-
-double LossOver(const Cell& c, int64_t windows) {
-  if (static_cast<int64_t>(c.window_nll.size()) <= windows) return c.mean_nll;
-  double sum = 0;
-  for (int64_t w = 0; w < windows; ++w) sum += c.window_nll[static_cast<std::size_t>(w)];
-  return sum / static_cast<double>(windows);
 }
 
 // Tasks whose score is significantly below the share of the model's own, by Holm over the cell.
@@ -62,18 +44,18 @@ TaskVerdict ScoreAt(const TaskResult& r, const Yardstick& y) {
           .counts = y.Counts(r.task)};
 }
 
-// The usable one with the highest score; of equal ones the one with the lower loss.
+// The candidate with the highest score; of equal ones the one with the lower loss.
 const Contender* BestAt(const std::vector<Contender>& contenders, const std::string& task) {
   const Contender* best = nullptr;
   for (const Contender& c : contenders) {
     const TaskResult* r = FindTask(*c.cell, task);
-    if (!c.usable || r == nullptr) continue;
+    if (!c.candidate || r == nullptr) continue;
     if (best == nullptr || ScoreOf(*r) > ScoreOf(*FindTask(*best->cell, task))) best = &c;
   }
   return best;
 }
 
-// Compares every usable contender with the best usable one at each task that counts.
+// Compares every candidate with the best one at each task that counts.
 void CompareTasks(const Yardstick& y, std::vector<Contender>& contenders) {
   Family family;
   const auto key = [](const Contender& c, const std::string& task) {
@@ -86,7 +68,7 @@ void CompareTasks(const Yardstick& y, std::vector<Contender>& contenders) {
       const TaskResult& theirs = *FindTask(*best->cell, use.task);
       for (Contender& c : contenders) {
         const TaskResult* ours = FindTask(*c.cell, use.task);
-        if (!c.usable || ours == nullptr || PlanOf(*c.cell) == PlanOf(*best->cell)) continue;
+        if (!c.candidate || ours == nullptr || PlanOf(*c.cell) == PlanOf(*best->cell)) continue;
         const PairedAnswers paired = Compare(*ours, theirs);
         if (!adjusted) {
           family.Add(key(c, use.task), paired.p_value);
@@ -99,6 +81,20 @@ void CompareTasks(const Yardstick& y, std::vector<Contender>& contenders) {
         t.worse = t.p_value <= kSignificance && paired.losses > paired.wins;
       }
     }
+  }
+}
+
+// Of the usable ones those with answers of every task that counts, or where none has, all.
+void FindCandidates(const Yardstick& y, std::vector<Contender>& contenders) {
+  const auto complete = [&](const Contender& c) {
+    return c.usable && Unanswered(*c.cell, y).empty();
+  };
+  const bool any = std::ranges::any_of(contenders, complete);
+  for (Contender& c : contenders) {
+    c.candidate = any ? complete(c) : c.usable;
+    if (!c.usable || c.candidate) continue;
+    c.verdict.standing = Standing::kUnanswered;
+    c.verdict.reason = Unanswered(*c.cell, y);
   }
 }
 
@@ -155,6 +151,8 @@ void CompareAgain(const Contender& lowest, int64_t windows, Verdict& v) {
     MethodVerdict& own = v.contenders[i].verdict;
     const bool ahead = left[i] && own.difference && own.difference->mean < 0;
     if (ahead && own.standing == Standing::kBehind) own.standing = Standing::kTie;
+    // Loss tells them apart now, not scores.
+    if (left[i] && own.standing == Standing::kBehind) own.reason.clear();
   }
 }
 
@@ -209,6 +207,14 @@ std::string PlanOf(const Cell& c) {
   return c.plan_hash.empty() ? c.method + fmt::format(" {}", c.factor) : c.plan_hash;
 }
 
+std::string Unanswered(const Cell& cell, const Yardstick& y) {
+  std::vector<std::string> tasks;
+  for (const TaskUse& use : y.tasks) {
+    if (use.counts && FindTask(cell, use.task) == nullptr) tasks.push_back(use.task);
+  }
+  return tasks.empty() ? "" : "has no answers of " + ListOf(tasks);
+}
+
 std::string Objection(const Cell& cell, const Yardstick& y) {
   if (const auto& exit = cell.race_exit) {
     return exit->against.empty()
@@ -217,11 +223,16 @@ std::string Objection(const Cell& cell, const Yardstick& y) {
                              exit->difference, exit->standard_error,
                              MethodLabel(exit->against, exit->against_factor), exit->round);
   }
-  if (!std::isfinite(cell.perplexity)) return "its perplexity is not finite";
-  const double own = y.baseline->perplexity;
-  if (!(cell.perplexity <= kUsablePerplexity * own)) {
-    return fmt::format("perplexity {} is {:.2f} times the {} of the trained length",
-                       PerplexityText(cell.perplexity), cell.perplexity / own, PerplexityText(own));
+  if (!std::isfinite(cell.perplexity)) {
+    return cell.windows == 0 ? "its perplexity was not measured" : "its perplexity is not finite";
+  }
+  const int64_t windows = SharedWindows(cell, *y.baseline);
+  const double perplexity = PerplexityOver(cell, windows);
+  const double own = PerplexityOver(*y.baseline, windows);
+  if (!(perplexity <= kUsablePerplexity * own)) {
+    return fmt::format("perplexity {} is {:.2f} times the {} of the trained length{}",
+                       PerplexityText(perplexity), perplexity / own, PerplexityText(own),
+                       OverBoth(windows));
   }
   std::vector<std::string> below;
   for (const std::string& task : TasksBelowOwn(cell, y)) {
@@ -240,15 +251,15 @@ Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& y) {
   }
   std::ranges::stable_sort(v.contenders, LowerLoss);
   if (y.baseline == nullptr) return v;
+  FindCandidates(y, v.contenders);
   CompareTasks(y, v.contenders);
-  const auto usable = [](const Contender& c) { return c.usable; };
-  v.tasks_disagree =
-      std::ranges::any_of(v.contenders, usable) &&
-      std::ranges::all_of(v.contenders, [](const Contender& c) { return !c.usable || Worse(c); });
+  v.tasks_disagree = std::ranges::any_of(v.contenders, &Contender::candidate) &&
+                     std::ranges::all_of(
+                         v.contenders, [](const Contender& c) { return !c.candidate || Worse(c); });
   std::vector<bool> left;
   for (Contender& c : v.contenders) {
-    left.push_back(c.usable && (v.tasks_disagree || !Worse(c)));
-    if (c.usable && !left.back()) {
+    left.push_back(c.candidate && (v.tasks_disagree || !Worse(c)));
+    if (c.candidate && !left.back()) {
       c.verdict.standing = Standing::kWorseAtTask;
       c.verdict.reason = WhyWorse(c);
     }
@@ -259,7 +270,7 @@ Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& y) {
   }
   CompareLosses(left, windows, v.Nearest(), v.contenders);
   const Contender& lowest = v.Nearest();
-  const bool by_keys = BreakTies(v), by_scores = PreferScores(y, v);
+  const bool by_keys = BreakTies(v), by_scores = !v.tasks_disagree && PreferScores(y, v);
   if (by_keys || by_scores) CompareAgain(lowest, windows, v);
   return v;
 }

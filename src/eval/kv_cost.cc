@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +42,8 @@ PairedDifference Between(const TypePair& a, const TypePair& b) {
     differences[i] = (a.with->window_nll[i] - a.base->window_nll[i]) -
                      (b.with->window_nll[i] - b.base->window_nll[i]);
   }
-  const PairedTest test = TestPaired(differences);
-  return {.mean = test.mean,
-          .standard_error = test.standard_error,
-          .p_value = test.p_value,
-          .windows = test.n,
-          .outside_noise = test.p_value < kSignificance};
+  const std::vector<double> tokens = TokensOfWindows(*a.with);
+  return DifferenceOf(TestWeighted(differences, std::span(tokens).first(n)));
 }
 
 KvCost CostOf(const TypePair& pair) {

@@ -99,6 +99,24 @@ BreakEven BreakEvenOf(const std::vector<Cell>& cells, const Ladder& ladder, doub
   return even;
 }
 
+std::string StaticCostText(const LadderRung& rung) {
+  const PairedDifference& d = *rung.static_cost;
+  if (!std::isfinite(d.mean)) {
+    return fmt::format("breaks text of {} tokens, where its loss is not finite", rung.up_to);
+  }
+  const bool gains = d.mean < 0;
+  const std::string lost = internal::LostScores(rung.static_task_costs);
+  return fmt::format("{} {} of perplexity at {} tokens{}{}{}", gains ? "gains" : "costs",
+                     internal::Percent(d.mean), rung.up_to,
+                     std::isnan(d.standard_error) ? " (one window, so without an error estimate)"
+                     : d.outside_noise            ? ""
+                                                  : " (within the noise)",
+                     lost.empty() ? ""
+                     : gains      ? ", but "
+                                  : " and ",
+                     lost);
+}
+
 }  // namespace
 
 std::optional<Ladder> LadderOf(const std::vector<Cell>& all) {
@@ -149,10 +167,7 @@ std::string LadderText(const Ladder& ladder) {
   std::string text = fmt::format("Ladder of {}: {}.", ladder.method, internal::ListOf(steps));
   for (const LadderRung& rung : ladder.rungs) {
     if (rung.up_to != ladder.trained || !rung.static_cost) continue;
-    const PairedDifference& d = *rung.static_cost;
-    text += fmt::format(" Factor {:.4g} for all text costs {:.1f} % of perplexity at {} tokens{}.",
-                        ladder.largest, 100 * std::expm1(d.mean), rung.up_to,
-                        d.outside_noise ? "" : " (within the noise)");
+    text += fmt::format(" Factor {:.4g} for all text {}.", ladder.largest, StaticCostText(rung));
   }
   for (const BreakEven& even : ladder.break_even) {
     from.push_back(even.length > 0

@@ -18,7 +18,6 @@ struct Step {
   double factor = 1;
   int64_t up_to = 0;
   const Cell* cell = nullptr;
-  bool plain = false;  // what the model's files say, as far as it was trained
   std::string Name() const {
     return factor == 1 ? "no scaling" : fmt::format("factor {:.4g}", factor);
   }
@@ -26,15 +25,11 @@ struct Step {
 
 std::vector<Step> StepsOf(const Ladder& ladder, const std::vector<Cell>& cells) {
   std::vector<Step> steps;
-  const bool shipped = std::ranges::any_of(cells, &Cell::as_shipped);  // with a scaling of its own
   for (const LadderRung& rung : ladder.rungs) {
     const Cell* cell = rung.factor == 1 ? FindCell(cells, PositionMethod().name(), 1, rung.up_to)
                                         : FindCell(cells, ladder.method, rung.factor, rung.up_to);
     if (!steps.empty() && steps.back().factor == rung.factor) steps.pop_back();
-    steps.push_back({.factor = rung.factor,
-                     .up_to = rung.up_to,
-                     .cell = cell,
-                     .plain = rung.factor == 1 && rung.up_to <= ladder.trained && !shipped});
+    steps.push_back({.factor = rung.factor, .up_to = rung.up_to, .cell = cell});
   }
   return steps;
 }
@@ -46,15 +41,8 @@ EngineSetting Named(const std::string& engine, std::optional<EngineKind> kind = 
   return setting;
 }
 
-// The newest setting of an engine for a step; within the trained length only the length is set.
+// The newest setting of an engine for a step. No scaling is said too: the files may have one.
 EngineSetting SettingOf(const Step& step, const std::string& engine) {
-  if (step.plain) {
-    const bool vllm = engine.starts_with("vLLM"), hugging_face = engine.starts_with("Hugging");
-    EngineSetting plain = Named(engine);
-    plain.setting =
-        hugging_face ? "{}" : fmt::format("{} {}", vllm ? "--max-model-len" : "-c", step.up_to);
-    return plain;
-  }
   for (EngineSetting& s : SettingsFor(*step.cell, step.up_to)) {
     if (s.engine.starts_with(engine)) return s;
   }
@@ -155,9 +143,19 @@ std::string IniLines(const std::string& flags) {
   return out;
 }
 
+bool SelfExtends(const Step& step) {
+  const auto method = step.cell->named();
+  const auto map = method ? method->MapFor(step.factor, step.cell->trained_length) : std::nullopt;
+  return map && std::holds_alternative<SelfExtend>(*map);
+}
+
 EngineSetting LlamaProfiles(const std::vector<Step>& steps) {
   EngineSetting out = Named("llama.cpp, profiles", EngineKind::kLlamaCpp);
-  const Steps settings = SettingsOf(steps, "llama.cpp");
+  Steps settings = SettingsOf(steps, "llama.cpp");
+  for (const Step& step : steps) {
+    if (!settings.objection.empty() || !SelfExtends(step)) continue;
+    settings.objection = "Profiles are for llama-server. " + SettingOf(step, "llama.cpp").note;
+  }
   out.note = settings.objection;
   out.expressible = settings.objection.empty();
   if (!out.expressible) return out;
@@ -203,8 +201,10 @@ EngineSetting PerRequest(const std::vector<Step>& steps, const std::string& engi
   if (!out.expressible) return out;
   std::string rungs;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    rungs +=
-        fmt::format("    ({}, '{}'),\n", steps[i].up_to, Json::parse(settings.settings[i]).dump());
+    Json keys = Json::parse(settings.settings[i]);
+    // Of a loaded configuration that is another name of rope_parameters.
+    if (keys.contains("rope_parameters")) keys.erase("rope_scaling");
+    rungs += fmt::format("    ({}, '{}'),\n", steps[i].up_to, keys.dump());
   }
   out.setting = kPerRequestHead + rungs + kPerRequestTail;
   out.note =

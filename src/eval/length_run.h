@@ -32,6 +32,9 @@ struct SweepRun {
   std::function<double()> seconds_left = {};    // that are expected of everything that is missing
   std::vector<std::optional<Cell>> cells = {};  // the rows of `tasks` that are there
   int64_t parts = 0;                            // that this process measured
+  bool begins_anyway = false;                   // the first part is measured whatever time is left
+
+  bool Begins() const { return begins_anyway && parts == 0; }
 
   int64_t shards() const { return folder.shard() ? folder.shard()->count : 1; }
 };

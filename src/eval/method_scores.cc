@@ -26,7 +26,10 @@ std::map<int64_t, const Cell*> SeriesOf(const std::vector<Cell>& cells, const st
   return series;
 }
 
+// Absent where answers of a task are missing. What left a race has those of its first windows alone,
+// which are not those of the others.
 std::optional<LengthScore> MeanScore(const Cell& cell, const std::vector<std::string>& tasks) {
+  if (cell.race_exit) return std::nullopt;
   LengthScore mean{.length = cell.length};
   int64_t fewest = 0;
   for (const std::string& task : tasks) {
@@ -54,26 +57,32 @@ std::vector<MethodScores> ScoresByLength(const std::vector<Cell>& all) {
   std::vector<MethodScores> out;
   if (tasks.empty()) return out;
   std::set<int64_t> lengths;
+  std::set<std::string> left;  // a race
   for (const Cell& first : cells) {
     if (std::ranges::find(methods, first.method) != methods.end()) continue;
     methods.push_back(first.method);
     MethodScores m{.method = first.method, .tasks = tasks};
+    bool raced = false;
+    std::vector<LengthScore> held;  // up to the first length beyond the trained one that it left
     for (const auto& [length, cell] : SeriesOf(cells, first.method, y)) {
+      raced = raced || (cell->race_exit && length > y.baseline->trained_length);
       const std::optional<LengthScore> score = MeanScore(*cell, tasks);
       if (!score) continue;
       m.scores.push_back(*score);
+      if (!raced) held.push_back(*score);
       lengths.insert(length);
     }
+    if (raced) left.insert(first.method);
     if (std::ranges::find(m.scores, y.baseline->trained_length, &LengthScore::length) ==
         m.scores.end()) {
       continue;
     }
-    m.ruler = RulerEffectiveLength(m.scores);
-    m.own = OwnEffectiveLength(m.scores, y.baseline->trained_length);
+    m.ruler = RulerEffectiveLength(held);
+    m.own = OwnEffectiveLength(held, y.baseline->trained_length);
     out.push_back(m);
   }
   for (MethodScores& m : out) {
-    const bool all = m.scores.size() == lengths.size();
+    const bool all = m.scores.size() == lengths.size() && !left.contains(m.method);
     m.averages = all ? WeightedAveragesOf(m.scores)
                      : WeightedAverages{.increasing = internal::kNaN, .decreasing = internal::kNaN};
   }

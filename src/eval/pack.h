@@ -79,6 +79,8 @@ template <class T>
 T Empty() {
   if constexpr (std::is_same_v<T, RotarySpec>) {
     return RotarySpec(PairLayout::kHalf);
+  } else if constexpr (std::is_same_v<T, ResolvedRotation>) {
+    return {RotarySpec(PairLayout::kHalf), {}};
   } else {
     return T{};
   }
@@ -95,7 +97,7 @@ void TravelAll(Archive& archive, T&... fields) {
 template <class Archive, class T>
 void TravelFields(Archive& a, T& x) {
   constexpr std::size_t kFields = FieldsOf<T>();
-  static_assert(kFields <= 12, "TravelFields knows structs of up to 12 fields");
+  static_assert(kFields <= 13, "TravelFields knows structs of up to 13 fields");
   if constexpr (kFields == 1) {
     auto& [f0] = x;
     TravelAll(a, f0);
@@ -132,6 +134,9 @@ void TravelFields(Archive& a, T& x) {
   } else if constexpr (kFields == 12) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11] = x;
     TravelAll(a, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11);
+  } else if constexpr (kFields == 13) {
+    auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = x;
+    TravelAll(a, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12);
   }
 }
 

@@ -12,4 +12,12 @@ PositionPlan UnpackPlan(std::vector<std::byte> bytes) {
   return internal::Unpack<PositionPlan>(std::move(bytes));
 }
 
+std::vector<std::byte> PackRotation(const ResolvedRotation& rotation) {
+  return internal::Pack(rotation);
+}
+
+ResolvedRotation UnpackRotation(std::vector<std::byte> bytes) {
+  return internal::Unpack<ResolvedRotation>(std::move(bytes));
+}
+
 }  // namespace ropewalk

@@ -108,7 +108,7 @@ void AddNotesOnTrained(PreparedSweep& sweep) {
         sweep.spec.protocol.Name(), trained));
   }
   for (const SweepTask& task : sweep.tasks) {
-    if (!task.added) continue;
+    if (!task.added || task.kv != sweep.spec.kv.front()) continue;  // once for all types
     sweep.notes.push_back(fmt::format(
         "{} at {} tokens, the trained length, is added: usability is judged relative to it",
         task.method, task.length));

@@ -29,7 +29,8 @@ std::vector<std::string> TaskNames(const std::vector<Cell>& cells) {
   return names;
 }
 
-TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Cell* baseline) {
+TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Yardstick& y) {
+  const Cell* baseline = y.baseline;
   TaskUse use{.task = task};
   const Cell *shortest = nullptr, *fails = nullptr;
   for (const Cell& c : cells) {
@@ -54,18 +55,24 @@ TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Cel
         "({} answers), so it does not measure the effect of length.",
         task, fails->length, ScoreOf(r), r.answers.size());
   } else if (own == nullptr) {
-    use.reason = fmt::format(
-        "Task {} is not considered: it was not measured without scaling at the trained length.",
-        task);
+    use.reason = fmt::format("Task {} is not considered: {} without scaling at the trained length.",
+                             task, y.broken ? "the loss is not finite" : "it was not measured");
   }
   return use;
 }
 
-// A cost is a comparison with no scaling; no scaling has none against itself.
+// A cost is a comparison with no scaling; no scaling has none against itself. Methods without a
+// factor are the same with every one.
 const Cell* CostCell(const std::vector<Cell>& cells, const std::string& method, double factor,
                      const Yardstick& y) {
   if (y.baseline == nullptr) return nullptr;
   const Cell* cell = FindCell(cells, method, factor, y.baseline->length);
+  const auto named = PositionMethod::TryParse(method);
+  if (cell == nullptr && named && !named->uses_factor()) {
+    const auto same = std::ranges::find_if(
+        cells, [&](const Cell& c) { return c.method == method && c.length == y.baseline->length; });
+    if (same != cells.end()) cell = &*same;
+  }
   return cell == y.baseline ? nullptr : cell;
 }
 
@@ -84,10 +91,12 @@ bool Yardstick::Counts(const std::string& task) const {
 Yardstick FindYardstick(const std::vector<Cell>& cells) {
   Yardstick y;
   for (const Cell& c : cells) {
-    if (c.unscaled() && c.length == c.trained_length) y.baseline = &c;
+    if (!c.unscaled() || c.length != c.trained_length) continue;
+    y.broken = c.windows > 0 && !std::isfinite(c.perplexity);  // 0: tasks alone were measured
+    y.baseline = y.broken ? nullptr : &c;
   }
   for (const std::string& task : TaskNames(cells)) {
-    y.tasks.push_back(UseOf(task, cells, y.baseline));
+    y.tasks.push_back(UseOf(task, cells, y));
   }
   return y;
 }

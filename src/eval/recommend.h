@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,8 +35,10 @@ std::string KvCostText(const std::vector<KvCost>& costs, KvType base);
 
 // What a sweep is judged by; pointers into its cells.
 struct Yardstick {
-  // No scaling at the trained length; null: not measured, so nothing can be judged.
+  // No scaling at the trained length; null: nothing can be judged.
   const Cell* baseline = nullptr;
+  // It was measured, but its loss is no finite number: null as well.
+  bool broken = false;
   std::vector<TaskUse> tasks = {};
   bool Counts(const std::string& task) const;
   const TaskUse* Find(const std::string& task) const;
@@ -59,6 +62,23 @@ class Family {
   std::vector<double> p_values_;
 };
 
+// The scored tokens of each window, or for those with equally many 1 each. Where a row of `sliding`
+// does not add up to its own protocol, 1 each too.
+std::vector<double> TokensOfWindows(const Cell& cell);
+constexpr int64_t kAllWindows = std::numeric_limits<int64_t>::max();
+// How many windows two cells have both, the first ones; kAllWindows where that is all that either has.
+// At other lengths only aligned windows score the same tokens: all of a cell stand for the text there.
+int64_t SharedWindows(const Cell& a, const Cell& b);
+// The windows that all have that did not leave the race; kAllWindows for none stored.
+int64_t CommonWindows(const std::vector<const Cell*>& here);
+// Over the first `windows`, per token.
+double LossOver(const Cell& cell, int64_t windows);
+double PerplexityOver(const Cell& cell, int64_t windows);
+// " over the 4 windows that both have"; empty for kAllWindows.
+std::string OverBoth(int64_t windows);
+std::string WindowsText(int64_t windows);  // "1 window", "4 windows"
+
+PairedDifference DifferenceOf(const PairedTest& test);
 // Compare over the first `windows` at most.
 PairedDifference CompareWindows(const Cell& a, const Cell& b, int64_t windows);
 std::vector<TaskCost> TaskCosts(const Cell& cell, const Yardstick& yardstick);
@@ -67,6 +87,8 @@ struct Contender {
   const Cell* cell = nullptr;
   double loss = 0;  // over the windows that every contender has
   bool usable = false;
+  // Usable, with answers of every task that counts where a usable one has them.
+  bool candidate = false;
   MethodVerdict verdict = {};
 };
 
@@ -79,7 +101,7 @@ struct Verdict {
   std::vector<Contender> contenders = {};  // by loss; those that left the race last
   int64_t chosen = -1;                     // index; -1: none good enough
   const Cell* unscaled = nullptr;          // no scaling at this length
-  // Every usable method is significantly worse than another at some task: tasks decide nothing.
+  // Every candidate is significantly worse than another at some task: tasks decide nothing.
   bool tasks_disagree = false;
 
   // The chosen one, else that of the lowest loss.
@@ -92,7 +114,7 @@ struct Verdict {
 bool BreakTies(Verdict& verdict);
 // Of the chosen one and those tied with it chooses the lowest loss among those whose scores are not
 // only not significantly below what usable methods have to reach, but reach it, where there is one.
-// Returns whether that is another one.
+// The others get the reason. Returns whether that is another one.
 bool PreferScores(const Yardstick& yardstick, Verdict& verdict);
 // `here`: at least one.
 Verdict Judge(const std::vector<const Cell*>& here, const Yardstick& yardstick);
@@ -100,6 +122,8 @@ std::vector<const Cell*> CellsAt(const std::vector<Cell>& cells, int64_t length)
 // By length from the trained one on: the method's usable cell of lowest loss, else its best.
 std::map<int64_t, const Cell*> BestByLength(const std::vector<Cell>& cells,
                                             const std::string& method, const Yardstick& yardstick);
+// "has no answers of kv", of the tasks that count; empty where it has some of each.
+std::string Unanswered(const Cell& cell, const Yardstick& yardstick);
 // Whether a cell would be usable alone; why not, in words (empty: it is).
 std::string Objection(const Cell& cell, const Yardstick& yardstick);
 
@@ -113,6 +137,11 @@ struct Facts {
   std::optional<MethodReach> farthest = {};  // of all methods
 };
 std::string VerdictText(const Facts& facts);
+std::string CostText(const Facts& facts);
+std::string Percent(double nats);  // of perplexity, that this much loss costs or gains
+// "loses 0.25 of kv there, significantly"; empty where no task does.
+std::string LostScores(const std::vector<TaskCost>& costs);
+std::string Nats(const PairedDifference& d, double sign = 1);
 std::string Label(const Cell& cell);
 std::string ListOf(const std::vector<std::string>& words);  // "a, b and c"
 

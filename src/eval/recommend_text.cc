@@ -12,13 +12,6 @@ namespace ropewalk {
 namespace internal {
 namespace {
 
-std::string Percent(double nats) { return fmt::format("{:.1f} %", 100 * std::expm1(nats)); }
-
-std::string Nats(const PairedDifference& d, double sign = 1) {
-  if (std::isnan(d.standard_error)) return fmt::format("{:.3f} nats per token", sign * d.mean);
-  return fmt::format("{:.3f} ± {:.3f} nats per token", sign * d.mean, d.standard_error);
-}
-
 std::string Name(const Contender& c) { return Label(*c.cell); }
 
 std::vector<std::string> NamesOf(const std::vector<const Contender*>& contenders) {
@@ -60,9 +53,13 @@ std::string TasksText(const Facts& f) {
                        ignored.size() == 1 ? "is" : "are");
   }
   const auto& keys = v.Nearest().verdict.key_tokens;
+  const std::string missing = Unanswered(*v.Nearest().cell, f.yardstick);
   if (scores.empty()) {
-    out += fmt::format(" No task counts here, so this rests on perplexity{} alone.",
+    out += fmt::format(" {}, so this rests on perplexity{} alone.",
+                       missing.empty() ? "No task counts here" : "It " + missing,
                        keys ? " and key tokens" : "");
+  } else if (!missing.empty()) {
+    out += fmt::format(" It {}.", missing);
   }
   if (keys) {
     out += fmt::format(" Of its {} key tokens the loss is {:.3f}", keys->tokens, keys->nats);
@@ -101,12 +98,17 @@ std::string LeftOutText(const Verdict& v) {
   if (v.tasks_disagree) {
     out =
         " Tasks disagree: every usable method is significantly worse than another at one of "
-        "them, so the loss decides alone.";
+        "them, so they decide nothing here.";
   }
   for (const Contender* c : All(v, Standing::kWorseAtTask)) {
     if (!(c->loss < v.Nearest().loss)) continue;
     out += fmt::format(" {} has a lower perplexity, but is significantly worse at a task: {}.",
                        Name(*c), c->verdict.reason);
+  }
+  for (const Contender* c : All(v, Standing::kUnanswered)) {
+    out += fmt::format(" {}{} {}, so it is not compared.", Name(*c),
+                       c->loss < v.Nearest().loss ? " has a lower perplexity, but" : "",
+                       c->verdict.reason);
   }
   for (const Contender* c : All(v, Standing::kNotUsable)) {
     if (!(c->loss < v.Nearest().loss)) continue;
@@ -116,7 +118,8 @@ std::string LeftOutText(const Verdict& v) {
   return out;
 }
 
-std::string TiesText(const std::vector<const Contender*>& ties) {
+// `any`: whether nothing but loss tells them apart, so that any of them would do.
+std::string TiesText(const std::vector<const Contender*>& ties, bool any) {
   double detectable = 0, difference = 0;
   int64_t windows = 0;
   bool ahead = false;
@@ -127,23 +130,30 @@ std::string TiesText(const std::vector<const Contender*>& ties) {
     ahead = ahead || c->verdict.difference->mean < 0;
   }
   return fmt::format(
-      " A tie with {}: {} {:.3f} nats per token over {} windows, which may be chance; {} "
-      "would do. No difference was found, which is not the same as none: one of {:.3f} ({} of "
-      "perplexity) would have been found four times in five.",
+      " A tie with {}: {} {:.3f} nats per token over {} windows, which may be chance{}. No "
+      "difference was found, which is not the same as none: one of {:.3f} ({} of perplexity) would "
+      "have been found four times in five.",
       ListOf(NamesOf(ties)),
       ahead              ? "their losses differ by at most"
       : ties.size() == 1 ? "it is behind by"
                          : "they are behind by at most",
-      difference, windows, ties.size() == 1 ? "either" : "any", detectable, Percent(detectable));
+      difference, windows,
+      !any               ? ""
+      : ties.size() == 1 ? "; either would do"
+                         : "; any would do",
+      detectable, Percent(detectable));
 }
 
-// What has a lower loss and is tied, and is passed over for its scores.
+// What is tied, and comes behind for its scores.
 std::string PassedOverText(const Verdict& v) {
   std::string out;
   for (const Contender* c : All(v, Standing::kTie)) {
-    if (c->verdict.reason.empty() || !(c->loss < v.Nearest().loss)) continue;
-    out += fmt::format(" {} has a lower perplexity by no more than chance explains, but {}.",
-                       Name(*c), c->verdict.reason);
+    if (c->verdict.reason.empty()) continue;
+    out += fmt::format(" {} {}, but {}.", Name(*c),
+                       c->loss < v.Nearest().loss
+                           ? "has a lower perplexity by no more than chance explains"
+                           : "is a tie in loss",
+                       c->verdict.reason);
   }
   return out;
 }
@@ -158,7 +168,9 @@ std::string LeadText(const Verdict& v) {
     out += fmt::format(" {} {} the same frequencies here, so the numbers are the same.",
                        ListOf(NamesOf(same)), same.size() == 1 ? "has" : "have");
   }
-  if (!ties.empty()) out += TiesText(ties);
+  const bool by_loss_alone =
+      std::ranges::all_of(ties, [](const Contender* c) { return c->verdict.reason.empty(); });
+  if (!ties.empty()) out += TiesText(ties, by_loss_alone && !v.tasks_disagree);
   out += PassedOverText(v);
   const auto untested = All(v, Standing::kUntested), behind = All(v, Standing::kBehind);
   if (!untested.empty()) {
@@ -169,12 +181,14 @@ std::string LeadText(const Verdict& v) {
   }
   if (!behind.empty()) {
     const MethodVerdict& b = behind[0]->verdict;
-    out += fmt::format(" {} is significantly behind: {} over {} windows.", Name(*behind[0]),
-                       b.reason.empty() ? Nats(*b.difference) : b.reason, b.difference->windows);
+    out += fmt::format(" {} is significantly behind: {} over {}.", Name(*behind[0]),
+                       b.reason.empty() ? Nats(*b.difference) : b.reason,
+                       WindowsText(b.difference->windows));
   }
   out += KeyTokensText(v);
-  const bool broken = !All(v, Standing::kBehindKeyTokens).empty();
-  if (ties.empty() && untested.empty() && behind.empty() && !broken) {
+  const bool said =
+      !All(v, Standing::kBehindKeyTokens).empty() || !All(v, Standing::kUnanswered).empty();
+  if (ties.empty() && untested.empty() && behind.empty() && !said) {
     const bool others = v.contenders.size() > 1 + same.size();
     const auto& tasks = v.Nearest().verdict.tasks;
     const bool counts = std::ranges::any_of(tasks, &TaskVerdict::counts);
@@ -185,46 +199,27 @@ std::string LeadText(const Verdict& v) {
   return out;
 }
 
-// Where a task suffers from a setting that is left on.
-std::string TaskCostText(const std::vector<TaskCost>& costs) {
-  Family family;
-  for (const TaskCost& c : costs) family.Add(c.task, c.answers.p_value);
-  std::vector<std::string> worse;
-  for (const TaskCost& c : costs) {
-    if (c.answers.difference < 0 && family.Adjusted(c.task) <= kSignificance) {
-      worse.push_back(fmt::format("{:.2f} of {}", -c.answers.difference, c.task));
-    }
+// Why no scaling is recommended; empty where what follows says it.
+std::string WhyUnscaled(const Verdict& v) {
+  if (v.contenders.size() == 1) return ": the model is good enough";
+  bool lowest = true, tied = false;
+  for (const Contender& c : v.contenders) {
+    const Standing standing = c.verdict.standing;
+    const bool tie = standing == Standing::kTie && !c.verdict.same_plan;
+    tied = tied || tie || standing == Standing::kUntested;
+    lowest = lowest && (tie || standing == Standing::kLeftRace || !(c.loss < v.Nearest().loss));
   }
-  return worse.empty() ? "" : fmt::format(" It also loses {} there, significantly.", ListOf(worse));
+  if (!lowest) return "";
+  return tied ? ": no other method is measurably better" : ": it is best";
 }
 
-std::string CostText(const Facts& f) {
-  const Cell& chosen = *f.verdict.Nearest().cell;
-  const int64_t trained = f.verdict.trained;
-  if (chosen.unscaled()) return "";
-  if (!f.cost) return fmt::format(" What it costs at {} tokens was not measured.", trained);
-  const PairedDifference& d = *f.cost;
-  if (d.mean == 0) {
-    return fmt::format(
-        " It changes nothing up to the trained {} tokens, so it costs nothing there.", trained);
-  }
-  const std::string tasks = TaskCostText(f.task_costs);
-  const std::string numbers =
-      fmt::format("{} of perplexity, {}", Percent(std::abs(d.mean)), Nats(d, d.mean < 0 ? -1 : 1));
-  if (std::isnan(d.standard_error)) {
-    return fmt::format(" At {} tokens it {} {} (one window, so without an error estimate).{}",
-                       trained, d.mean < 0 ? "gains" : "costs", numbers, tasks);
-  }
-  if (!d.outside_noise) {
-    return fmt::format(" At {} tokens it has no measurable cost ({}: within the noise).{}", trained,
-                       Nats(d), tasks);
-  }
-  if (d.mean < 0) return fmt::format(" At {} tokens it even gains {}.{}", trained, numbers, tasks);
-  return fmt::format(" At {} tokens it costs {}{}.{}", trained, numbers,
-                     d.mean > 0.01 || !tasks.empty()
-                         ? ", so switch it on only for text that needs the length"
-                         : ", little enough to leave it on",
-                     tasks);
+// What another cell has, and where that is of other windows what the chosen one has over those.
+std::string Beside(const Cell& chosen, const Cell& other) {
+  const int64_t windows = SharedWindows(chosen, other);
+  std::string out = PerplexityText(PerplexityOver(other, windows));
+  if (windows == kAllWindows) return out;
+  return out + fmt::format(" against {}{}", PerplexityText(PerplexityOver(chosen, windows)),
+                           OverBoth(windows));
 }
 
 std::string ChosenText(const Facts& f) {
@@ -232,17 +227,15 @@ std::string ChosenText(const Facts& f) {
   const Cell& c = *v.Nearest().cell;
   std::string out = TargetText(v);
   if (c.unscaled()) {
-    out += fmt::format("use no scaling: {}.",
-                       v.contenders.size() > 1 ? "it is best" : "the model is good enough");
+    out += fmt::format("use no scaling{}.", WhyUnscaled(v));
   } else {
     out += fmt::format("use {}.", Label(c));
   }
   out += fmt::format(" Perplexity is {}", PerplexityText(c.perplexity));
   if (!c.unscaled() && v.unscaled != nullptr) {
-    out += fmt::format("; without scaling it would be {}", PerplexityText(v.unscaled->perplexity));
+    out += fmt::format("; without scaling it would be {}", Beside(c, *v.unscaled));
   }
-  out += fmt::format("; at the trained length the model has {}.",
-                     PerplexityText(f.yardstick.baseline->perplexity));
+  out += fmt::format("; at the trained length the model has {}.", Beside(c, *f.yardstick.baseline));
   out += TasksText(f) + LeftOutText(v) + LeadText(v) + CostText(f);
   if (!c.unscaled() && !c.as_shipped() && f.longest_usable > v.length) {
     const bool factor = Label(c) != c.method;
@@ -269,15 +262,29 @@ std::string NoneText(const Facts& f) {
                                   v.contenders.size() > 1 ? "nearest" : "only one measured",
                                   Name(c), c.verdict.reason);
   if (f.farthest && f.farthest->longest_usable > v.trained) {
-    out +=
-        fmt::format(" The longest usable length is {} tokens, with {}.", f.farthest->longest_usable,
-                    MethodLabel(f.farthest->method, f.farthest->factor));
+    const std::string label = MethodLabel(f.farthest->method, f.farthest->factor);
+    // It reaches past this length without having been measured here.
+    if (f.farthest->longest_usable > v.length) {
+      return out +
+             fmt::format(" {} is usable at {} tokens, but was not measured at {}: measure it.",
+                         label, f.farthest->longest_usable, v.length);
+    }
+    out += fmt::format(" The longest usable length is {} tokens, with {}.",
+                       f.farthest->longest_usable, label);
   }
   return out + " Use shorter text, or train the model further at this length.";
 }
 
-std::string UnjudgedText(const Verdict& v) {
+std::string UnjudgedText(const Facts& f) {
+  const Verdict& v = f.verdict;
   const Cell& c = *v.Nearest().cell;
+  if (f.yardstick.broken) {
+    return TargetText(v) +
+           fmt::format(
+               "nothing can be judged: the loss of the model without scaling is not finite at {} "
+               "tokens, and every method is compared with it.",
+               v.trained);
+  }
   return TargetText(v) +
          fmt::format(
              "nothing can be recommended: the model without scaling was not measured at {} "
@@ -301,7 +308,7 @@ std::string ListOf(const std::vector<std::string>& words) {
 }
 
 std::string VerdictText(const Facts& facts) {
-  if (facts.yardstick.baseline == nullptr) return UnjudgedText(facts.verdict);
+  if (facts.yardstick.baseline == nullptr) return UnjudgedText(facts);
   return facts.verdict.chosen < 0 ? NoneText(facts) : ChosenText(facts);
 }
 
@@ -321,6 +328,8 @@ const char* Word(Standing standing) {
       return "behind at key tokens";
     case Standing::kWorseAtTask:
       return "worse at a task";
+    case Standing::kUnanswered:
+      return "no answers of a task";
     case Standing::kNotUsable:
       return "not usable";
     case Standing::kLeftRace:
@@ -343,68 +352,6 @@ std::string PerplexityText(double perplexity) {
   if (!std::isfinite(perplexity)) return "infinite";
   const int digits = perplexity < 10 ? 2 : perplexity < 1000 ? 1 : 0;
   return fmt::format("{:.{}f}", perplexity, digits);
-}
-
-std::string TasksNote(const std::vector<Cell>& cells) {
-  std::string out;
-  for (const TaskUse& use : TaskUses(cells)) {
-    if (!use.reason.empty()) out += (out.empty() ? "" : " ") + use.reason;
-  }
-  return out;
-}
-
-std::string RulesText(const std::vector<Cell>& all) {
-  const internal::JudgedCells judged(all);
-  const std::vector<Cell>& cells = judged.get();
-  const internal::Yardstick y = internal::FindYardstick(cells);
-  if (y.baseline == nullptr) {
-    return "Nothing can be judged, because the model without scaling was not measured at the "
-           "trained length.";
-  }
-  const double own = y.baseline->perplexity;
-  std::string rule = fmt::format(
-      "Usable means: perplexity at most {:.2f} times that without scaling at the trained length "
-      "({} times {:.2f} = {})",
-      internal::kUsablePerplexity, PerplexityText(own), internal::kUsablePerplexity,
-      PerplexityText(own * internal::kUsablePerplexity));
-  std::vector<std::string> tasks, answers;
-  for (const TaskUse& use : y.tasks) {
-    if (!use.counts) continue;
-    tasks.push_back(fmt::format("{} {:.2f}", use.task, use.own_score));
-    answers.push_back(fmt::format(
-        "{} answers of {}", internal::FindTask(*y.baseline, use.task)->answers.size(), use.task));
-  }
-  if (!tasks.empty()) {
-    rule += fmt::format(
-        ", and a score not significantly below {:.2f} times the model's own there ({}). Of usable "
-        "methods those that are significantly worse than another at one of these tasks are left "
-        "out; of the rest the lowest loss is recommended, and of methods that are tied the lowest "
-        "one with scores that reach this",
-        kNolimaShare, internal::ListOf(tasks));
-  }
-  rule += fmt::format(
-      ". \"Significant\" is the 5 % level after Holm's correction for the methods{} of a length, "
-      "by "
-      "paired t tests over {} windows",
-      tasks.empty() ? "" : " and tasks", y.baseline->windows);
-  if (!answers.empty())
-    rule += fmt::format(" and exact sign tests over {}", internal::ListOf(answers));
-  rule += ".";
-  if (std::ranges::any_of(
-          cells, [](const Cell& c) { return internal::FindTask(c, kKeyTokensTask) != nullptr; })) {
-    rule +=
-        " Methods that loss does not tell apart are compared by the loss of their key tokens, "
-        "in the same way.";
-  }
-  if (std::ranges::any_of(cells, [](const Cell& c) { return c.race_exit.has_value(); })) {
-    rule += " A method that left the race of a length is not taken for usable there.";
-  }
-  if (tasks.empty() && y.tasks.empty()) {
-    rule += " No task was measured, so retrieval is not known; --tasks perplexity,passkey adds it.";
-  }
-  const std::string note = TasksNote(cells);
-  return rule + (note.empty() ? "" : " ") + note +
-         " A method is usable up to the last length before the first failure.";
 }
 
 }  // namespace ropewalk

@@ -29,13 +29,22 @@ constexpr char kNoHeader[] = "expected the header of a ropewalk sweep";
                   "; the file was written or changed by something else: move it away");
 }
 
-// Whether `line` is a row of ours of which the end is missing. A power cut may also leave its
-// length without its bytes, which then are zero. The header is the first thing in the file, so what
-// begins otherwise is somebody else's, however short.
-bool IsTorn(std::string_view line, int64_t number) {
+// Whether `line`, the last one, is a row of ours of which the end is missing: its newline, or,
+// `ended` by one, bytes that are zero because a power cut left their length alone. The header is the
+// first thing in the file, so what begins otherwise is somebody else's, however short.
+bool IsTorn(std::string_view line, int64_t number, bool ended) {
+  const bool zeros = line.find('\0') != line.npos;
+  if (ended && !zeros) return false;
   if (number == 1) return line.starts_with(kHeaderBegin);
   const std::size_t n = std::min(line.size(), kRowBegin.size());
-  return line.substr(0, n) == kRowBegin.substr(0, n) || line.find('\0') != line.npos;
+  return line.substr(0, n) == kRowBegin.substr(0, n) || zeros;
+}
+
+// What nlohmann says, without the name of its exception in front.
+std::string Why(const Json::exception& e) {
+  const std::string_view what = e.what();
+  const std::size_t end = what.starts_with("[json.exception") ? what.find("] ") : what.npos;
+  return std::string(end == what.npos ? what : what.substr(end + 2));
 }
 
 SweepHeader ParseHeader(const Json& json, const std::string& path) {
@@ -51,6 +60,22 @@ SweepHeader ParseHeader(const Json& json, const std::string& path) {
   return HeaderFromJson(json);
 }
 
+// Rows are compared with each other: those of another model, text or engine are not of this sweep.
+void CheckOfHeader(const Cell& row, const SweepHeader& header) {
+  const Cell& common = header.common;
+  const auto check = [](const char* key, const std::string& here, const std::string& there) {
+    if (here == there) return;
+    throw BadValue(
+        fmt::format("\"{}\" is \"{}\", that of the header \"{}\": the row is of another "
+                    "sweep, with which the others do not compare",
+                    key, here, there));
+  };
+  check("model_hash", row.model_hash, common.model_hash);
+  check("text_hash", row.text_hash, common.text_hash);
+  check("compute", row.compute, common.compute);
+  check("angles", row.angles, common.angles);
+}
+
 }  // namespace
 
 ParsedResults ParseResults(const std::string& text, const std::string& path) {
@@ -63,7 +88,7 @@ ParsedResults ParseResults(const std::string& text, const std::string& path) {
     const Json json = Json::parse(text.begin() + begin, text.begin() + end, nullptr, false);
     if (end == text.size() || json.is_discarded()) {  // a whole line ends in a newline
       const std::string_view line(text.data() + begin, end - begin);
-      if (end + 1 >= text.size() && IsTorn(line, number)) break;
+      if (end + 1 >= text.size() && IsTorn(line, number, end < text.size())) break;
       BadLine(path, number, number == 1 ? kNoHeader : "no JSON");
     }
     try {
@@ -71,10 +96,12 @@ ParsedResults ParseResults(const std::string& text, const std::string& path) {
         result.results.header = ParseHeader(json, path);
         result.has_header = true;
       } else {
-        result.results.cells.push_back(CellFromJson(json));
+        Cell& cell = result.results.cells.emplace_back(CellFromJson(json));
+        CheckRow(cell);
+        CheckOfHeader(cell, result.results.header);
       }
     } catch (const Json::exception& e) {
-      BadLine(path, number, e.what());
+      BadLine(path, number, Why(e));
     }
     begin = end + 1;
   }

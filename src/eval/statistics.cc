@@ -43,6 +43,21 @@ ClusteredMean MeanOfClusters(std::span<const double> sums, std::span<const doubl
   return m;
 }
 
+PairedTest TestWeighted(std::span<const double> differences, std::span<const double> weights) {
+  const bool equal = std::ranges::all_of(weights, [&](double w) { return w == weights[0]; });
+  if (equal) return TestPaired(differences);
+  std::vector<double> sums(differences.begin(), differences.end());
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] *= weights[i];
+  const ClusteredMean m = MeanOfClusters(sums, weights);
+  const auto n = static_cast<int64_t>(sums.size());
+  const double error =
+      std::max(m.standard_error, kLossRounding / std::sqrt(static_cast<double>(n)));
+  return {.n = n,
+          .mean = m.mean,
+          .standard_error = m.standard_error,
+          .p_value = StudentTwoSided(m.mean / error, static_cast<double>(n - 1))};
+}
+
 }  // namespace internal
 
 PairedTest TestPaired(std::span<const double> differences) {

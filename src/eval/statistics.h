@@ -30,6 +30,15 @@ struct ClusteredMean {
   double standard_error = 0;
 };
 ClusteredMean MeanOfClusters(std::span<const double> sums, std::span<const double> counts);
+// TestPaired of the mean in which each difference weighs as given, with the standard error above. Of
+// equal weights it is TestPaired, bit by bit.
+PairedTest TestWeighted(std::span<const double> differences, std::span<const double> weights);
+
+// Whether a score reaches a threshold that is a product: equality in exact arithmetic counts, which
+// rounding may miss (17/29 against 0.85 * 20/29).
+inline bool ReachesScore(double score, double threshold) {
+  return score >= threshold * (1 - 1e-12);
+}
 
 // P(T <= t) and its inverse, of Student's t with `dof` > 0 degrees of freedom.
 double StudentCdf(double t, double dof);

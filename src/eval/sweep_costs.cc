@@ -33,6 +33,10 @@ std::vector<LeftOut> RunSweepAndCosts(std::vector<SweepTask>& tasks, const Sweep
   std::vector<LeftOut> left_out;
   SweepEvents own = events;
   own.left_out = [&](const LeftOut& out) { left_out.push_back(out); };
+  own.progress = [&](const SweepProgress& now) {
+    rest.begins = false;  // of the costs, where the sweep has measured something
+    return !events.progress || events.progress(now);
+  };
   rest.seconds = budget.seconds - std::min(costs_seconds, budget.seconds / 4);
   const bool any = !RunSweep(tasks, spec, inputs, header, folder, own, rest, shard).empty();
   const size_t asked = tasks.size();

@@ -14,7 +14,8 @@ using internal::LengthRun;
 using internal::Outcome;
 
 // The least of each length, the shortest first, up to the first that does not fit: then shorter ones
-// have their whole least, and none is begun that will not end.
+// have their whole least, and none is begun that will not end; but where nothing fits, the next one is
+// begun all the same, since a run that measures nothing brings nobody further.
 class Schedule {
  public:
   explicit Schedule(internal::SweepRun& run) : run_(run) {
@@ -37,11 +38,16 @@ class Schedule {
     };
   }
 
-  void Run() {
-    for (int64_t parts = 0; Pass() == Outcome::kWait; parts = run_.parts) {
-      if (run_.parts > parts) continue;  // there may be more already
-      if (run_.clock.Expired()) break;
-      Pause();
+  void Run(bool begins) {
+    MeasureAll();
+    if (begins && run_.parts == 0) {
+      run_.begins_anyway = true;
+      MeasureAll();
+      if (run_.parts > 0 && run_.events.message) {
+        run_.events.message(
+            "the budget is shorter than what comes next; a part of that was measured all the same, "
+            "so that the same command goes on from there");
+      }
     }
     for (const auto& length : lengths_) {
       while (length->Finish() == Outcome::kWait) Pause();
@@ -57,10 +63,18 @@ class Schedule {
   }
 
  private:
+  void MeasureAll() {
+    for (int64_t parts = run_.parts; Pass() == Outcome::kWait; parts = run_.parts) {
+      if (run_.parts > parts) continue;  // there may be more already
+      if (run_.clock.Expired()) break;
+      Pause();
+    }
+  }
   // Of what all shards do together.
   double Shared(double seconds) const { return seconds / static_cast<double>(run_.shards()); }
   bool Fits(double seconds, double longest_part) const {
-    return run_.clock.Corrected(std::max(Shared(seconds), longest_part)) <= run_.clock.Left();
+    return run_.Begins() ||
+           run_.clock.Corrected(std::max(Shared(seconds), longest_part)) <= run_.clock.Left();
   }
 
   // Measures what this process can; kWait where others have to end something first.
@@ -147,7 +161,7 @@ std::vector<Cell> RunSweep(const std::vector<SweepTask>& tasks, const SweepSpec&
                          .folder = there,
                          .clock = clock};
   run.cells.resize(tasks.size());
-  Schedule(run).Run();
+  Schedule(run).Run(budget.begins);
   std::vector<Cell> cells;
   for (std::optional<Cell>& cell : run.cells) {
     if (cell) cells.push_back(std::move(*cell));

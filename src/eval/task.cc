@@ -168,6 +168,10 @@ std::span<const TaskPrompt> SampledTask::Prompts(int64_t length) const {
   if (added) {
     try {
       it->second = task_->Prompts(length, samples_);
+      if (it->second.empty()) {
+        too_short_ = task_->Name() + ": expected at least one prompt to be asked for, got " +
+                     std::to_string(samples_);
+      }
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kInvalidArgument) throw;
       too_short_ = e.what();

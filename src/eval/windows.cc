@@ -1,5 +1,6 @@
 // Which tokens of a text are scored.
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "ropewalk/base/error.h"
@@ -35,10 +36,14 @@ std::vector<int64_t> AnchorEnds(const TokenText& text, const Protocol& protocol,
   const int64_t tokens = static_cast<int64_t>(text.ids.size());
   const int64_t k = protocol.scored_per_anchor;
   const int64_t first = longest_length - (bos ? 1 : 0);  // room in front at the longest length
-  const int64_t needed = first + (protocol.anchors - 1) * k;
+  const int64_t anchors = tokens < first ? 0 : 1 + (tokens - first) / k;  // that there is room for
+  // Of more anchors than any text has tokens the product is no number: it saturates.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const int64_t others =
+      protocol.anchors - 1 > (kMost - first) / k ? kMost - first : (protocol.anchors - 1) * k;
+  const int64_t needed = first + others;
   if (tokens < needed) {
-    const int64_t fits = tokens - (protocol.anchors - 1) * k + (bos ? 1 : 0);
-    const int64_t anchors = tokens < first ? 0 : 1 + (tokens - first) / k;
+    const int64_t fits = tokens - others + (bos ? 1 : 0);
     std::string advice = "give a longer text";
     if (fits > k) advice += ", or lengths up to " + std::to_string(fits);
     if (anchors > 0) advice += ", or --anchors " + std::to_string(anchors);

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "ropewalk/base/dtype.h"
 #include "ropewalk/base/error.h"
@@ -228,6 +229,15 @@ void Decode(double x, float* out) { *out = static_cast<float>(x); }
 void Decode(float x, float* out) { *out = x; }
 void Decode(Float16 x, float* out) { *out = ToFloat(x); }
 void Decode(BFloat16 x, float* out) { *out = ToFloat(x); }
+
+template <class Block>
+auto Decode(const Block& b, float* out) -> decltype(Unpack(b, std::declval<LowBitCodes&>())) {
+  LowBitCodes unpacked;
+  Unpack(b, unpacked);
+  for (int i = 0; i < 256; ++i) {
+    out[i] = static_cast<float>(unpacked.codes[i]) * unpacked.scales[i / 16];
+  }
+}
 
 template <class Block, int kElements>
 void DecodeAll(const std::byte* in, const std::byte*, int64_t blocks, float* out) {

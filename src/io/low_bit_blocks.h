@@ -1,5 +1,5 @@
 // Blocks of 256 elements in 1.6 to 3.4 bits each, as ggml-common.h lays them out: points of a grid
-// (IQ1, IQ2, IQ3) and digits of three values (TQ). Decode writes 256 floats.
+// (IQ1, IQ2, IQ3) and digits of three values (TQ).
 #pragma once
 
 #include <cstdint>
@@ -59,14 +59,20 @@ struct BlockTQ2_0 {
   Float16 d;
 };
 
-void Decode(const BlockIQ2_XXS& b, float* out);
-void Decode(const BlockIQ2_XS& b, float* out);
-void Decode(const BlockIQ2_S& b, float* out);
-void Decode(const BlockIQ3_XXS& b, float* out);
-void Decode(const BlockIQ3_S& b, float* out);
-void Decode(const BlockIQ1_S& b, float* out);
-void Decode(const BlockIQ1_M& b, float* out);
-void Decode(const BlockTQ1_0& b, float* out);
-void Decode(const BlockTQ2_0& b, float* out);
+// Element i is codes[i] * scales[i / 16], which no type rounds: a scale has at most 11 + 5 bits, a code
+// 6.
+struct LowBitCodes {
+  alignas(64) int8_t codes[256];
+  float scales[16];
+};
+void Unpack(const BlockIQ2_XXS& b, LowBitCodes& to);
+void Unpack(const BlockIQ2_XS& b, LowBitCodes& to);
+void Unpack(const BlockIQ2_S& b, LowBitCodes& to);
+void Unpack(const BlockIQ3_XXS& b, LowBitCodes& to);
+void Unpack(const BlockIQ3_S& b, LowBitCodes& to);
+void Unpack(const BlockIQ1_S& b, LowBitCodes& to);
+void Unpack(const BlockIQ1_M& b, LowBitCodes& to);
+void Unpack(const BlockTQ1_0& b, LowBitCodes& to);
+void Unpack(const BlockTQ2_0& b, LowBitCodes& to);
 
 }  // namespace ropewalk::internal

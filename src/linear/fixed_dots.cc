@@ -28,6 +28,11 @@ struct Sums {
   __m512d rests;
 };
 constexpr int64_t kFew = 4;
+// Of each 16 elements they are added to the codes' sums at once: with two bits those would drift away.
+template <class Type>
+constexpr bool kRestsOf16 = requires(const Type& t) {
+  t.RestsOf16(0);
+};
 template <class Type>
 constexpr bool kInFew = (Type::kRests && Type::kElements == 256);
 
@@ -70,10 +75,14 @@ ROPEWALK_VNNI_INLINE void Step(const uint8_t* const* at, const std::byte* x,
     const __m512i planes[3] = {LoadOnce(chunk), LoadOnce(chunk + 64), LoadOnce(chunk + 128)};
     const __m512 scales = _mm512_castsi512_ps(LoadOnce(chunk + kScales));
     const __m512i middles = LoadOnce(chunk + kMiddles);
+    const __m512 of_middles = _mm512_mul_ps(_mm512_cvtepi32_ps(middles), scales);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const __m512 product = Multiply(step[r].Codes(i), planes, middles);
       const __m512 scale = _mm512_mul_ps(step[r].Scales(i), scales);
+      if constexpr (kRestsOf16<Type>) {
+        sums[r].lanes = _mm512_fmadd_ps(step[r].RestsOf16(i), of_middles, sums[r].lanes);
+      }
       sums[r].lanes = _mm512_fmadd_ps(product, scale, sums[r].lanes);
     }
   }
@@ -180,10 +189,11 @@ constexpr TypeRow Row(WeightType type) {
   return {type, Type::kOrder, &DotAll<Type>};
 }
 constexpr TypeRow kTypes[] = {Row<Q8_0<2>>(WeightType::kQ8_0),  Row<Q4_0>(WeightType::kQ4_0),
-                              Row<Q4_1>(WeightType::kQ4_1),     Row<Q3_K>(WeightType::kQ3_K),
-                              Row<Q4_K>(WeightType::kQ4_K),     Row<Q5_K>(WeightType::kQ5_K),
-                              Row<Q6_K>(WeightType::kQ6_K),     Row<IQ4_NL>(WeightType::kIQ4_NL),
-                              Row<IQ4_XS>(WeightType::kIQ4_XS), Row<MXFP4>(WeightType::kMXFP4)};
+                              Row<Q4_1>(WeightType::kQ4_1),     Row<Q2_K>(WeightType::kQ2_K),
+                              Row<Q3_K>(WeightType::kQ3_K),     Row<Q4_K>(WeightType::kQ4_K),
+                              Row<Q5_K>(WeightType::kQ5_K),     Row<Q6_K>(WeightType::kQ6_K),
+                              Row<IQ4_NL>(WeightType::kIQ4_NL), Row<IQ4_XS>(WeightType::kIQ4_XS),
+                              Row<MXFP4>(WeightType::kMXFP4)};
 const TypeRow* Find(WeightType type) {
   for (const TypeRow& row : kTypes) {
     if (row.type == type) return &row;

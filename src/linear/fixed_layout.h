@@ -47,6 +47,7 @@ struct Order {
   int last[kQuarters];
 };
 inline constexpr Order kOrder8 = {7, kMostOfFour, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3}};
+inline constexpr Order kOrder2 = {1, kAny, {0, 1, 2, 3, 4, 5, 6, 7}, {}};
 inline constexpr Order kOrder3 = {2, kAny, {0, 1, 2, 3, 4, 5, 6, 7}, {}};
 inline constexpr Order kOrder6 = {5, kAny, {0, 1, 2, 3, 4, 5, 6, 7}, {}};
 // First the lower halves of bytes, then the upper ones: in blocks of 32 elements, and of 64.

@@ -56,7 +56,8 @@ ROPEWALK_VNNI_INLINE __m512 Halves(const uint8_t* p, const Words& indices) {
 
 // A type: kElements of it in kBytes, and what single chunks of it at the end of a row are. Codes(i)
 // and Scales(i) are those of chunk i, a scale for every four codes. Rests: what is added to (code -
-// middle) * scale, for each 32 elements, up to eight. The layouts are ggml's, as in
+// middle) * scale, for each 32 elements, up to eight; RestsOf16(i), of a type that has them for 16: the
+// same over -middle, for every four codes of chunk i. The layouts are ggml's, as in
 // src/io/dequantize.cc.
 template <int kChunks>
 struct Q8_0 {
@@ -258,6 +259,41 @@ struct BlocksOf256 {
 using Q4_K = BlocksOf256<4>;
 using Q5_K = BlocksOf256<5>;
 
+// Bits 0 and 1 of 32 bytes are those of codes 0 to 31, then 2 and 3, 4 and 5, 6 and 7: chunk i of four,
+// of two vectors of such bytes, each twice.
+ROPEWALK_VNNI_INLINE __m512i TwoBits(const __m512i (&bytes)[2], int i) {
+  const __m512i two = Right(bytes[i / 2], i % 2 * 4, i % 2 * 4 + 2);
+  return _mm512_and_si512(two, _mm512_set1_epi8(3));
+}
+ROPEWALK_VNNI_INLINE void LoadTwoBits(const uint8_t* p, __m512i (&bytes)[2]) {
+  for (int i = 0; i < 2; ++i) {
+    bytes[i] = _mm512_broadcast_i64x4(Load32(p + static_cast<ptrdiff_t>(i) * 32));
+  }
+}
+
+struct Q2_K {
+  using Last = Q2_K;
+  static constexpr const Order& kOrder = kOrder2;
+  static constexpr int64_t kElements = 256, kBytes = 84;
+  static constexpr bool kRests = false;
+  ROPEWALK_VNNI_INLINE void Load(const uint8_t* p) {
+    const __m128i pairs = Load16(p), four = _mm_set1_epi8(15);
+    const __m128i upper = _mm_and_si128(_mm_srli_epi16(pairs, 4), four);
+    scales = Times(_mm_and_si128(pairs, four), Half(p + 80));
+    rests = _mm512_fmsub_ps(Times(upper, Half(p + 82)), _mm512_set1_ps(0.5f), scales);
+    LoadTwoBits(p + 16, twos);
+  }
+  static ROPEWALK_VNNI_INLINE __m512 Times(__m128i bytes, float factor) {
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)), _mm512_set1_ps(factor));
+  }
+  ROPEWALK_VNNI_INLINE __m512i Codes(int i) const { return TwoBits(twos, i); }
+  ROPEWALK_VNNI_INLINE __m512 Scales(int i) const { return EachForFour(scales, i); }
+  ROPEWALK_VNNI_INLINE __m512 RestsOf16(int i) const { return EachForFour(rests, i); }
+  ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }
+  __m512i twos[2];
+  __m512 scales, rests;
+};
+
 struct Q3_K {
   using Last = Q3_K;
   static constexpr const Order& kOrder = kOrder3;
@@ -276,17 +312,12 @@ struct Q3_K {
     const __m512i integers = _mm512_cvtepi8_epi32(_mm_sub_epi8(bytes, _mm_set1_epi8(32)));
     scales = _mm512_mul_ps(_mm512_cvtepi32_ps(integers), _mm512_set1_ps(Half(p + 108)));
     thirds = _mm512_broadcast_i64x4(Load32(p));
-    for (int i = 0; i < 2; ++i) {
-      twos[i] = _mm512_broadcast_i64x4(Load32(p + 32 + static_cast<ptrdiff_t>(i) * 32));
-    }
+    LoadTwoBits(p + 32, twos);
   }
   ROPEWALK_VNNI_INLINE __m512i Codes(int i) const {
-    // Bits 0 and 1 of 32 bytes are the lower ones of codes 0 to 31, then 2 and 3, 4 and 5, 6 and 7.
-    const __m512i two = Right(twos[i / 2], i % 2 * 4, i % 2 * 4 + 2);
-    const __m512i low = _mm512_and_si512(two, _mm512_set1_epi8(3));
     // Bit 2 i of 32 bytes is the third of 32 codes, bit 2 i + 1 that of the next: to bit 2.
     const __m512i high = i == 0 ? Left(thirds, 2, 1) : Right(thirds, 2 * i - 2, 2 * i - 1);
-    return Beside(low, high, 4);
+    return Beside(TwoBits(twos, i), high, 4);
   }
   ROPEWALK_VNNI_INLINE __m512 Scales(int i) const { return EachForFour(scales, i); }
   ROPEWALK_VNNI_INLINE __m256 Rests() const { return _mm256_setzero_ps(); }

@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "src/linear/rows_cpu.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "src/linear/block_types-inl.h"
+#include "src/linear/low_bit_types-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ropewalk::internal {
@@ -112,6 +112,24 @@ HWY_INLINE bool VisitType(WeightType type, F visit) {
       return visit(Q5_K()), true;
     case WeightType::kQ6_K:
       return visit(Q6_K()), true;
+    case WeightType::kIQ2_XXS:
+      return visit(LowBit<BlockIQ2_XXS>()), true;
+    case WeightType::kIQ2_XS:
+      return visit(LowBit<BlockIQ2_XS>()), true;
+    case WeightType::kIQ2_S:
+      return visit(LowBit<BlockIQ2_S>()), true;
+    case WeightType::kIQ3_XXS:
+      return visit(LowBit<BlockIQ3_XXS>()), true;
+    case WeightType::kIQ3_S:
+      return visit(LowBit<BlockIQ3_S>()), true;
+    case WeightType::kIQ1_S:
+      return visit(LowBit<BlockIQ1_S>()), true;
+    case WeightType::kIQ1_M:
+      return visit(LowBit<BlockIQ1_M>()), true;
+    case WeightType::kTQ1_0:
+      return visit(LowBit<BlockTQ1_0>()), true;
+    case WeightType::kTQ2_0:
+      return visit(TQ2_0()), true;
     default:
       return false;
   }

@@ -6,6 +6,7 @@
 
 #include "ropewalk/base/error.h"
 #include "src/config/tensor_names.h"
+#include "src/model/tied_head.h"
 
 namespace ropewalk {
 
@@ -23,17 +24,6 @@ std::string NameOf(const ModelConfig& c, internal::TensorId id) {
 
 bool IsQuantised(const Weight& w) { return Info(w.type).block_elements > 1; }
 
-bool SameNumbers(const Weight& a, const Weight& b) {
-  if (a.shape != b.shape) return false;
-  std::vector<float> x(a.cols()), y(b.cols());
-  for (int64_t row = 0; row < a.rows(); ++row) {
-    a.ReadRows(row, 1, x.data());
-    b.ReadRows(row, 1, y.data());
-    if (x != y) return false;
-  }
-  return true;
-}
-
 // A configuration that says that the head is the embedding, with files that have another: so
 // transformers 5 writes T5 1.1, whose states are not scaled, and takes the files' head; what
 // transformers 4 writes so has no head of its own.
@@ -45,7 +35,7 @@ void SettleHead(const ModelFiles& files, ModelConfig& c) {
   // The same numbers quantised in two ways are two.
   const bool gguf = c.format == FileFormat::kGguf;
   if (gguf && (IsQuantised(head->second) || IsQuantised(embedding->second))) return;
-  if (SameNumbers(head->second, embedding->second)) return;
+  if (internal::SameNumbers(head->second, embedding->second)) return;
   if (gguf) {
     throw Error(
         ErrorCode::kUnsupported,

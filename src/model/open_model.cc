@@ -12,6 +12,7 @@
 #include "src/config/text.h"
 #include "src/io/files.h"
 #include "src/model/tensor_table.h"
+#include "src/model/tied_head.h"
 
 namespace ropewalk {
 namespace {
@@ -126,6 +127,9 @@ void OpenFolder(const fs::path& folder, const OpenOptions& options, ModelFiles& 
     if (files.config.text_part) KeepTextPart(files);
     TakeExpertLayout(files);
     CheckIfRunnable(files, internal::Naming::kHuggingFace, folder.string());
+    if (options.need_weights && files.config.not_runnable.empty()) {
+      internal::CheckTiedHead(files.config, files.tensors, folder.string());
+    }
   }
   TryTokenizer(files, [&] { return LoadTokenizerFolder(folder.string()); });
 }

@@ -95,6 +95,7 @@ bool DownBias(Config c) { return c.layer.attention.latent.down_bias; }
 bool QkvBias(Config c) { return c.layer.attention.qkv_bias; }
 bool OutBias(Config c) { return c.layer.attention.out_bias; }
 bool MlpBias(Config c) { return c.layer.mlp.bias; }
+bool ExpertBias(Config c) { return MlpBias(c) && c.experts.biased; }
 bool Gated(Config c) { return c.layer.mlp.gated; }
 bool Sinks(Config c) { return c.layer.attention.sinks; }
 bool ChoiceBias(Config c) { return c.experts.choice_bias; }
@@ -107,6 +108,9 @@ bool MaskedHead(Config c) { return c.masked_head; }
 // Of BERT's kind: a dense layer and a norm in front of the matrix.
 bool DenseHead(Config c) { return MaskedHead(c) && !c.encoder->plain_head; }
 bool Untied(Config c) { return !c.tied_head && (c.encoder == nullptr || MaskedHead(c)); }
+// A head that is the embedding and has a bias all the same (Phi, GPT-J).
+bool TiedBias(Config c) { return c.tied_head && c.head_bias && c.encoder == nullptr; }
+bool Head(Config c) { return Untied(c) || TiedBias(c); }
 bool Projects(Config c) { return c.encoder != nullptr && c.encoder->embedding_dim > 0; }
 // DeBERTa v1: its one product has no bias, q and v have.
 bool QvBias(Config c) {
@@ -190,7 +194,7 @@ constexpr Row kTable[] = {
     {Id::kMaskedDense, Of::kModel, Dim::kEmbedding, Dim::kHidden, DenseHead, Always},
     {Id::kMaskedNorm, Of::kModel, Dim::kEmbedding, Dim::kNone, DenseHead, Always},
     {Id::kMaskedBias, Of::kModel, Dim::kVocab, Dim::kNone, DenseHead},
-    {Id::kHead, Of::kModel, Dim::kVocab, Dim::kEmbedding, Untied, HeadBias},
+    {Id::kHead, Of::kModel, Dim::kVocab, Dim::kEmbedding, Head, HeadBias},
     {Id::kSharedBuckets, Of::kModel, Dim::kBuckets, Dim::kHeads, SharedBuckets},
     {Id::kDistances, Of::kModel, Dim::kDistances, Dim::kHidden, Distances},
     {Id::kDistancesNorm, Of::kModel, Dim::kHidden, Dim::kNone, DistancesNorm, DistancesNorm},
@@ -235,10 +239,10 @@ constexpr Row kTable[] = {
     {Id::kDown, Of::kDenseLayer, Dim::kHidden, Dim::kFeedForward, Always, MlpBias},
     {Id::kRouter, Of::kExpertLayer, Dim::kExperts, Dim::kHidden, Always, RouterBias},
     {Id::kChoiceBias, Of::kExpertLayer, Dim::kExperts, Dim::kNone, ChoiceBias},
-    {Id::kExpertGate, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
-    {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, MlpBias},
-    {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, Always, MlpBias},
-    {Id::kExpertDown, Of::kExpert, Dim::kHidden, Dim::kExpertWidth, Always, MlpBias},
+    {Id::kExpertGate, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, ExpertBias},
+    {Id::kExpertUp, Of::kExpert, Dim::kExpertWidth, Dim::kHidden, Always, ExpertBias},
+    {Id::kExpertGateUp, Of::kExpert, Dim::kExpertGateUp, Dim::kHidden, Always, ExpertBias},
+    {Id::kExpertDown, Of::kExpert, Dim::kHidden, Dim::kExpertWidth, Always, ExpertBias},
     {Id::kSharedGate, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
     {Id::kSharedUp, Of::kExpertLayer, Dim::kSharedWidth, Dim::kHidden, SharedExpert, MlpBias},
     {Id::kSharedDown, Of::kExpertLayer, Dim::kHidden, Dim::kSharedWidth, SharedExpert, MlpBias},
@@ -451,7 +455,7 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config, Naming na
     t.optional = row.id == Id::kPositions && MaskDecoder(config);
     t.name = FullName(row, config, naming, t);
     t.shape = ShapeOf(row, config, names);
-    all.push_back(t);
+    if (row.id != Id::kHead || !config.tied_head) all.push_back(t);
     if (row.has_bias == nullptr || !row.has_bias(config)) return;
     t.bias = true;
     t.optional = row.id == Id::kHead && config.masked_head;
@@ -511,6 +515,11 @@ void CheckTensors(ModelConfig& config, const std::map<std::string, Weight>& tens
       (config.encoder->plain_head || std::any_of(tensors.begin(), tensors.end(), [&](auto& t) {
          return IsOfMaskedHead(NamesOf(config, naming), t.first);
        }));
+  if (config.experts.biased_by_files) {
+    config.experts.biased = std::any_of(tensors.begin(), tensors.end(), [](auto& t) {
+      return t.first.find(".experts.") != std::string::npos && t.first.ends_with(".bias");
+    });
+  }
   std::set<const Weight*> known;
   for (const ExpectedTensor& t : ExpectedTensors(config, naming)) {
     const Weight* weight = FindTensor(tensors, t.name);

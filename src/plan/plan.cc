@@ -221,6 +221,11 @@ std::string LayerNames(const std::vector<int64_t>& layers) {
 }
 
 double Temperature(const QueryTemperature& t, int64_t position) {
+  const int64_t least = t.kind == QueryTemperature::Kind::kLogN ? 2 : 1;
+  if (t.period < least) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Temperature: period: expected {} or more, got {}", least, t.period));
+  }
   if (t.kind == QueryTemperature::Kind::kLogN) {
     return std::max(
         1.0, std::log(static_cast<double>(position + 1)) / std::log(static_cast<double>(t.period)));
@@ -229,7 +234,8 @@ double Temperature(const QueryTemperature& t, int64_t position) {
     const double amplitude = 1 + t.beta * std::log(static_cast<double>(t.period));
     return amplitude * amplitude;
   }
-  const int64_t steps = (position + t.offset) / t.period;  // floor
+  // Further below 0 the formula would take the logarithm of 0 or less.
+  const int64_t steps = std::max<int64_t>(0, position + t.offset) / t.period;
   return 1 + t.beta * std::log1p(static_cast<double>(steps));
 }
 
@@ -273,8 +279,11 @@ PositionPlan WithScaling(const PositionPlan& plan, const Scaling& scaling, int64
   if (trained_length > 0) out.trained_length = trained_length;
   for (LayerPlan& layer : out.layers) {
     if (!layer.rotation) continue;
-    if (!internal::HasLocalBase(plan, layer)) layer.rotation->scaling = scaling;
-    if (out.trained_length > 0) layer.rotation->trained_length = out.trained_length;
+    const bool local = internal::HasLocalBase(plan, layer);
+    if (!local) layer.rotation->scaling = scaling;
+    // A scaling that the file gives the sliding layers alone has an original length of its own.
+    const bool own = local && InfoOf(layer.rotation->scaling).needs_trained_length;
+    if (out.trained_length > 0 && !own) layer.rotation->trained_length = out.trained_length;
   }
   return out;
 }

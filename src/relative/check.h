@@ -1,6 +1,7 @@
 // Checks of arguments that all methods of this folder share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,6 +21,12 @@ void CheckLowering(const std::string& method, int64_t heads, int64_t max_distanc
 void CheckPositions(const std::string& method, std::span<const int64_t> positions);
 // Of a tile's ascending positions: within 0 .. positions - 1.
 void CheckTile(const std::string& method, int64_t positions, std::span<const int64_t> tile);
+
+// Each is the one before and 1.
+inline bool IsRun(std::span<const int64_t> positions) {
+  return std::adjacent_find(positions.begin(), positions.end(),
+                            [](int64_t a, int64_t b) { return b != a + 1; }) == positions.end();
+}
 
 // Log buckets of DeBERTa, 0: a row for each distance.
 void CheckDebertaBuckets(int64_t buckets, int64_t max_position);

@@ -1,6 +1,7 @@
 // Apart from what lowers the bias: a configuration is read and described without a thread.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "ropewalk/relative/deberta.h"
@@ -26,7 +27,7 @@ int64_t DebertaBucket(int64_t distance, int64_t buckets, int64_t max_position) {
   internal::CheckDebertaBuckets(buckets, max_position);
   internal::CheckAtLeast("DebertaBias.buckets", buckets, 2);
   const int64_t middle = buckets / 2;
-  const int64_t n = std::abs(distance);
+  const int64_t n = std::abs(std::max(distance, -std::numeric_limits<int64_t>::max()));
   if (n <= middle) return distance;
   const double log_range = std::log(static_cast<double>(max_position - 1) / middle);
   const double place =

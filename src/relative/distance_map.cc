@@ -47,6 +47,14 @@ int64_t PositionMap::operator()(int64_t position) const {
 }
 
 std::vector<DistanceView> Views(const DistanceMap& map) {
+  constexpr int64_t kMost = int64_t{1} << 31;  // products of two stay within 63 bits
+  WithRow(map, [&]<class M>(const auto& /*row*/, const M& m) {
+    VisitFields<M>([&](const auto& field) {
+      if (m.*field.member <= kMost) return;
+      Refuse(Describe(map) + ": " + field.name + ": expected at most 2^31, got " +
+             std::to_string(m.*field.member));
+    });
+  });
   return WithRow(map, [](const auto& row, const auto& m) { return row.views(m); });
 }
 

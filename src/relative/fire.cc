@@ -105,7 +105,7 @@ class Fire final : public PairFunction {
                  const Body& body) const {
     if (queries.empty() || keys.empty()) return;
     const auto table = static_cast<int64_t>(logs_.size());
-    const bool consecutive = keys.back() - keys.front() + 1 == static_cast<int64_t>(keys.size());
+    const bool consecutive = internal::IsRun(keys);
     int64_t segment = 0;  // near rows begin in near segments
     std::vector<int64_t> ends(SegmentCount());
     for (std::size_t r = 0; r < queries.size(); ++r) {

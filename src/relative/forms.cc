@@ -29,6 +29,14 @@ void CheckTable(const std::string& form, int64_t rows, int64_t table_heads, int6
   }
 }
 
+// Of a table over distances, which are those of positions within 2^52.
+void CheckFirst(const std::string& form, int64_t first) {
+  constexpr int64_t kMost = int64_t{1} << 53;
+  if (first < -kMost || first > kMost) {
+    Refuse(form + ".first: expected a distance within 2^53, got " + std::to_string(first));
+  }
+}
+
 struct Checker {
   int64_t heads, head_dim;
 
@@ -37,12 +45,14 @@ struct Checker {
     CheckOptional("SlopeForm.ahead", f.ahead, heads);
   }
   void operator()(const DistanceForm& f) const {
+    CheckFirst("DistanceForm", f.first);
     if (f.columns < 1 || f.columns > INT32_MAX) {
       Refuse("DistanceForm.columns: expected 1 or more, got " + std::to_string(f.columns));
     }
     CheckNumbers("DistanceForm.values", f.values, heads * f.columns);
   }
   void operator()(const ContentForm& f) const {
+    CheckFirst("ContentForm", f.first);
     CheckTable("ContentForm", f.rows, f.table_heads, heads, f.head_dim, head_dim);
     if (f.row_of.empty()) Refuse("ContentForm.row_of: expected at least one row, got none");
     for (const int32_t row : f.row_of) {

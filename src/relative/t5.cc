@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "src/relative/bias_row.h"
@@ -28,7 +29,8 @@ Side SideOf(const T5Bias& t5) {
 
 int64_t BucketOf(const T5Bias& t5, const Side& side, int64_t distance) {
   const int64_t offset = t5.bidirectional && distance < 0 ? side.buckets : 0;
-  const int64_t n = t5.bidirectional ? std::abs(distance) : std::max<int64_t>(distance, 0);
+  const int64_t either = std::abs(std::max(distance, -std::numeric_limits<int64_t>::max()));
+  const int64_t n = t5.bidirectional ? either : std::max<int64_t>(distance, 0);
   if (n < side.exact) return offset + n;
   const double log_range = std::log(static_cast<double>(t5.last_distance) / side.exact);
   const double place = std::log(static_cast<double>(n) / side.exact) / log_range *

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "src/relative/check.h"
+
 // The micro kernel keeps vectors in arrays, which vectors of unknown size cannot be.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \

@@ -1,7 +1,6 @@
 // The products of TUPE's positions on a tile, compiled once per SIMD target.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -9,12 +8,6 @@ namespace ropewalk::internal {
 
 // Floats that stand behind every table that these read: they load four whole vectors at a time.
 inline constexpr int64_t kTupePadding = 64;
-
-// Each is the one before and 1.
-inline bool IsRun(std::span<const int64_t> positions) {
-  return std::adjacent_find(positions.begin(), positions.end(),
-                            [](int64_t a, int64_t b) { return b != a + 1; }) == positions.end();
-}
 
 // out[r * stride + c] = query row . key column [+ the bias of the distance], for all pairs of a
 // tile. Each sum runs over head_dim in order: a pair has the same bits in every tile.

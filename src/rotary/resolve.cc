@@ -1,8 +1,11 @@
 // Checks what all methods share, then hands the spec to its method.
 #include <cmath>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "ropewalk/base/error.h"
+#include "ropewalk/base/fields.h"
 #include "ropewalk/rotary/frequencies.h"
 #include "src/rotary/reduction.h"
 #include "src/rotary/scaling/scaling.h"
@@ -45,6 +48,22 @@ void CheckFactor(const RotarySpec& spec) {
   }
 }
 
+template <class S>
+void CheckNumbers(const S& scaling) {
+  VisitFields<S>([&](const auto& field) {
+    using T = std::remove_cvref_t<decltype(scaling.*field.member)>;
+    const auto check = [&](double value) {
+      if (std::isfinite(value)) return;
+      BadScaling(Describe(Scaling(scaling)) + ": " + field.name + " must be a number, got " +
+                 std::to_string(value));
+    };
+    if constexpr (std::is_same_v<T, double>) check(scaling.*field.member);
+    if constexpr (std::is_same_v<T, std::optional<double>>) {
+      check((scaling.*field.member).value_or(0));
+    }
+  });
+}
+
 // xPos (arXiv 2212.10554, section 3.2): zeta_i = (2i/d + gamma) / (1 + gamma).
 void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
   const XposDecay& x = *spec.xpos;
@@ -63,13 +82,23 @@ void ResolveXpos(const RotarySpec& spec, Frequencies& out) {
 
 Frequencies internal::ResolveScaling(const RotarySpec& spec, int64_t length) {
   CheckFactor(spec);
+  if (spec.trained_length < 0 || spec.trained_length > int64_t{1} << 53) {  // exact as a double
+    BadScaling("trained_length: expected 0 (not known) to 2^53 tokens, got " +
+               std::to_string(spec.trained_length));
+  }
   if (InfoOf(spec.scaling).needs_trained_length && spec.trained_length < 1) {
     BadScaling(Describe(spec.scaling) +
                " needs trained_length, the length in tokens the model was trained at");
   }
   CheckDialect(spec);
+  std::visit([](const auto& s) { CheckNumbers(s); }, spec.scaling);
   Frequencies out =
       std::visit([&](const auto& s) { return ResolveAs(s, spec, length); }, spec.scaling);
+  for (const DoubleDouble& f : out.inv_freq) {
+    if (std::isfinite(f.hi)) continue;
+    BadScaling(Describe(spec.scaling) + ": expected frequencies that are numbers, got " +
+               std::to_string(f.hi) + " at length " + std::to_string(length));
+  }
   if (!(out.amplitude > 0 && std::isfinite(out.amplitude))) {
     BadScaling("the amplitude (attention_factor, mscale) must be positive, got " +
                std::to_string(out.amplitude));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ropewalk/base/error.h"
 #include "src/tokenizer/unicode.h"
 
 namespace ropewalk::internal {
@@ -149,7 +150,14 @@ void Bpe::EncodeUnigram(std::string_view word, std::vector<int32_t>* out) const 
       reach(at, at + bytes, found->second,
             options_.scores[static_cast<std::size_t>(found->second)]);
     }
-    if (!known) reach(at, at + one, options_.unk_id, unknown_score_);
+    if (known) continue;
+    if (options_.unk_id < 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("the text has '{}', which is no piece of the vocabulary, and the "
+                              "tokenizer has no unknown token (unk_id)",
+                              word.substr(at, one)));
+    }
+    reach(at, at + one, options_.unk_id, unknown_score_);
   }
   std::vector<std::size_t> ends;  // of the pieces, from the last
   for (std::size_t end = word.size(); end > 0; end = static_cast<std::size_t>(nodes[end].from)) {

@@ -28,7 +28,7 @@ struct BpeOptions {
   bool byte_fallback = false;  // unknown characters become <0xXX> tokens where all are there
   bool fuse_unk = false;       // one unknown token for a run of unknown characters
   bool ignore_merges = false;  // a word that is a token is that token
-  int32_t unk_id = -1;         // -1: unknown characters are dropped, as the original does
+  int32_t unk_id = -1;  // -1: unknown characters are dropped, as the original does; Unigram: Error
   // WordPiece (Devlin et al. 2018): no merges; from the left the longest piece, those within a word
   // spelt with `continuation` before them; a word of which a part is unknown is unknown.
   bool word_piece = false;

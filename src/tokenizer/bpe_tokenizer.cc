@@ -3,38 +3,11 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
 #include "ropewalk/base/error.h"
 
 namespace ropewalk::internal {
-namespace {
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-// The byte that "<0x0A>" spells, or -1.
-int SpelledByte(std::string_view piece) {
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
-  const int high = HexDigit(piece[3]), low = HexDigit(piece[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-void AppendReplaced(std::string_view text, const std::string& from, const std::string& to,
-                    std::string* out) {
-  for (std::size_t at = 0;;) {
-    const std::size_t found = text.find(from, at);
-    out->append(text.substr(at, found == std::string_view::npos ? found : found - at));
-    if (found == std::string_view::npos) return;
-    out->append(to);
-    at = found + from.size();
-  }
-}
-
-}  // namespace
 
 void PieceTable::Add(int64_t id, std::string_view piece, const std::string& where) {
   // Real vocabularies have few gaps; a limit keeps an absurd id from becoming an allocation.
@@ -160,72 +133,18 @@ const std::string& BpeTokenizer::PieceOrThrow(int32_t id) const {
   return *piece;
 }
 
-void BpeTokenizer::AppendDecoded(int32_t id, std::string* out) const {
-  const std::string& piece = PieceOrThrow(id);
-  if (is_added_[static_cast<std::size_t>(id)]) {
-    out->append(piece);
-    return;
-  }
-  const BpeDecoding& decoding = parts_.decoding;
-  if (decoding.byte_level && IsValidUtf8(piece)) {
-    const std::size_t start = out->size();
-    for (std::size_t at = 0; at < piece.size(); at += CharBytes(piece[at])) {
-      const int byte = CharToByte(DecodeChar(std::string_view(piece).substr(at)));
-      if (byte < 0) {  // not a piece of bytes after all: it stands for itself
-        out->resize(start);
-        out->append(piece);
-        return;
-      }
-      out->push_back(static_cast<char>(byte));
-    }
-    return;
-  }
-  const int byte = decoding.byte_fallback ? SpelledByte(piece) : -1;
-  if (byte >= 0) {
-    out->push_back(static_cast<char>(byte));
-  } else if (decoding.from.empty()) {
-    out->append(piece);
-  } else {
-    AppendReplaced(piece, decoding.from, decoding.to, out);
-  }
-}
-
-std::string BpeTokenizer::DecodeWordPieces(std::span<const int32_t> ids) const {
-  // In the original's order; each is looked for in every piece.
-  static constexpr std::pair<const char*, const char*> kCleanup[] = {
-      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
-      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
-      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  std::string out;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    std::string piece = PieceOrThrow(ids[i]);
-    if (i > 0 && piece.starts_with(parts_.decoding.continuation)) {
-      piece.erase(0, parts_.decoding.continuation.size());
-    } else if (i > 0) {
-      piece.insert(0, " ");
-    }
-    for (const auto& [from, to] : kCleanup) {
-      if (!parts_.decoding.cleanup) break;
-      std::string cleaned;
-      AppendReplaced(piece, from, to, &cleaned);
-      piece = std::move(cleaned);
-    }
-    out += piece;
-  }
-  return out;
-}
-
 std::string BpeTokenizer::Decode(std::span<const int32_t> ids) const {
-  if (parts_.decoding.word_piece) return DecodeWordPieces(ids);
   std::string out;
-  for (const int32_t id : ids) AppendDecoded(id, &out);
-  const std::string& strip = parts_.decoding.strip;
-  std::size_t start = 0;
-  for (int64_t i = 0; i < parts_.decoding.strip_start && !strip.empty(); ++i) {
-    if (out.compare(start, strip.size(), strip) != 0) break;
-    start += strip.size();
+  std::vector<std::string> pieces;
+  for (const int32_t id : ids) {
+    const std::string& piece = PieceOrThrow(id);
+    if (!parts_.decoding.added_as_are || !is_added_[static_cast<std::size_t>(id)]) {
+      pieces.push_back(piece);
+      continue;
+    }
+    out += DecodePieces(parts_.decoding, std::exchange(pieces, {})) + piece;
   }
-  return out.substr(start);
+  return out + DecodePieces(parts_.decoding, std::move(pieces));
 }
 
 std::string BpeTokenizer::Piece(int32_t id) const { return PieceOrThrow(id); }

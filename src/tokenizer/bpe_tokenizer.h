@@ -13,23 +13,10 @@
 #include "ropewalk/tokenizer/tokenizer.h"
 #include "src/tokenizer/added.h"
 #include "src/tokenizer/bpe.h"
+#include "src/tokenizer/decoding.h"
 #include "src/tokenizer/pipeline.h"
 
 namespace ropewalk::internal {
-
-// How pieces become text again.
-struct BpeDecoding {
-  bool byte_level = false;     // characters stand for bytes
-  bool byte_fallback = false;  // "<0x0A>" is a byte
-  std::string from, to;        // in every piece; from empty: nothing
-  std::string strip;           // this, up to strip_start times at the beginning of the text
-  int64_t strip_start = 0;
-  // WordPiece: a space before each piece but the first and those that begin with `continuation`,
-  // which goes; cleanup: none before a point, and so on.
-  bool word_piece = false;
-  std::string continuation = {};
-  bool cleanup = false;
-};
 
 struct BpeParts {
   std::string file;  // for errors
@@ -70,11 +57,10 @@ class BpeTokenizer : public Tokenizer {
   std::optional<int32_t> IdOf(std::string_view token) const;
   void SetSpecial(std::optional<int32_t> bos, std::optional<int32_t> eos, bool adds_bos);
   void SetFrame(std::vector<int32_t> front, std::vector<int32_t> back);
+  void AddNote(std::string note) { notes_.push_back(std::move(note)); }
 
  private:
   const std::string& PieceOrThrow(int32_t id) const;
-  void AppendDecoded(int32_t id, std::string* out) const;
-  std::string DecodeWordPieces(std::span<const int32_t> ids) const;
 
   BpeParts parts_;
   PieceTable pieces_;

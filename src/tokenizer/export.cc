@@ -22,6 +22,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Keys = std::map<std::string, GgufValue>;
 
+// The tokenizer runs here, and GGUF has no place for a part of it.
+[[noreturn]] void NotInGguf(const JsonNode& node, const std::string& what) {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: {}; --no-tokenizer converts the weights alone", node.Where(), what));
+}
+
 // What of a tokenizer.json decides the name in tokenizer.ggml.pre.
 struct Pattern {
   std::vector<std::string> cuts;
@@ -37,7 +43,7 @@ void AddCuts(const JsonNode& node, Pattern* pattern) {
     }
   } else if (type == "ByteLevel") {
     if (node.Bool("add_prefix_space", true)) {
-      node.Unsupported("add_prefix_space: GGUF cannot express that a space is prepended");
+      NotInGguf(node, "add_prefix_space: GGUF cannot express that a space is prepended");
     }
     if (node.Bool("use_regex", true)) pattern->cuts.emplace_back(kGpt2Pattern);
   } else if (type == "Digits") {
@@ -47,11 +53,13 @@ void AddCuts(const JsonNode& node, Pattern* pattern) {
     const bool invert = node.Bool("invert", false);
     // Both keep matches and what lies between them apart, given a pattern that leaves nothing.
     if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-      node.Unsupported(fmt::format("a Split with behavior {} has no name in GGUF", behavior));
+      NotInGguf(node, fmt::format("a Split with behavior {} has no name in GGUF", behavior));
     }
+    if (!node.At("pattern").Has("Regex"))
+      NotInGguf(node, "a Split by a string has no name in GGUF");
     pattern->cuts.push_back(node.At("pattern").At("Regex").String());
   } else {
-    node.Unsupported(fmt::format("the pre-tokenizer {} has no name in GGUF", type));
+    NotInGguf(node, fmt::format("the pre-tokenizer {} has no name in GGUF", type));
   }
 }
 
@@ -118,10 +126,7 @@ struct Tokens {
 void CheckMarks(const JsonNode& token) {
   for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
     if (token.Bool(flag, false)) {
-      token.Unsupported(
-          fmt::format("{}: GGUF has no such flag of a token; --no-tokenizer "
-                      "converts only the weights",
-                      flag));
+      NotInGguf(token, fmt::format("{}: GGUF has no such flag of a token", flag));
     }
   }
 }
@@ -129,19 +134,19 @@ void CheckMarks(const JsonNode& token) {
 Keys ByteLevelKeys(const JsonNode& root, int64_t vocab_size) {
   const JsonNode model = root.At("model");
   if (model.Has("type") && model.At("type").String() != "BPE") {
-    model.At("type").Unsupported("GGUF is given BPE alone; --no-tokenizer converts the weights");
+    NotInGguf(model.At("type"), "GGUF is given BPE alone");
   }
   if (model.Bool("byte_fallback", false)) {
-    model.Unsupported(
-        "byte_fallback: this is SentencePiece as BPE, which GGUF takes from "
-        "tokenizer.model; put that file into the folder, or give --no-tokenizer");
+    NotInGguf(model,
+              "byte_fallback: this is SentencePiece as BPE, which GGUF takes from tokenizer.model: "
+              "put that file into the folder");
   }
   Pattern pattern;
   pattern.ignore_merges = model.Bool("ignore_merges", false);
   if (root.Has("normalizer")) {
     const JsonNode normalizer = root.At("normalizer");
     if (normalizer.At("type").String() != "NFC") {
-      normalizer.Unsupported("GGUF has no normaliser but what tokenizer.ggml.pre implies (NFC)");
+      NotInGguf(normalizer, "GGUF has no normaliser but what tokenizer.ggml.pre implies (NFC)");
     }
     pattern.nfc = true;
   }

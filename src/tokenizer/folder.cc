@@ -1,7 +1,9 @@
 // The tokenizer of a Hugging Face folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "ropewalk/base/error.h"
 #include "src/io/files.h"
@@ -21,6 +23,10 @@ std::optional<std::string> ReadToken(const JsonNode& node, const char* key) {
   if (!node.Has(key)) return std::nullopt;
   const JsonNode token = node.At(key);
   return token.value.is_object() ? token.At("content").String() : token.String();
+}
+
+std::string ReadName(const JsonNode& node, const char* key) {
+  return node.Has(key) ? node.At(key).String() : std::string();
 }
 
 std::optional<int64_t> ReadId(const JsonNode& node, const char* key) {
@@ -54,12 +60,45 @@ void ReadAddedTokens(const JsonNode& config, std::vector<AddedToken>* added) {
   }
 }
 
+// The classes whose post-processor transformers 4 makes anew, and whether they add BOS unless told
+// otherwise; the class is `name`, or where the files name none that of the model's type.
+std::optional<bool> ClassAddsBos(std::string_view name, const std::string& model_type) {
+  static constexpr const char* kLlama[] = {
+      "arcee", "aria", "chameleon", "code_llama", "colpali", "deepseek_v2", "deepseek_v3",
+      "deepseek_vl", "deepseek_vl_hybrid", "diffllama", "ernie4_5", "ernie4_5_moe", "idefics",
+      "idefics2", "idefics3", "jamba", "janus", "jetmoe", "llama", "llama4", "llama4_text", "llava",
+      "llava_next", "llava_next_video", "llava_onevision", "ministral", "mistral", "mistral3",
+      "mixtral", "mllama", "paligemma", "persimmon", "phi3", "phimoe", "video_llava", "vipllava",
+      "zamba", "zamba2",
+      // Gemma's and Cohere's
+      "aya_vision", "cohere", "cohere2", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n",
+      "gemma3n_text", "recurrent_gemma", "shieldgemma2", "siglip2", "t5gemma"};
+  static constexpr const char* kNeoX[] = {"falcon_mamba", "gpt_neox", "mamba", "mamba2", "mpt",
+                                          "olmo",         "olmoe",    "rwkv",  "xlstm"};
+  if (name.ends_with("Fast")) name.remove_suffix(4);
+  if (!name.empty()) {
+    for (const char* adds :
+         {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}) {
+      if (name == adds) return true;
+    }
+    if (name == "GPTNeoXTokenizer") return false;
+  } else if (std::ranges::find(kLlama, model_type) != std::end(kLlama)) {
+    return true;
+  } else if (std::ranges::find(kNeoX, model_type) != std::end(kNeoX)) {
+    return false;
+  }
+  return std::nullopt;
+}
+
 class Folder {
  public:
   explicit Folder(std::filesystem::path path) : path_(std::move(path)) {
+    std::string model_type, name;
     WithFile("config.json", [&](const JsonNode& node) {
       special_.bos_id = ReadId(node, "bos_token_id");
       special_.eos_id = ReadId(node, "eos_token_id");
+      model_type = ReadName(node, "model_type");
+      name = ReadName(node, "tokenizer_class");
     });
     WithFile("added_tokens.json", [&](const JsonNode& node) {
       for (const auto& [content, id] : node.Object().items()) {
@@ -73,14 +112,11 @@ class Folder {
     WithFile("tokenizer_config.json", [&](const JsonNode& node) {
       ReadTokens(node);
       if (node.Has("add_bos_token")) special_.add_bos = node.Bool("add_bos_token", false);
-      const std::string name =
-          node.Has("tokenizer_class") ? node.At("tokenizer_class").String() : "";
-      for (const char* prefix : {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"}) {
-        special_.adds_bos_by_class |= name.starts_with(prefix);
-      }
+      if (node.Has("tokenizer_class")) name = ReadName(node, "tokenizer_class");
       if (node.Has("added_tokens_decoder")) added_.clear();  // says the same with more detail
       ReadAddedTokens(node, &added_);
     });
+    special_.class_adds_bos = ClassAddsBos(name, model_type);
   }
 
   std::unique_ptr<Tokenizer> Load() {

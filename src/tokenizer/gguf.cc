@@ -208,7 +208,7 @@ std::unique_ptr<Tokenizer> ReadByteLevel(const Metadata& metadata) {
     parts.words.push_back(SplitStep{Regex(cut, metadata.Where("tokenizer.ggml.pre"))});
   }
   parts.words.push_back(ByteMapStep{});
-  parts.decoding.byte_level = true;
+  parts.decoding = {.steps = {ByteLevelDecode{}}, .added_as_are = true};
   auto tokenizer =
       std::make_unique<BpeTokenizer>(std::move(parts), "byte-level BPE (GGUF)", metadata.Hash());
   const auto bos = metadata.SpecialId("tokenizer.ggml.bos_token_id", {}, tokens.size());

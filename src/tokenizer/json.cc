@@ -112,7 +112,9 @@ Model ReadUnigram(const JsonNode& node) {
   }
   if (model.vocab.empty()) list.Fail("the vocabulary is empty");
   const auto last = static_cast<int64_t>(model.options.scores.size()) - 1;
-  model.options.unk_id = static_cast<int32_t>(node.At("unk_id").Integer(0, last));
+  if (node.Has("unk_id")) {
+    model.options.unk_id = static_cast<int32_t>(node.At("unk_id").Integer(0, last));
+  }
   model.options.byte_fallback = node.Bool("byte_fallback", false);
   return model;
 }
@@ -165,12 +167,33 @@ std::vector<AddedToken> ReadAdded(const JsonNode& root) {
   return added;
 }
 
+// The original numbers added tokens itself, from the size of the vocabulary in the order of the
+// list, whatever the file says; empty ones it leaves out.
+void CheckAddedIds(const JsonNode& root, const std::vector<AddedToken>& added, const Model& model) {
+  const BpeOptions& options = model.options;
+  auto next =
+      static_cast<int64_t>(options.scores.empty() ? model.vocab.size() : options.scores.size());
+  for (const AddedToken& token : added) {
+    if (token.content.empty() || model.vocab.contains(token.content)) continue;
+    if (token.id != next) {
+      root.At("added_tokens")
+          .Fail(
+              fmt::format("'{}' has id {} there and {} in Hugging Face's tokenizers, which number "
+                          "the added tokens that the vocabulary lacks in the order of the list",
+                          token.content.substr(0, 80), token.id, next));
+    }
+    ++next;
+  }
+}
+
 // What a post-processor puts before and behind one text.
 struct Frame {
   std::vector<int32_t> front, back;
+  bool given = false;  // a step says what, be it nothing
 };
 Frame ReadTemplate(const JsonNode& node, int64_t vocab_size) {
   Frame frame;
+  frame.given = true;
   const JsonNode single = node.At("single");
   bool behind = false;
   for (std::size_t i = 0; i < single.Array().size(); ++i) {
@@ -195,6 +218,7 @@ Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
   Frame frame;
   if (type == "TemplateProcessing") return ReadTemplate(node, vocab_size);
   if (type == "BertProcessing" || type == "RobertaProcessing") {
+    frame.given = true;
     for (const auto& [key, ids] : {std::pair{"cls", &frame.front}, {"sep", &frame.back}}) {
       const JsonNode pair = node.At(key);  // ["[CLS]", 101]
       if (pair.Array().size() != 2) pair.Fail("a token and its id are expected");
@@ -207,6 +231,7 @@ Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
       const JsonNode item{list.value[i], list.file, fmt::format("{}[{}]", list.key, i)};
       if (!item.IsNested()) continue;
       const Frame outer = ReadFrame(item, vocab_size);
+      frame.given |= outer.given;
       frame.front.insert(frame.front.begin(), outer.front.begin(), outer.front.end());
       frame.back.insert(frame.back.end(), outer.back.begin(), outer.back.end());
     }
@@ -216,7 +241,8 @@ Frame ReadFrame(const JsonNode& node, int64_t vocab_size) {
   return frame;
 }
 
-void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, BpeTokenizer* tokenizer) {
+void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, bool frame_given,
+                      BpeTokenizer* tokenizer) {
   const auto id_of = [&](const std::optional<std::string>& token, const std::optional<int64_t>& id,
                          const char* key) -> std::optional<int32_t> {
     if (token) {
@@ -238,9 +264,18 @@ void SetSpecialTokens(const JsonNode& root, const SpecialTokens& special, BpeTok
   if (front.size() > 1) {
     root.At("post_processor").Unsupported("a template that puts several tokens in front");
   }
+  // transformers 4 makes the post-processor of some classes anew; 5 leaves it as it is, except
+  // GPTNeoX's, which it drops.
   bool adds_bos = !front.empty();
-  if (special.add_bos || special.adds_bos_by_class) {
-    adds_bos = special.add_bos.value_or(true) && (bos || !front.empty());
+  if (special.class_adds_bos) {
+    const bool four = special.add_bos.value_or(*special.class_adds_bos) && (bos || adds_bos);
+    const bool five = adds_bos && *special.class_adds_bos;
+    if (four == five || !frame_given) adds_bos = four;
+    if (four != five) {
+      tokenizer->AddNote(fmt::format(
+          "transformers {} a BOS token for this tokenizer, transformers {} does not; here it is {}",
+          four ? "4 adds" : "5 adds", four ? 5 : 4, adds_bos ? "added" : "not added"));
+    }
   }
   if (adds_bos && !front.empty()) bos = front[0];
   tokenizer->SetSpecial(bos, eos, adds_bos);
@@ -267,15 +302,16 @@ std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std
   BpeParts parts;
   parts.file = file;
   parts.added = ReadAdded(root);
+  CheckAddedIds(root, parts.added, model);
   if (root.Has("normalizer")) ReadNormalizer(root.At("normalizer"), &parts.normalizer);
   if (root.Has("pre_tokenizer")) ReadPreTokenizer(root.At("pre_tokenizer"), &parts.words);
   const bool byte_level =
       std::any_of(parts.words.begin(), parts.words.end(),
                   [](const WordStep& step) { return std::holds_alternative<ByteMapStep>(step); });
   if (root.Has("decoder")) {
-    ReadDecoder(root.At("decoder"), &parts.decoding);
+    ReadDecoder(root.At("decoder"), &parts.decoding.steps);
   } else {
-    parts.decoding.byte_level = byte_level;
+    parts.decoding.between = " ";
   }
   const bool word_piece = model.options.word_piece;
   const char* kind = word_piece                      ? "WordPiece (tokenizer.json)"
@@ -285,11 +321,13 @@ std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std
                                                      : "BPE (tokenizer.json)";
   parts.bpe = Bpe(std::move(model.vocab), model.merges, model.options);
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(parts), kind, HashHex(text));
+  bool frame_given = false;
   if (root.Has("post_processor")) {
     Frame frame = ReadFrame(root.At("post_processor"), tokenizer->vocab_size());
+    frame_given = frame.given;
     tokenizer->SetFrame(std::move(frame.front), std::move(frame.back));
   }
-  if (!word_piece) SetSpecialTokens(root, special, tokenizer.get());
+  if (!word_piece) SetSpecialTokens(root, special, frame_given, tokenizer.get());
   return tokenizer;
 }
 

@@ -17,11 +17,14 @@ struct SpecialTokens {
       eos_token;                          // tokenizer_config.json, special_tokens_map.json
   std::optional<int64_t> bos_id, eos_id;  // config.json
   std::optional<bool> add_bos;            // tokenizer_config.json: add_bos_token
-  bool adds_bos_by_class = false;         // a class that adds BOS unless told otherwise
+  // A class for which transformers 4 makes the post-processor anew: what add_bos is where it is not
+  // given. Empty: the post-processor of the file decides.
+  std::optional<bool> class_adds_bos;
 };
 
 // Every component of the file is understood or an Error that names it; truncation and padding are
-// not applied. BOS is added when `special` says so, else when the post-processor puts it first.
+// not applied. BOS is added as transformers does; where its versions 4 and 5 differ, as the
+// post-processor says, if it says anything, and with a note.
 std::unique_ptr<BpeTokenizer> ReadTokenizerJson(std::string_view text, const std::string& file,
                                                 const SpecialTokens& special);
 

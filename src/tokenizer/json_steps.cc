@@ -233,42 +233,39 @@ void ReadPreTokenizer(const JsonNode& node, std::vector<WordStep>* steps) {
   }
 }
 
-void ReadDecoder(const JsonNode& node, BpeDecoding* decoding) {
+void ReadDecoder(const JsonNode& node, std::vector<DecodeStep>* steps) {
   const std::string& type = node.At("type").String();
   if (type == "Sequence") {
     node.Only({"type", "decoders"});
-    ForEach(node, "decoders", [&](const JsonNode& item) { ReadDecoder(item, decoding); });
+    ForEach(node, "decoders", [&](const JsonNode& item) { ReadDecoder(item, steps); });
   } else if (type == "ByteLevel") {
-    decoding->byte_level = true;
+    steps->push_back(ByteLevelDecode{});
   } else if (type == "ByteFallback") {
-    decoding->byte_fallback = true;
+    steps->push_back(ByteFallbackDecode{});
   } else if (type == "Fuse") {
     node.Only({"type"});
+    steps->push_back(FuseDecode{});
   } else if (type == "Replace") {
     node.Only({"type", "pattern", "content"});
-    if (!decoding->from.empty() || !node.At("pattern").Has("String")) {
-      node.Unsupported("a decoder with this Replace");
-    }
-    decoding->from = node.At("pattern").At("String").String();
-    decoding->to = node.At("content").String();
+    const JsonNode pattern = node.At("pattern");
+    pattern.Only({"String"});
+    if (pattern.At("String").String().empty()) pattern.Unsupported("an empty pattern");
+    steps->push_back(ReplaceDecode{pattern.At("String").String(), node.At("content").String()});
   } else if (type == "Strip") {
     node.Only({"type", "content", "start", "stop"});
     if (node.Has("stop") && node.At("stop").Integer(0, 1 << 20) != 0) {
       node.At("stop").Unsupported("stripping at the end");
     }
-    decoding->strip = OneChar(node.At("content"));
-    decoding->strip_start = node.Has("start") ? node.At("start").Integer(0, 1 << 20) : 0;
+    steps->push_back(StripDecode{OneChar(node.At("content")),
+                                 node.Has("start") ? node.At("start").Integer(0, 1 << 20) : 0});
   } else if (type == "Metaspace") {
     node.Only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
-    decoding->from = OneChar(node.At("replacement"));
-    decoding->to = " ";
-    decoding->strip = " ";
-    decoding->strip_start = ReadPrefix(node) == MetaspaceStep::Prefix::kNever ? 0 : 1;
+    steps->push_back(MetaspaceDecode{OneChar(node.At("replacement")),
+                                     ReadPrefix(node) != MetaspaceStep::Prefix::kNever});
   } else if (type == "WordPiece") {
     node.Only({"type", "prefix", "cleanup"});
-    decoding->word_piece = true;
-    decoding->continuation = node.Has("prefix") ? node.At("prefix").String() : "##";
-    decoding->cleanup = node.Bool("cleanup", true);
+    steps->push_back(WordPieceDecode{node.Has("prefix") ? node.At("prefix").String() : "##",
+                                     node.Bool("cleanup", true)});
   } else {
     node.At("type").Unsupported(fmt::format("the decoder '{}'", type.substr(0, 80)));
   }

@@ -33,6 +33,6 @@ struct JsonNode {
 
 void ReadNormalizer(const JsonNode& node, std::vector<NormalizerStep>* steps);
 void ReadPreTokenizer(const JsonNode& node, std::vector<WordStep>* steps);
-void ReadDecoder(const JsonNode& node, BpeDecoding* decoding);
+void ReadDecoder(const JsonNode& node, std::vector<DecodeStep>* steps);
 
 }  // namespace ropewalk::internal

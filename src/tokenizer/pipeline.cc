@@ -143,6 +143,7 @@ void Apply(const SplitStep& step, bool /*at_start*/, Words* words) {
     Merge(step.behavior, parts, &result);
   }
   std::erase_if(result, [](const Span& span) { return span.first == span.second; });
+  words->at_front &= !result.empty() && result.front().first == 0;
   words->spans = std::move(result);
 }
 
@@ -150,6 +151,7 @@ void Apply(const SplitStep& step, bool /*at_start*/, Words* words) {
 template <class Append>
 void Rewrite(Words* words, const Append& append) {
   Words out;
+  out.at_front = words->at_front;
   out.text.reserve(words->text.size() + words->text.size() / 4);
   out.spans.reserve(words->spans.size());
   for (std::size_t i = 0; i < words->spans.size(); ++i) {
@@ -176,9 +178,10 @@ void Apply(const ByteMapStep&, bool /*at_start*/, Words* words) {
 
 void Apply(const MetaspaceStep& step, bool at_start, Words* words) {
   using Prefix = MetaspaceStep::Prefix;
+  // As the original has it: a word that begins at offset 0, not the first one behind white space.
+  const bool first = step.prefix == Prefix::kFirst && at_start && words->at_front;
   Rewrite(words, [&](std::string_view word, std::size_t index, std::string* out) {
-    const bool wanted =
-        step.prefix == Prefix::kAlways || (step.prefix == Prefix::kFirst && at_start && index == 0);
+    const bool wanted = step.prefix == Prefix::kAlways || (first && index == 0);
     if (wanted && word.front() != ' ' && !word.starts_with(step.mark)) out->append(step.mark);
     for (const char byte : word) {
       if (byte == ' ') {

@@ -54,6 +54,7 @@ using WordStep = std::variant<SplitStep, PrefixSpaceStep, ByteMapStep, Metaspace
 struct Words {
   std::string text;
   std::vector<Span> spans;  // of text; none is empty
+  bool at_front = true;     // the first of them begins where the text began that was cut
 };
 
 // `at_start`: this is the beginning of the whole text, not what follows an added token.

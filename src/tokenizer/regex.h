@@ -15,7 +15,7 @@ using Span = std::pair<std::size_t, std::size_t>;  // [begin, end) in bytes
 class Regex {
  public:
   // `where` names the file and key in errors. What PCRE2 would read differently from Oniguruma is
-  // rewritten (\s, \w, \b, \h, \v, {,n}) or refused (nested classes, &&, recursion, callouts).
+  // rewritten or refused (ruby_pattern.h).
   Regex(std::string_view pattern, std::string where);
   // The pattern that matches `text` literally.
   static Regex Literal(std::string_view text, std::string where);

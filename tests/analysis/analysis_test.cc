@@ -129,6 +129,8 @@ TEST(Decay, Distances) {
   EXPECT_THAT(LogDistances(1), testing::ElementsAre(0, 1));
   EXPECT_THAT(LogDistances(9), testing::ElementsAre(0, 1, 2, 3, 4, 6, 8, 9));
   EXPECT_EQ(LogDistances(131071).back(), 131071);
+  EXPECT_THAT(LogDistances(INT64_MAX), testing::SizeIs(1 + 63 + 62 + 1));
+  EXPECT_EQ(LogDistances(INT64_MAX).back(), INT64_MAX);
 }
 
 TEST(AnalysisErrors, NameWhatIsWrong) {

@@ -321,6 +321,7 @@ int main(void) {
   test_sizes();
   test_forms();
   test_gradients();
+  test_huge_sizes();
   ropewalk_kv_cache_destroy(NULL);
   ropewalk_form_destroy(NULL);
   ropewalk_load_rotation_destroy(NULL);

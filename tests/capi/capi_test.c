@@ -264,7 +264,8 @@ static void test_gradient(void) {
   ropewalk_frequencies* f = plain(4);
   ropewalk_positions at = start_at(7);
   double y[] = {1, 2, 3, 4}, dy[] = {5, 6, 7, 8}, gradient[2], amplitude, derivative[2];
-  ropewalk_tensor y_view = tensor(y, ROPEWALK_F64, 1, 1, 4), dy_view = tensor(dy, ROPEWALK_F64, 1, 1, 4);
+  ropewalk_tensor y_view = tensor(y, ROPEWALK_F64, 1, 1, 4),
+                  dy_view = tensor(dy, ROPEWALK_F64, 1, 1, 4);
   ropewalk_gradient_args args;
   ropewalk_spec spec = spec_of(4);
   memset(&args, 0, sizeof args);
@@ -382,6 +383,7 @@ int main(void) {
   test_cuda();
   test_sizes();
   test_older_headers();
+  test_huge_sizes();
   ropewalk_frequencies_destroy(NULL);
   ropewalk_table_destroy(NULL);
   ropewalk_position_builder_destroy(NULL);

@@ -78,5 +78,6 @@ static inline ropewalk_rotate_args rotate_args(const ropewalk_positions* positio
 
 void test_cuda(void);          /* capi_cuda_test.c */
 void test_older_headers(void); /* capi_older_test.c */
+void test_huge_sizes(void);    /* capi_sizes_test.c, attention_sizes_test.c */
 
 #endif /* TESTS_CAPI_CAPI_TEST_H_ */

@@ -57,6 +57,28 @@ class Atlas(support.CliCase):
         self.works(*self.add(RESULTS / "gemma3-270m"))
         self.assertEqual(self.files(), files)
 
+    def test_of_two_folders_the_row_that_measured_most_counts(self):
+        def unfinished(line):
+            row = json.loads(line)
+            if "method" not in row:
+                return line
+            losses = [loss + 1 for loss in row["window_nll"][: max(1, row["windows"] // 2)]]
+            mean = sum(losses) / len(losses)
+            row |= {"windows": len(losses), "window_nll": losses, "mean_nll": mean, "perplexity": math.exp(mean), "unfinished": True}
+            row["scored_tokens"] //= 2
+            return json.dumps(row) + "\n"
+
+        begun = self.copy("gemma3-270m", "begun", change=unfinished)
+        whole = self.copy("gemma3-270m", "whole")
+        self.works(*self.add(whole))
+        tables = [line for line in (self.atlas / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+        shutil.rmtree(self.atlas)
+        self.works(*self.add(begun))
+        self.works(*self.add(whole))
+        both = (self.atlas / "README.md").read_text(encoding="utf-8").replace("begun, whole", "whole").splitlines()
+        numbers = [line for line in tables if "begun" not in line and "whole" not in line]
+        self.assertEqual([line for line in both if line in numbers], numbers)
+
     def test_numbers_are_those_of_the_rows(self):
         page = self.works("atlas", "list", RESULTS / "embedded").decode()
         for line in (RESULTS / "embedded" / "results.jsonl").read_text(encoding="utf-8").splitlines()[1:]:

@@ -477,6 +477,28 @@ class Cli(support.CliCase):
                                  "-o", self.folder / "x")
             self.assertIn("--rope-scaling '{\"rope_type\"", message)
 
+    def test_extend_leaves_unscaled_layers_alone(self):
+        """OLMo 3, in both schemas: sliding layers are never scaled, though the base is one."""
+        olmo = {"model_type": "olmo3", "vocab_size": 64, "hidden_size": 32, "num_attention_heads": 2,
+                "num_key_value_heads": 1, "num_hidden_layers": 2, "intermediate_size": 32,
+                "max_position_embeddings": TRAINED, "sliding_window": 16,
+                "layer_types": ["sliding_attention", "full_attention"]}
+        plain = {"rope_type": "default", "rope_theta": 5e5}
+        for name, base in [("older", {"rope_theta": 5e5}),
+                           ("newer", {"rope_parameters": {"full_attention": plain,
+                                                          "sliding_attention": plain}})]:
+            model, out = self.folder / name, self.folder / (name + "-out")
+            model.mkdir()
+            (model / "config.json").write_text(json.dumps({**olmo, **base}))
+            said = self.json("extend", model, "--method", "yarn", "--factor", 4, "-o", out, "--json")
+            self.assertEqual(said["plan_hash"], said["plan_hash_asked"])
+            config = json.loads((out / "config.json").read_text())
+            if name == "older":
+                self.assertEqual(config["rope_scaling"]["rope_type"], "yarn")
+            else:
+                self.assertEqual(config["rope_parameters"]["full_attention"]["rope_type"], "yarn")
+                self.assertEqual(config["rope_parameters"]["sliding_attention"], plain)
+
     def test_convert_and_extend_gguf(self):
         gguf, back = self.folder / "model.gguf", self.folder / "back"
         said = self.works("convert", MODEL, "-o", gguf).decode()

@@ -82,6 +82,11 @@ class Copies(ModelCase):
         self.assertFalse((out / "pytorch_model.bin").exists())
         self.assertNotEqual(self.inode(out / "tokenizer.json"),
                             self.inode(self.model / "tokenizer.json"))
+        back = self.folder / "back"
+        for text in (said, self.works("convert", out, "--layout", "half", "-o", back).decode()):
+            self.assertIn("bit-identical before and after; rotated as consecutive elements", text)
+        self.assertEqual(json.loads((back / "config.json").read_text()),
+                         json.loads((self.model / "config.json").read_text()))
 
     def test_what_cannot_be_copied_is_named(self):
         out = self.folder / "out"
@@ -190,6 +195,14 @@ class Keeps(ModelCase):
         for key in set(keys) | set(after):
             if key not in ("general.name", "tokenizer.ggml.pre"):
                 self.assertEqual(after.get(key), keys.get(key), key)
+
+    def test_a_name_that_llama_cpp_does_not_load(self):
+        for name, written in (("my-Phi-3", "model"), ("phi3_lr", "model"), ("my-phi", "my-phi")):
+            folder = self.folder / name
+            shutil.copytree(self.model, folder)
+            notes = self.notes("convert", folder, "-o", self.folder / f"{name}.gguf")
+            self.assertEqual(read_gguf(self.folder / f"{name}.gguf")["general.name"], written)
+            self.assertEqual(f"general.name is model and not {name}:" in notes, written == "model")
 
     def test_every_key_of_the_configuration_is_kept_or_listed(self):
         self.edit("config.json", pretraining_tp=1, use_cache=True, my_note="x", pad_token_id=1,

@@ -102,6 +102,11 @@ class Input(support.CliCase):
         self.fails(2, *one, "as-shiped", says='(did you mean "as-shipped"?)')
         self.assertNotIn("did you mean", self.fails(2, *one, "frobnicate", says="expected one of none"))
 
+    def test_lists_that_hold_nothing(self):
+        sweep = ["sweep", MODEL, "--text", self.text, "-o", self.folder / "out"]
+        for empty in (["--methods", ","], ["--method=,,"], ["--factors", ","], ["--lengths", ","]):
+            self.fails(2, *sweep, *empty, "--anchors", 2, says=f"{empty[0].split('=')[0]}: expected ")
+
     def test_trained_encodings_cannot_be_swapped(self):
         """Every encoding that has a page and is no method."""
         pages = {path.stem for folder in ("relative", "absolute")

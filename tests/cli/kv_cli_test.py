@@ -87,6 +87,9 @@ class Axis(KvCase):
         self.works(*self.sweep("b", "--kv", "q8_0,f32"))
         order = lambda rows: sorted(rows, key=lambda r: r["identity"])  # noqa: E731
         self.assertEqual(order(self.rows("b")), order(after))
+        said = run("sweep", MODEL, "--text", self.text, "--methods", "yarn", "--lengths", 512, *TINY,
+                   "--kv", "f32,bf16,q8_0", "--dry-run").stderr.decode()
+        self.assertEqual(said.count("the trained length, is added"), 1, said)  # not once a type
         plan = self.json(*self.sweep("b", "--kv", "f32,bf16,q8_0"), "--dry-run", "--json")
         self.assertEqual([c["finished"] for c in plan["cells"] if c.get("kv") != "bf16"], [True] * 12)
         self.assertEqual([c["finished"] for c in plan["cells"] if c.get("kv") == "bf16"], [False] * 6)

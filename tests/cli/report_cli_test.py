@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 
 import support
 from support import MODEL, WHOLE_MODEL, make_text, run
@@ -187,6 +188,48 @@ class Report(support.CliCase):
         self.text.write_text(make_text(4000))
         self.works(*self.sweep("b", "--lengths", "256,1024", "--methods", "none,linear"))
         return self.folder / "a", self.folder / "b"
+
+    def test_cells_with_more_windows_than_others_are_marked(self):
+        """A budget ended in the middle of a length: the numbers of one column are not of the same windows."""
+        self.works(*self.sweep("uneven", "--lengths", 512, "--methods", "none,linear", "--tasks", "perplexity"))
+        path = self.folder / "uneven" / "results.jsonl"
+        header, *rows = path.read_text().splitlines()
+        for form in ([], ["--markdown"]):
+            self.assertNotIn("more windows", self.works("report", self.folder / "uneven", *form).decode())
+        linear = next(i for i, row in enumerate(rows) if json.loads(row)["method"] == "linear")
+        cut = json.loads(rows[linear])
+        nll = cut["window_nll"][:1]
+        cut.update(window_nll=nll, windows=1, scored_tokens=32, mean_nll=nll[0], perplexity=math.exp(nll[0]), unfinished=True)
+        rows[linear] = json.dumps(cut)
+        path.write_text("\n".join([header, *rows]) + "\n")
+        text = " ".join(self.works("report", self.folder / "uneven", "--markdown").decode().split())
+        self.assertRegex(text, r"\| none \| [0-9.]+ \| [0-9.]+\+ \|")
+        self.assertRegex(text, r"\| linear \| - \| [0-9.]+ \|")
+        self.assertIn("over more windows than other methods of its length", text)
+
+    def test_factors_stand_where_methods_take_them(self):
+        for name, methods, has in (("own", "none,yarn:4", False), ("both", "none,yarn:4,yarn", True)):
+            self.works(*self.sweep(name, "--lengths", 512, "--methods", methods, "--tasks", "perplexity"))
+            text = self.works("report", self.folder / name, "--markdown").decode()
+            self.assertEqual("512 (x2)" in text, has, text)
+            self.assertEqual("(xN)" in text, has, text)
+        side = self.works("report", self.folder / "own", self.folder / "both", "--markdown").decode()
+        self.assertNotRegex(side, r"\| yarn:4 \|[^\n]*\(x2\)")
+
+    def test_rows_that_no_sweep_writes_are_named(self):
+        self.works(*self.sweep("bad", "--lengths", 128, "--methods", "none", "--tasks", "perplexity"))
+        path = self.folder / "bad" / "results.jsonl"
+        header, row = path.read_text().splitlines()
+        for key, value, says in (("length", -5, "from 1 to"), ("windows", "3", '"windows": expected a whole number, got "3"'),
+                                 ("factor", 0, '"factor": expected a number above 0'), ("compute", "bf16", '"compute" is "bf16"'),
+                                 ("perplexity", [], '"perplexity": expected a number or null, got []')):
+            path.write_text(header + "\n" + json.dumps({**json.loads(row), key: value}) + "\n")
+            for form in ([], ["--csv"]):
+                self.assertIn(says, self.fails(1, "report", self.folder / "bad", *form, says=f"{path}, line 2: "))
+        path.write_text(header + "\n" + row + "\n" + row[:40] + "\n")  # its newline says that it was whole
+        self.fails(1, "report", self.folder / "bad", says=f"{path}, line 3: no JSON")
+        path.write_text(header + "\n" + row + "\n" + row[:40])
+        self.works("report", self.folder / "bad")
 
     def test_csv_side_by_side(self):
         a, b = self.two()

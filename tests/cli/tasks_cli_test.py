@@ -57,6 +57,44 @@ class Tasks(support.CliCase):
         self.fails(2, "kv", MODEL, "--lengths", "512,1k", says="one length")
         self.fails(1, "ruler", MODEL, "--tasks", "qa_1", "--length", "1k", says="squad")
 
+    def test_files_without_documents_and_essays_without_spaces_are_refused(self):
+        hotpot, essay = self.folder / "hotpot.json", self.folder / "essay.txt"
+        hotpot.write_text(json.dumps([{"question": "q", "answer": "a", "context": []}]))
+        ask = ["prompts", MODEL, "--length", "1k", "--samples", 1, "--tasks"]
+        self.fails(1, *ask, "ruler:qa_2", "--hotpot", hotpot, says="hotpot.json: has no documents")
+        essay.write_text("[" * 200_000)
+        self.fails(1, *ask, "ruler:niah_single_2", "--haystack", essay, says="essay.txt take more")
+
+    def test_numbers_of_samples_and_anchors_have_a_range(self):
+        for command in (["kv", MODEL, "--length", "2k"], ["prompts", MODEL, "--length", "2k", "--tasks", "kv"]):
+            self.fails(2, *command, "--samples", 0, says="not in range 1")
+            self.fails(2, *command, "--samples", -3, says="not in range 1")
+        self.fails(2, "perplexity", MODEL, "--text", self.text, "--length", 256, "--anchors", 2**62, says="not in range")
+
+    def test_what_is_read_is_not_replaced(self):
+        book, link = self.folder / "book.txt", self.folder / "link.txt"
+        book.write_bytes(self.text.read_bytes())
+        link.symlink_to(book)
+        before = book.read_bytes()
+        sweep = ["sweep", MODEL, "--text", book, "--lengths", "1k", "--methods", "none", "--tasks", "perplexity,passkey"]
+        for name in (book, link):
+            self.fails(2, *sweep, "--prompts", name, "--prompts-only", says="is a file that this command reads")
+            self.fails(2, "perplexity", MODEL, "--text", book, "--length", 256, "--per-token", name, says="--per-token")
+            self.fails(2, "prompts", MODEL, "--tasks", "passkey", "--length", "1k", "--text", book, "-o", name, says="-o")
+        self.assertEqual(book.read_bytes(), before)
+        self.fails(2, "prompts", MODEL, "--tasks", "passkey", "--length", "1k", "-o", f"{MODEL}/config.json", says="config.json")
+
+    def test_results_are_written_through_links_and_to_devices(self):
+        file, link = self.folder / "file.jsonl", self.folder / "links.jsonl"
+        link.symlink_to(file.name)
+        file.write_text("")
+        prompts = ["prompts", MODEL, "--tasks", "kv", "--length", "2k", "--samples", 1]
+        lines = self.works(*prompts)
+        self.works(*prompts, "-o", link)
+        self.assertEqual(file.read_bytes(), lines)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(self.works(*prompts, "-o", "/dev/stdout"), lines)
+
     def test_dry_runs_count_questions(self):
         once = self.json("kv", MODEL, "--length", "2k", "--dry-run", "--json")
         twice = self.json("kv", MODEL, "--length", "2k", "--samples", 2, "--dry-run", "--json")

@@ -287,6 +287,11 @@ TEST(Families, Experts) {
   EXPECT_EQ(c.feed_forward, 1024);
   EXPECT_TRUE(with(qwen, {{"norm_topk_prob", true}}).experts.normalized);
   EXPECT_EQ(with(qwen, {{"num_experts", 0}}).experts.count, 0);
+  json saved_by_5 = qwen;
+  saved_by_5.erase("num_experts");
+  const ModelConfig renamed = with(saved_by_5, {{"num_local_experts", 4}});
+  EXPECT_EQ(renamed.not_runnable, "");
+  EXPECT_EQ(renamed.experts.count, 4);
 
   const json v3 = {{"model_type", "deepseek_v3"},
                    {"n_routed_experts", 8},
@@ -304,6 +309,11 @@ TEST(Families, Experts) {
   EXPECT_EQ(deepseek.not_runnable, "");
   EXPECT_EQ(deepseek.experts.shared_feed_forward, 48);
   EXPECT_EQ(deepseek.experts.scale, 2.5);
+  const ModelConfig defaults = with(v3, json::object());
+  EXPECT_EQ(defaults.experts.scale, 2.5);
+  EXPECT_EQ(defaults.experts.shared_feed_forward, 24);
+  EXPECT_EQ(defaults.experts.layers, (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(with(v3, {{"n_shared_experts", nullptr}}).experts.shared_feed_forward, 0);
   EXPECT_EQ(deepseek.experts.layers, (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(deepseek.experts.group_by, ExpertsSpec::GroupBy::kTwoLargest);
   EXPECT_EQ(deepseek.further_layers, 1);
@@ -324,6 +334,9 @@ TEST(Families, Experts) {
 
   json v2 = v3;
   v2["model_type"] = "deepseek_v2";
+  EXPECT_EQ(with(v2, json::object()).experts.scale, 1);
+  EXPECT_EQ(with(v2, json::object()).experts.shared_feed_forward, 48);
+  EXPECT_TRUE(with(v2, json::object()).experts.InAll());
   const json oss = {{"model_type", "gpt_oss"},
                     {"num_local_experts", 4},
                     {"rope_scaling", {{"rope_type", "default"}}}};
@@ -337,6 +350,7 @@ TEST(Families, Experts) {
       {qwen, {{"mlp_only_layers", {4}}}, "mlp_only_layers"},
       {qwen, {{"mlp_only_layers", {0.5}}}, "mlp_only_layers"},
       {qwen, {{"num_experts", 1e9}}, "num_experts"},
+      {qwen, {{"num_local_experts", 8}}, "num_experts is 4 but num_local_experts is 8"},
       {v3, {{"n_group", 3}}, "n_group 3"},
       {v3, {{"n_group", 8}}, "n_group 8"},  // no two in a group
       {v3, {{"topk_group", 5}}, "topk_group 5"},
@@ -440,9 +454,6 @@ TEST(Families, ContradictionsShowBoth) {
       {R"({"model_type": "gptj", "n_embd": 64, "hidden_size": 128, "n_head": 4, "n_layer": 2,
            "n_positions": 64})",
        {"hidden_size is 128", "n_embd is 64"}},
-      {R"({"model_type": "smollm3", SIZES "max_position_embeddings": 64, "no_rope_layers":
-           [1, 1, 0, 1], "no_rope_layer_interval": 4})",
-       {"no_rope_layers[2] is 0", "no_rope_layer_interval is 4"}},
       {R"({"model_type": "gemma3_text", SIZES "head_dim": 64, "max_position_embeddings": 64,
            "sliding_window": 8, "sliding_window_pattern": 2, "layer_types": ["sliding_attention",
            "sliding_attention", "sliding_attention", "full_attention"]})",

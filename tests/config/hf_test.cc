@@ -227,6 +227,11 @@ TEST(HfConfig, LayersWithoutRotation) {
     EXPECT_EQ(interval.plan.layers[l].rotation.has_value(), l % 2 == 0) << l;
   }
   EXPECT_THAT(listed.plan.notes, Contains(HasSubstr("no_rope_layers")));
+  // transformers writes both, and reads the list.
+  const ModelConfig both =
+      Parse(ConfigOf("smollm3", R"("no_rope_layers": [1, 0, 1, 1], "no_rope_layer_interval": 4)"));
+  EXPECT_EQ(Resolve(both.plan, 4096).hash, Resolve(listed.plan, 4096).hash);
+  EXPECT_THAT(both.plan.notes, Contains(HasSubstr("no_rope_layer_interval = 4")));
 }
 
 TEST(HfConfig, RopeParametersByLayerType) {
@@ -333,7 +338,9 @@ TEST(HfConfig, RefusesByName) {
       {R"("rope_interleaved": true)", {"rope_interleaved"}},
       {R"("use_rope_scaling_v2": true)", {"use_rope_scaling_v2"}},
       {R"("position_embedding_type": "absolute")", {"position_embedding_type"}},
-      {R"("sliding_window": 4096)", {"sliding_window", "4096", "layer_types"}, "smollm3"},
+      {R"("sliding_window": 4096, "use_sliding_window": true)",
+       {"sliding_window", "4096", "layer_types"},
+       "smollm3"},
       {R"("layer_types": ["full_attention"])", {"layer_types", "4 times"}, "qwen3"},
       {R"("layer_types": ["chunked_attention", "full_attention", "full_attention", "full_attention"])",
        {"layer_types", "item 0", "chunked_attention"},

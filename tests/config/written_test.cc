@@ -7,6 +7,7 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/config/config.h"
+#include "tests/config/plan_facts.h"
 
 namespace ropewalk {
 namespace written_test {
@@ -122,6 +123,99 @@ TEST(WrittenConfig, InfinityIsAValueThatNothingReads) {
   // Bytes are counted as in the file.
   const std::string bad = Llama(R"(, "low": Infinity, "high": ?)");
   EXPECT_THAT(ErrorOf(bad), HasSubstr("byte " + std::to_string(bad.find('?') + 1)));
+}
+
+// Of four layers, as vendors and their code publish it, with keys that say nothing of positions or
+// whose default another key needs.
+TEST(WrittenConfig, FilesOfVendors) {
+  struct {
+    const char* about;
+    const char* text;
+    const char* lines;
+  } const rows[] = {
+      {"Qwen2.5 base", R"("model_type": "qwen2", "use_mrope": false, "rope_theta": 1e6)",
+       "4 x half 64/64 base 1e+06"},
+      {"Hunyuan", R"("model_type": "hunyuan_v1_moe", "position_embedding_xdrope": false)",
+       "4 x half 64/64 base 10000"},
+      {"Pixtral's text",
+       R"("model_type": "mistral", "is_composition": true, "rope_theta": 1e9, "sliding_window": null)",
+       "4 x half 64/64 base 1e+09"},
+      {"OLMo's own code", R"("model_type": "hf_olmo", "alibi": false, "alibi_bias_max": 8.0)",
+       "4 x half 64/64 base 10000"},
+      {"Mamba 2", R"("model_type": "mamba2", "chunk_size": 256)", "4 x none"},
+      {"Gemma 3n", R"("model_type": "gemma3n_text", "intermediate_size": [8, 8, 16, 8],
+        "head_dim": 64, "rope_local_base_freq": 1e4, "layer_types": ["full_attention",
+        "full_attention", "full_attention", "full_attention"])",
+       "4 x half 64/64 base 1e+06"},
+      {"Granite 4 without rotation", R"("model_type": "granitemoehybrid", "rope_theta": 10000,
+        "position_embedding_type": "nope", "rope_scaling": null,
+        "layer_types": ["mamba", "mamba", "mamba", "attention"])",
+       "4 x none"},
+      {"Granite 4 as transformers 5 writes it", R"("model_type": "granitemoehybrid",
+        "position_embedding_type": "nope", "rope_parameters": {"rope_type": "default"},
+        "layer_types": ["mamba", "mamba", "mamba", "attention"])",
+       "4 x none"},
+      {"SmolLM3: use_sliding_window is false where absent",
+       R"("model_type": "smollm3", "sliding_window": 4096, "rope_theta": 5e6)",
+       "3 x half 64/64 base 5e+06; 1 x none"},
+      {"EXAONE 4 with a window in no layer", R"("model_type": "exaone4", "sliding_window": 4096,
+        "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])",
+       "4 x none"},
+      {"EXAONE 4 without a window", R"("model_type": "exaone4", "sliding_window": null)",
+       "4 x half 64/64 base 10000"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.about);
+    std::string text = std::string("{") + row.text + R"(, "hidden_size": 512, "vocab_size": 1000,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 4,
+        "max_position_embeddings": 8192)";
+    if (text.find("intermediate_size") == text.npos) text += R"(, "intermediate_size": 1024)";
+    try {
+      EXPECT_EQ(test::Lines(Parse(text + "}").plan), row.lines);
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+  EXPECT_THAT(ErrorOf(Llama(R"(, "use_mrope": true)")), HasSubstr("use_mrope"));
+  // A scaling of what does not rotate is said, not dropped.
+  EXPECT_THAT(Parse(R"({"model_type": "granitemoehybrid", "hidden_size": 512, "vocab_size": 1000,
+      "num_attention_heads": 8, "num_hidden_layers": 1, "max_position_embeddings": 8192,
+      "layer_types": ["attention"], "position_embedding_type": "nope",
+      "rope_scaling": {"type": "linear", "factor": 2}})")
+                  .plan.notes,
+              Contains(HasSubstr("rope_scaling does not count")));
+  EXPECT_EQ(Parse(R"({"model_type": "RefinedWeb", "alibi": false, "n_head": 128, "n_head_kv": 8,
+      "n_layer": 60, "hidden_size": 8192, "parallel_attn": true, "bias": false,
+      "vocab_size": 65024, "layer_norm_epsilon": 1e-5})")
+                .kv_heads,
+            8);
+  EXPECT_THAT(ErrorOf(R"({"model_type": "chatglm", "hidden_size": 4096, "inner_hidden_size": 16384,
+      "max_sequence_length": 2048, "num_attention_heads": 32, "num_layers": 28,
+      "position_encoding_2d": true, "vocab_size": 130528})"),
+              HasSubstr("two-dimensional positions"));
+}
+
+// configuration_phi3.py has 4096 where the file says nothing.
+TEST(WrittenConfig, Phi3LongRopeHasAnOriginalLengthByDefault) {
+  const std::string ones = "[" + std::string("1.0") + [] {
+    std::string more;
+    for (int i = 1; i < 32; ++i) more += ", 1.0";
+    return more;
+  }() + "]";
+  const std::string rope = R"("rope_scaling": {"type": "longrope", "short_factor": )" + ones +
+                           R"(, "long_factor": )" + ones;
+  const std::string head = R"({"model_type": "phi3", "hidden_size": 512, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "num_hidden_layers": 4, "intermediate_size": 1024,
+      "vocab_size": 1000, "max_position_embeddings": 131072, "rope_theta": 10000.0, )";
+  const ModelConfig c = Parse(head + rope + "}}");
+  EXPECT_EQ(c.plan.trained_length, 4096);
+  const auto& longrope = std::get<LongRopeScaling>(c.plan.layers[0].rotation->scaling);
+  EXPECT_EQ(longrope.factor, 32);
+  EXPECT_EQ(
+      Parse(head + rope + R"(, "original_max_position_embeddings": 8192}})").plan.trained_length,
+      8192);
+  // Nothing else of a phi3 model has it.
+  EXPECT_EQ(Parse(head + R"("rope_scaling": null})").plan.trained_length, 131072);
 }
 
 }  // namespace written_test

@@ -447,6 +447,7 @@ TEST(MixtureRefusals, WhatLlamaCppWouldComputeOtherwise) {
       {"llama4", {{"attention_chunk_size", 4096}}, "chunks of 8192 tokens"},
       {"llama4", {{"use_qk_norm", false}}, "5 experts without norms of q and k"},
       {"minicpm3", {{"scale_depth", 1.5}}, "has these as constants"},
+      {"olmoe", {{"clip_qkv", 0.7}}, "q, k and v are clipped (clip_qkv is 0.7)"},
       {"qwen", {{"use_logn_attn", true}}, "temperature by position"},
       {"qwen", {{"use_dynamic_ntk", true}, {"max_position_embeddings", 128}}, "follows the length"},
       {"baichuan", {{"num_hidden_layers", 4}}, "4 layers that rotate"},
@@ -463,13 +464,30 @@ TEST(MixtureRefusals, WhatLlamaCppWouldComputeOtherwise) {
   }
 }
 
-// The two vectors' norms have an epsilon of their own in a folder.
-TEST(MixtureRefusals, OtherEpsilonIsSaid) {
-  const test::TempFolder folder;
-  WriteModel(folder / "hf", ChangedConfig("deepseek_v3", {{"rms_norm_eps", 1e-3}}));
-  const Converted there = FolderToGguf(OpenModel(folder / "hf"), folder / "m.gguf", kWeightsAlone);
-  EXPECT_FALSE(there.same_values);
-  EXPECT_THAT(there.notes, Contains(HasSubstr("norms of latent attention have 1e-06")));
+// The two vectors' norms have an epsilon of their own in a folder, a constant; a file has one for
+// all norms. That is said, and all else is the same to the last bit.
+TEST(MixtureEpsilon, IsSaidBothWays) {
+  for (const char* name : {"deepseek_v2", "deepseek_v3", "mistral4", "minicpm3"}) {
+    const test::TempFolder folder;
+    WriteModel(folder / "hf", ChangedConfig(name, {{"rms_norm_eps", 1e-3}}));
+    const ModelFiles files = OpenModel(folder / "hf");
+    const Converted there = FolderToGguf(files, folder / "m.gguf", kWeightsAlone);
+    EXPECT_TRUE(there.same_values) << name;
+    EXPECT_EQ(there.numbers.latent_norm_eps, 1e-3) << name;
+    EXPECT_THAT(there.notes,
+                Contains(HasSubstr("norms of latent attention have the epsilon 1e-06")));
+    const ModelFiles gguf = OpenModel(folder / "m.gguf");
+    EXPECT_NE(ProbeLogits(gguf), ProbeLogits(files)) << name;
+    EXPECT_EQ(ProbeLogits(gguf), ProbeLogits(AsWritten(files, there))) << name;
+
+    const Converted back = GgufToFolder(gguf, folder / "back", kWeightsAlone);
+    EXPECT_EQ(back.numbers.latent_norm_eps, 1e-6) << name;
+    EXPECT_THAT(back.notes,
+                Contains(HasSubstr("norms of latent attention have the epsilon 0.001")));
+    const ModelFiles again = OpenModel(folder / "back");
+    EXPECT_EQ(ProbeLogits(again), ProbeLogits(AsWritten(gguf, back))) << name;
+    EXPECT_EQ(ProbeLogits(again), ProbeLogits(files)) << name;
+  }
 }
 
 TEST(MixtureRefusals, WhatConfigJsonCannotSay) {

@@ -191,6 +191,30 @@ TEST(Settings, WrittenIntoATextPart) {
   EXPECT_EQ(all["text_config"]["max_position_embeddings"], 16384);
 }
 
+// A GPT-NeoX has a name of its own for the base, and transformers 4 writes both.
+TEST(Settings, BothNamesOfABaseAreWritten) {
+  const std::string config = R"({"model_type": "gpt_neox", "hidden_size": 64,
+      "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96, "vocab_size": 100,
+      "max_position_embeddings": 4096, "rotary_pct": 1.0, "rotary_emb_base": 10000)";
+  SettingsTarget target = kTarget;
+  target.rotary_dim = 16;
+  for (const auto& [schema, more] :
+       {std::pair{ConfigSchema::kRopeScaling, R"(, "rope_theta": 10000})"},
+        std::pair{ConfigSchema::kRopeScaling, "}"},
+        std::pair{ConfigSchema::kRopeParameters, R"(, "rope_parameters":
+            {"rope_type": "default", "rope_theta": 10000, "partial_rotary_factor": 1.0}})"}}) {
+    const auto setting =
+        nlohmann::ordered_json::parse(HuggingFaceSetting(schema, NtkScaling{4}, target));
+    const std::string written =
+        internal::WithRopeSetting(config + more, "config.json", setting, 4096);
+    const PositionPlan before = ParseHfConfig(config + more, "config.json").plan;
+    EXPECT_EQ(Resolve(ParseHfConfig(written, "config.json").plan, 16384).hash,
+              Resolve(WithScaling(before, NtkScaling{4}), 16384).hash);
+    const Json all = Json::parse(written);
+    EXPECT_EQ(all.contains("rotary_emb_base"), schema == ConfigSchema::kRopeScaling);
+  }
+}
+
 TEST(Settings, LlamaCppFlags) {
   // llama-server ends at the file's context_length; YaRN's flags raise it.
   const std::string raised = " --override-kv ARCH.context_length=int:16384";

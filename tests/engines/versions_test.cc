@@ -200,8 +200,17 @@ TEST(EngineSettings, TransformersByTheReleaseThatReadsAKey) {
   const Scaling linear = LinearScaling{4};
   EXPECT_THAT(of(linear, "transformers=4.57.6").setting, HasSubstr("rope_scaling"));
   EXPECT_THAT(of(linear, "transformers=5.0.0").setting, HasSubstr("rope_parameters"));
-  EXPECT_THAT(of(YarnScaling{.factor = 4}, "transformers=4.57.6").note,
-              HasSubstr("transformers since 4.51.0, before 4.56.0 takes their ratio"));
+  const char* ratio = "transformers since 4.51.0, before 4.56.0 takes their ratio";
+  EXPECT_THAT(of(YarnScaling{.factor = 4}, "transformers=4.55.4").note, HasSubstr(ratio));
+  for (const char* other : {"transformers=4.57.6", "transformers=4.50.0"}) {
+    EXPECT_THAT(of(YarnScaling{.factor = 4}, other).note, Not(HasSubstr(ratio))) << other;
+  }
+  // The ramp of earlier ones begins at max_position_embeddings.
+  const EngineSetting early = of(YarnScaling{.factor = 4}, "transformers=4.50.0");
+  EXPECT_THAT(early.setting, HasSubstr("\"max_position_embeddings\": 4096"));
+  EXPECT_THAT(early.note, HasSubstr("Leave max_position_embeddings at 4096"));
+  EXPECT_THAT(of(YarnScaling{.factor = 4}, "transformers=4.51.0").setting,
+              HasSubstr("\"max_position_embeddings\": 16384"));
   EXPECT_EQ(of(YarnScaling{.factor = 4}, "transformers=5.0.0").note,
             "Replace these keys in config.json.");
 }

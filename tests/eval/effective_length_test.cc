@@ -133,5 +133,15 @@ TEST(EffectiveLength, RefusesWhatIsNoScore) {
   EXPECT_TRUE(std::isnan(WeightedAveragesOf({}).increasing));
 }
 
+// 0.85 times 20/29 is 17/29, in floating point a little more than it.
+TEST(EffectiveLength, AScoreThatEqualsTheThresholdReachesIt) {
+  for (const int64_t n : {29, 40, 57}) {
+    const double own = 20.0 / static_cast<double>(n), score = 17.0 / static_cast<double>(n);
+    const std::vector<LengthScore> scores = {{.length = 1024, .score = own, .trials = n},
+                                             {.length = 2048, .score = score, .trials = n}};
+    EXPECT_EQ(OwnEffectiveLength(scores, 1024).length, 2048) << n;
+  }
+}
+
 }  // namespace
 }  // namespace ropewalk

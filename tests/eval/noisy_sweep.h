@@ -113,14 +113,16 @@ struct Made {
   }
   // A token is expected to take a second.
   std::vector<Cell> Run(const TempFolder& folder, double seconds,
-                        const std::optional<Shard>& shard = {}) {
+                        const std::optional<Shard>& shard = {}, bool begins = false) {
     left_out.clear();
     SweepEvents events;
     events.left_out = [this](const LeftOut& out) { left_out.push_back(out); };
-    return RunSweep(
-        tasks, spec, inputs, header, folder.path(), events,
-        {.seconds = seconds, .pace = Pace::OfFlops(1), .clock = [this] { return engine.now; }},
-        shard);
+    return RunSweep(tasks, spec, inputs, header, folder.path(), events,
+                    {.seconds = seconds,
+                     .pace = Pace::OfFlops(1),
+                     .clock = [this] { return engine.now; },
+                     .begins = begins},
+                    shard);
   }
 };
 

@@ -133,7 +133,7 @@ TEST(Pack, PlansOfEveryKind) {
   plan.recurrent_layer = RecurrentLayer{};
   plan.other = OtherEncoding::kShaw;
   plan.trained_length = 64, plan.configured_length = 65, plan.stated_length = 66;
-  plan.has_dual_chunk_key = plan.yarn_scales_scores = true;
+  plan.has_dual_chunk_key = plan.yarn_scales_scores = plan.local_unscaled = true;
   plan.notes = {"one", "", "three"};
   std::vector<PositionPlan> plans = {PositionPlan(), plan};
   for (const MethodInfo& method : Methods()) {

@@ -485,6 +485,30 @@ TEST(RunSweep, NumbersThatAreNotWholeAreRefused) {
   EXPECT_EQ(sweep.MessageOf(folder.path()), "no error");
 }
 
+TEST(RunSweep, SharesOutside0To1AreRefused) {
+  SmallSweep sweep;
+  TempFolder folder;
+  sweep.Run(folder.path());
+  const std::string path = folder / "results.jsonl", whole = Slurp(path);
+  const size_t end = whole.find('\n'), next = whole.find('\n', end + 1);
+  for (const char* task : {R"({"exact": 1.5, "recall": null, "answers": []})",
+                           R"({"exact": 1, "recall": -1, "answers": []})",
+                           R"({"exact": 1, "recall": 1, "answers": [{"recall": 1.01}]})"}) {
+    auto row = nlohmann::ordered_json::parse(whole.substr(end + 1, next - end - 1));
+    auto result = nlohmann::ordered_json::parse(task);
+    for (const char* key : {"task", "protocol", "data_hash"}) result[key] = "kv";
+    result["prompts"] = 1;
+    for (const char* key : {"mean_nll", "standard_error"}) result[key] = 1.0;
+    result["fed_tokens"] = 1;
+    row["tasks"] = {result};
+    Write(path, whole.substr(0, end + 1) + row.dump() + whole.substr(next));
+    EXPECT_THAT(sweep.MessageOf(folder.path()),
+                ::testing::AllOf(HasSubstr(path), HasSubstr("line 2"),
+                                 HasSubstr("expected a number from 0 to 1 or null")))
+        << task;
+  }
+}
+
 TEST(RunSweep, DamagedFilesNameTheLine) {
   SmallSweep sweep;
   TempFolder folder;

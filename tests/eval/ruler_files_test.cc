@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 using test::MessageOf;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -44,6 +45,24 @@ TEST(Haystack, SentencesEndWhereTheyDo) {
               ElementsAre("Dr. A. Moss said \"No.\"", "It was late?", "yes, e.g. this.", "He"));
   EXPECT_THAT(text.Sentences(7), ElementsAre("Dr. A. Moss said \"No.\"", "It was"));
   EXPECT_EQ(text.Sentences(26).size(), 8u);  // the text twice
+}
+
+TEST(Haystack, BeginsWithoutBeingRepeated) {
+  const internal::Haystack text("One two. Thr\u00e9e", {}, "x");
+  EXPECT_EQ(text.Beginning(2, 100), "One two.");
+  EXPECT_EQ(text.Beginning(5, 100), "One two. Thr\u00e9e One two.");
+  EXPECT_EQ(text.Beginning(5, 12), "One two. Thr");
+  EXPECT_EQ(text.Beginning(5, 13), "One two. Thr");  // not half a character
+  EXPECT_EQ(text.Beginning(int64_t{1} << 60, 14), "One two. Thr\u00e9");
+}
+
+// Five hundred words of it are gigabytes, which are not made to see that they are too many.
+TEST(RulerFiles, EssaysWithoutSpacesFitNoPrompt) {
+  const RulerOptions options = {.haystack = {"long.txt", std::string(5'000'000, '[')}};
+  EXPECT_THAT(
+      MessageOf(ErrorCode::kInvalidArgument,
+                [&] { MakeRulerTask("niah_single_2", options, Words())->Prompts(1024, 1); }),
+      AllOf(HasSubstr("no prompt fits 1024 tokens"), HasSubstr("long.txt")));
 }
 
 TEST(Haystack, GivenSentencesAreTaken) {
@@ -179,6 +198,14 @@ TEST(RulerFiles, HotpotJoinsSentencesUnderATitle) {
   const TaskPrompt prompt = MakeRulerTask("qa_2", options, Words())->Prompts(700, 2).at(1);
   EXPECT_THAT(prompt.text, HasSubstr(":\nTitle 1\nFirst 1. Second."));
   EXPECT_THAT(prompt.questions.at(0).references, ElementsAre("person 1"));
+
+  json bare = hotpot;
+  for (json& entry : bare) entry["context"] = json::array();
+  EXPECT_THAT(Refused("qa_2", {.hotpot = {"h.json", bare.dump()}}),
+              HasSubstr("h.json: has no doc"));
+  bare[0] = hotpot[1];  // a question without documents is asked, as RULER asks it
+  const auto asked = MakeRulerTask("qa_2", {.hotpot = {"h.json", bare.dump()}}, Words());
+  EXPECT_THAT(asked->Prompts(700, 2).at(1).text, HasSubstr(":\nTitle 1\nFirst 1. Second."));
 
   hotpot[3]["context"][0] = json::array({"only a title"});
   EXPECT_THAT(Refused("qa_2", {.hotpot = {"h.json", hotpot.dump()}}),

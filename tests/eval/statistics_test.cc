@@ -239,5 +239,29 @@ TEST(Clusters, AreTheUnits) {
       internal::MeanOfClusters(std::vector<double>{4}, std::vector<double>{2}).standard_error));
 }
 
+TEST(Weighted, OfEqualWeightsItIsThePairedTest) {
+  const std::vector<double> differences = {0.1, 0.3, -0.2, 0.25}, weights(4, 128);
+  const PairedTest plain = TestPaired(differences);
+  const PairedTest test = internal::TestWeighted(differences, weights);
+  EXPECT_EQ(test.mean, plain.mean);
+  EXPECT_EQ(test.standard_error, plain.standard_error);
+  EXPECT_EQ(test.p_value, plain.p_value);
+}
+
+// The clusters above, given by their means: t = 3 / sqrt(7 / 12) with 2 degrees of freedom, whose
+// two-sided probability is 1 - t / sqrt(2 + t^2).
+TEST(Weighted, OfOthersItIsThatOfTheClusteredMean) {
+  const std::vector<double> differences = {4, 2, 4}, weights = {1, 3, 2};
+  const PairedTest test = internal::TestWeighted(differences, weights);
+  EXPECT_NEAR(test.mean, 3, 1e-12);
+  EXPECT_NEAR(test.standard_error, std::sqrt(7 / 12.0), 1e-12);
+  const double t = 3 / std::sqrt(7 / 12.0);
+  EXPECT_NEAR(test.p_value, 1 - t / std::sqrt(2 + t * t), 1e-12);
+  // A constant difference has no spread, however unequal the weights are.
+  EXPECT_LT(internal::TestWeighted(std::vector<double>{0.5, 0.5, 0.5}, weights).p_value, 1e-9);
+  const std::vector<double> broken = {0.5, kNaN, 0.5};
+  EXPECT_TRUE(std::isnan(internal::TestWeighted(broken, weights).p_value));
+}
+
 }  // namespace
 }  // namespace ropewalk

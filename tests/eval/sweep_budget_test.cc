@@ -193,6 +193,24 @@ TEST(Budget, OfNothingMeasuresNothing) {
   }
 }
 
+// A part for each run, however short the budget is, to the rows of a sweep without one.
+TEST(Budget, ThatHoldsNoPartMeasuresOneAllTheSameWhereAsked) {
+  Made whole = FourLengths();
+  const TempFolder undisturbed;
+  const std::string expected = WithoutSeconds(whole.Run(undisturbed));
+  Made made = FourLengths();
+  const TempFolder folder;
+  std::vector<Cell> cells;
+  do {
+    const double begin = made.engine.now;
+    cells = made.Run(folder, 10, {}, true);
+    ASSERT_GT(made.engine.now, begin);
+    ASSERT_LE(made.engine.now - begin, 10 + 5 * 2 * kLength);
+  } while (!made.left_out.empty());
+  EXPECT_EQ(WithoutSeconds(cells), expected);
+  EXPECT_EQ(made.engine.asked, whole.engine.asked);
+}
+
 TEST(WhatIsLeft, KnowsTheWindowsThatAreThere) {
   Made made = FourLengths(false);
   const TempFolder folder;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ropewalk/base/error.h"
 #include "tests/eval/tiny_model.h"
@@ -36,6 +37,14 @@ TEST(Protocol, ParsesItsNames) {
     EXPECT_THAT(MessageOf([&] { Protocol::Parse(bad); }),
                 AllOf(HasSubstr("aligned:K"), HasSubstr("sliding:STRIDE")))
         << bad;
+  }
+}
+
+TEST(Windows, MoreAnchorsThanNumbersHoldAreTooMany) {
+  const TokenText text = RandomText(5000, 1);
+  for (const int64_t anchors : {int64_t{1} << 62, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_THAT(MessageOf([&] { MakeWindows(text, Aligned(16, anchors, 3, false), 64, 64, {}); }),
+                HasSubstr("the text is too short"));
   }
 }
 

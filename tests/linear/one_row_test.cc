@@ -52,6 +52,7 @@ const TypeCase kTypes[] = {{WeightType::kQ8_0, {{0, 1e-3f}}},
                            {WeightType::kIQ4_NL, {{0, 1e-3f}}},
                            {WeightType::kIQ4_XS, {{0, 5e-5f}}},
                            {WeightType::kQ3_K, {{108, 1e-3f}}},
+                           {WeightType::kQ2_K, {{80, 5e-3f}, {82, 7e-3f}}},
                            {WeightType::kMXFP4, {}}};
 
 struct Rows {

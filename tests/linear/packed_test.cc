@@ -35,7 +35,10 @@ const std::vector<TypeCase>& Types() {
       {WeightType::kQ4_1, {0, 2}}, {WeightType::kQ5_0, {0}},      {WeightType::kQ5_1, {0, 2}},
       {WeightType::kIQ4_NL, {0}},  {WeightType::kQ2_K, {80, 82}}, {WeightType::kQ3_K, {108}},
       {WeightType::kQ4_K, {0, 2}}, {WeightType::kQ5_K, {0, 2}},   {WeightType::kQ6_K, {208}},
-      {WeightType::kIQ4_XS, {0}},  {WeightType::kMXFP4, {}}};
+      {WeightType::kIQ4_XS, {0}},  {WeightType::kMXFP4, {}},      {WeightType::kIQ2_XXS, {0}},
+      {WeightType::kIQ2_XS, {0}},  {WeightType::kIQ2_S, {0}},     {WeightType::kIQ3_XXS, {0}},
+      {WeightType::kIQ3_S, {0}},   {WeightType::kIQ1_S, {0}},     {WeightType::kIQ1_M, {}},
+      {WeightType::kTQ1_0, {52}},  {WeightType::kTQ2_0, {64}}};
   return types;
 }
 
@@ -52,6 +55,11 @@ struct Blocks {
     if (type == WeightType::kMXFP4) {  // its scales are powers of two
       for (int64_t at = 0; at < rows * row_bytes; at += info.block_bytes) {
         data()[at] = static_cast<std::byte>(112 + random() % 10);
+      }
+    } else if (type == WeightType::kIQ1_M) {  // the upper four bits of its scale: 2^-11 to 2^-8
+      for (int64_t at = 0; at < rows * row_bytes; at += info.block_bytes) {
+        std::byte& last = data()[at + info.block_bytes - 1];
+        last = (last & std::byte{15}) | std::byte{16};
       }
     } else if (of.halves.empty()) {
       FillPlain(uniform);

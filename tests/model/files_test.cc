@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ropewalk/base/error.h"
+#include "src/model/tensor_table.h"
 #include "tests/model/support.h"
 
 namespace ropewalk {
@@ -14,6 +15,7 @@ using test::Tensors;
 using test::Tiny;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string ErrorOf(const std::string& path, const OpenOptions& options = {}) {
   try {
@@ -76,6 +78,41 @@ TEST(OpenModel, HarmlessTensorsAreListed) {
   EXPECT_THAT(files.config.harmless_keys,
               Contains("tensor model.layers.0.self_attn.rotary_emb.inv_freq"));
   EXPECT_NE(Decoder::Load(files), nullptr);
+}
+
+// transformers 4 takes the embedding then, 5 the file's own head.
+TEST(OpenModel, ATiedHeadWithOtherNumbersIsRefused) {
+  const Tiny tiny;
+  const test::TempFolder folder;
+  Tensors tensors = tiny.Weights();
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors["lm_head.weight"].values.back() += 0.25f;
+  nlohmann::json config = tiny.Config();
+  Tiny::WriteFolder(folder.path(), config, tensors);
+  const std::string error = ErrorOf(folder.path());
+  for (const char* part : {"tie_word_embeddings is true", "lm_head.weight",
+                           "model.embed_tokens.weight", "\"tie_word_embeddings\": false"}) {
+    EXPECT_THAT(error, HasSubstr(part));
+  }
+  // What reads positions alone reads no weights.
+  EXPECT_NO_THROW(OpenModel(folder.path(), {.allow_unknown = false, .need_weights = false}));
+  config["tie_word_embeddings"] = false;
+  Tiny::WriteFolder(folder.path(), config, tensors);
+  EXPECT_NE(Decoder::Load(OpenModel(folder.path())), nullptr);
+}
+
+TEST(OpenModel, ATiedHeadMayHaveABias) {
+  for (const char* type : {"phi", "gptj"}) {
+    nlohmann::json config = Tiny().Config();
+    config["model_type"] = type;
+    const ModelConfig c = ParseHfConfig(config.dump(), "config.json");
+    std::vector<std::string> names;
+    for (const auto& t : internal::ExpectedTensors(c, internal::Naming::kHuggingFace)) {
+      names.push_back(t.name);
+    }
+    EXPECT_THAT(names, Contains("lm_head.bias")) << type;
+    EXPECT_THAT(names, Not(Contains("lm_head.weight"))) << type;
+  }
 }
 
 TEST(OpenModel, TokenizerFailureBlocksNobody) {

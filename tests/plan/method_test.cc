@@ -48,6 +48,37 @@ TEST(PositionMethod, ScalingsAreWhatTheyWere) {
   EXPECT_FALSE(PositionMethod::Parse("yarn:factor=2").uses_factor());
 }
 
+// OLMo 3 has one base, and its sliding layers are never scaled.
+TEST(PositionMethod, UnscaledLocalLayers) {
+  PositionPlan plan = Plan(256);
+  plan.layers[0].window_tokens = plan.layers[2].window_tokens = 64;
+  const PositionMethod yarn = PositionMethod::Parse("yarn");
+  const auto scaled = [](const PositionPlan& p, int layer) {
+    return p.layers[layer].rotation->scaling != Scaling(NoScaling{});
+  };
+  EXPECT_TRUE(scaled(yarn.Apply(plan, 4, 256), 0));
+  plan.local_unscaled = true;
+  const PositionPlan out = yarn.Apply(plan, 4, 256);
+  EXPECT_FALSE(scaled(out, 0) || scaled(out, 2));
+  EXPECT_TRUE(scaled(out, 1));
+  EXPECT_TRUE(scaled(PositionMethod::Parse("yarn+all-layers").Apply(plan, 4, 256), 0));
+  plan.layers[1].window_tokens = 64;  // nothing sees everything
+  EXPECT_TRUE(scaled(yarn.Apply(plan, 4, 256), 1));
+}
+
+// A sliding layer that the file scales keeps the length of its own dictionary.
+TEST(PositionMethod, LocalLayersKeepTheirLength) {
+  PositionPlan plan = Plan(256);
+  RotarySpec& local = *plan.layers[0].rotation;
+  plan.layers[0].window_tokens = 64;
+  local.base = 500;
+  local.scaling = YarnScaling{.factor = 2};
+  local.trained_length = 128;
+  const PositionPlan out = PositionMethod::Parse("yarn").Apply(plan, 4, 512);
+  EXPECT_EQ(*out.layers[0].rotation, local);
+  EXPECT_EQ(out.layers[1].rotation->trained_length, 512);
+}
+
 // Defaults by the formulas of the papers, typed again.
 TEST(PositionMethod, DefaultsKeepEveryDistanceKnown) {
   for (const int64_t trained : {2, 3, 7, 64, 256, 257, 4096, 8192, 131071}) {

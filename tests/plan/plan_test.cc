@@ -310,6 +310,14 @@ TEST(Plan, Temperatures) {
   EXPECT_EQ(Temperature(ministral, 8191), 1.0);
   EXPECT_NEAR(Temperature(llama4, 16383), 1.1098612, 5e-8);
   EXPECT_NEAR(Temperature(ministral, 16383), 1.0693147, 5e-8);
+  // Before -offset there is no step, also where the formula would take the logarithm of 0 or less.
+  const QueryTemperature late{Kind::kStepLog, 0.1, 8192, -8192};
+  EXPECT_EQ(Temperature(late, 8192), 1);
+  EXPECT_NEAR(Temperature(late, 16384), 1.0693147, 5e-8);
+  for (const int64_t position :
+       {int64_t{8191}, int64_t{1}, int64_t{0}, int64_t{-1}, int64_t{-8192}}) {
+    EXPECT_EQ(Temperature(late, position), 1) << position;
+  }
   const QueryTemperature log_n{Kind::kLogN, 0, 2048, 0};
   EXPECT_EQ(Temperature(log_n, 0), 1);
   EXPECT_EQ(Temperature(log_n, 2047), 1);
@@ -378,6 +386,9 @@ TEST(Plan, BadTemperaturesAreErrors) {
     plan.layers[3].temperature = bad;
     EXPECT_THROW((void)Resolve(plan, 2048), Error);
   }
+  EXPECT_THROW((void)Temperature({.period = 0}, 5), Error);
+  EXPECT_THROW((void)Temperature({.kind = QueryTemperature::Kind::kLogN, .period = 1}, 5), Error);
+  EXPECT_THROW((void)Temperature({.kind = QueryTemperature::Kind::kMscale, .period = 0}, 5), Error);
   PositionPlan plan = Mixed();
   plan.layers[3].chunk_tokens = -1;
   EXPECT_THROW((void)Resolve(plan, 2048), Error);

@@ -97,6 +97,10 @@ def test_settings_are_read_back_as_the_plan():
     maps = rw.plan(LLAMA).engine_settings("rerope", 4)
     assert all(s["setting"] is None and s["note"] for s in maps)
     assert rw.plan(LLAMA).engine_settings()
+    dictionary = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}
+    pasted = json.loads(rw.plan(LLAMA).engine_settings(dictionary, 4, engines=["transformers=4.57"])[0]["setting"])
+    again = rw.plan({**LLAMA, **pasted}).rotations[0].inv_freq
+    np.testing.assert_allclose(again, rw.plan(LLAMA).with_rope(dictionary).rotations[0].inv_freq, rtol=1e-12)
 
 
 def test_warnings_name_engines_and_versions():

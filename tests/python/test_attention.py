@@ -383,6 +383,27 @@ def test_maps(m):
     check_gradient({"rotation": r, "remap": m}, formula, {})
 
 
+@pytest.mark.parametrize("first", [64, 128, 1024])
+@pytest.mark.parametrize("m", [None, *MAPS], ids=repr)
+def test_rotation_of_keys_that_begin_later(m, first):
+    """Keys at first, first + 1, ..: each pair scored by its relative position there."""
+    k_at = np.arange(first, first + S)
+    q_at = k_at[S - T :]
+    relative, seen = DISTANCE.astype(float), DISTANCE >= 0
+    if m is not None:
+        seen = m.view_of(q_at, k_at) >= 0
+        pairs = [[m.relative_position(int(i), int(j)) if s else 0 for j, s in zip(k_at, row)] for i, row in zip(q_at, seen)]
+        relative = np.array(pairs, float)
+
+    def scores(q, k, each):
+        pairs = turned(q[:, None].repeat(S, 1), relative[..., None])
+        return (np.einsum("qkhd,khd->hqk", pairs, k) - np.einsum("qhd,khd->hqk", q, k)) * each[None, :, None]
+
+    options = {"rotation": rw.rotation(D, layout="half"), "remap": m, "key_positions": k_at}
+    check(options, {"scores": scores, "mask": seen, "k_at": k_at})
+    check({**options, "query_positions": q_at}, {"scores": scores, "mask": seen, "k_at": k_at})
+
+
 def test_pairs_with_positions_of_their_own():
     """DPE: pair p of D / 2 rotates by the distance of Self-Extend with the group of share 8 p // (D / 2)."""
     m, pairs = rw.DPE(4, 2, 3, 5, 4, 2, 6, 3, 4), D // 2
@@ -549,6 +570,9 @@ BAD = {
     ),
     "a causal bias in both directions": (lambda: rw.attention(Q, K, V, causal=False, bias=rw.Sandwich(H)), "distance"),
     "a map without a rotation": (lambda: rw.attention(Q, K, V, remap=rw.ReRoPE(4)), "remap: expected unrotated"),
+    "causal as a word": (lambda: rw.attention(Q, K, V, causal="no"), "causal: expected True or False, got 'no'"),
+    "documents in two dimensions": (lambda: rw.attention(Q, K, V, document_starts=[[0, 3]]), "document_starts: expected .documents."),
+    "positions that are no array": (lambda: rw.attention(Q, K, V, key_positions=[[0], [1, 2]]), "key_positions: expected numbers"),
     "a map in both directions": (lambda: rw.attention(Q, K, V, remap=rw.ReRoPE(4), rotation=R, causal=False), "causal"),
     "a map that is none": (lambda: rw.attention(Q, K, V, remap="rerope", rotation=R), "remap: expected a position map"),
     "a rotation that is none": (lambda: rw.attention(Q, K, V, rotation=R.table(9)), "rotation: expected a Rotation"),

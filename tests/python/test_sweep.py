@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk import _core
+from ropewalk import _core, _pictures
 from ropewalk.engine import EngineFacts, GenerateRequest, ScoreRequest, Scores, ScoringEngine, native_engine
 from short_model import short_model
 
@@ -315,6 +315,15 @@ def test_a_budget_leaves_the_longest_length_out_and_the_same_call_goes_on(tmp_pa
     assert timeless(whole.rows) == timeless(apart.rows) and len(whole.rows) == 3
     with pytest.raises(rw.Error, match="nothing can be measured"):
         rw.sweep(MODEL, text=TEXT, engine=Slow(), budget=1e-3, progress=False, **small)
+    rest = tmp_path / "rest"  # with a folder every call measures a part
+    calls, ended = 0, None
+    while calls < 20 and (ended is None or len(ended.rows) < 3):
+        calls += 1
+        try:
+            ended = rw.sweep(MODEL, text=TEXT, engine=Slow(), output=rest, budget=1e-3, progress=False, **small)
+        except rw.Error as error:
+            assert "no row can be finished within it" in str(error)
+    assert calls > 2 and timeless(ended.rows) == timeless(whole.rows)
     with pytest.raises(rw.Error, match="'uniform' cannot be timed"):
         rw.sweep(MODEL, text=TEXT, engine=Uniform(), budget="1h", progress=False, **small)
 
@@ -466,6 +475,16 @@ def test_it_draws_itself(small):
     assert f"<b>{small.recommendation(512).perplexity:.4g}</b>" in page and "<svg" in page
 
 
+def test_bold_is_the_factor_that_is_recommended(small):
+    report = json.loads(json.dumps(small._report))
+    best = small.recommendation(512)
+    row = report["grid"]["cells"][report["grid"]["methods"].index(best.method)]
+    column = [c["length"] for c in report["grid"]["columns"]].index(512)
+    assert "<b>" in _pictures.table(report)
+    report["cells"][row[column]]["factor"] *= 2
+    assert "<b>" not in _pictures.table(report)
+
+
 def test_names_in_a_page_are_escaped(small):
     report = json.loads(json.dumps(small._report))
     report["grid"]["methods"][0] = "<script>"
@@ -513,6 +532,15 @@ def test_weights_in_the_file_give_the_same_rows():
         ({"angles": "rough"}, "rough"),
         ({"text": ""}, "text"),
         ({"text": []}, "text"),
+        ({"text": [1.5] * 4000}, "text: expected whole numbers, got float64"),
+        ({"text": np.ones((1, 4000), np.int64)}, r"text: .* got ids of shape \[1, 4000\]"),
+        ({"text": [1 << 40] * 4000}, "text: expected token ids from 0"),
+        ({"text": None}, "text: expected whole numbers"),
+        ({"seed": -1}, "seed: expected 0 or more, got -1"),
+        ({"anchors": 1.5}, "anchors: expected a whole number"),
+        ({"bos": "no"}, "bos: expected True or False"),
+        ({"share": "no"}, "share: expected True or False"),
+        ({"factors": ["a"]}, "factors: expected a number"),
         ({"text": pathlib.Path("no-such-file")}, "no-such-file"),
         ({"tokenizer": 3}, "tokenizer"),
         ({"threads": 0}, "thread"),

@@ -315,6 +315,7 @@ TEST(Deberta, TermsNearAndFarAndGradients) {
 }
 
 TEST(Deberta, BadInput) {
+  EXPECT_EQ(DebertaBucket(INT64_MIN, 256, 512), -DebertaBucket(INT64_MAX, 256, 512));
   EXPECT_THAT([] { DebertaBucket(1, 8, 5); },
               ThrowsMessage<Error>(HasSubstr("max_position: expected more than 5")));
   DebertaBias deberta = MakeDeberta(8, 20, false, false);

@@ -78,7 +78,10 @@ TEST(Fire, SegmentsAreTheNetwork) {
           // Runs of keys that end behind, at and ahead of the query, and keys apart from each
           // other.
           const Positions apart = {first, first + 1, first + 9, first + 400, first + 401};
-          for (const Positions& keys : {Range(first, 350), Range(first, 1), apart}) {
+          // As many as a run would have, but one comes twice and one is missing.
+          Positions twice = Range(first, 350);
+          twice[1] = first;
+          for (const Positions& keys : {Range(first, 350), Range(first, 1), apart, twice}) {
             const Positions queries = {query, query + 1, query + 70};
             for (int64_t h = 0; h < 2; ++h) {
               const std::vector<float> tile = Tile(form, h, queries, keys);
@@ -105,7 +108,7 @@ TEST(Fire, Gradients) {
   const PairForm form = fire.Lower(heads, 4096);
   // Queries on both sides of the threshold, keys on both sides of the queries.
   const Positions queries = {0, 5, 299, 300, 301, 302, 4000};
-  const Positions keys = {0, 1, 7, 250, 300, 3999};
+  const Positions keys = {0, 0, 2, 7, 250, 300, 3999};
   const std::vector<float> g = Random(queries.size() * keys.size(), 9);
   Vector sums(form.function->parameters());
   for (int64_t h = 0; h < heads; ++h) {

@@ -132,6 +132,8 @@ TEST(T5, BucketsOfTheArticles) {
   EXPECT_EQ(t5.Bucket(127), 15);
   EXPECT_EQ(t5.Bucket(1048575), 15);
   EXPECT_EQ(t5.Bucket(-1048575), 31);
+  EXPECT_EQ(t5.Bucket(INT64_MAX), 15);
+  EXPECT_EQ(t5.Bucket(INT64_MIN), 31);
 }
 
 TEST(T5, BucketsOfAnyCountAgainstIntegerPowers) {

@@ -34,6 +34,37 @@ TEST(Compare, PairedDifferencesIgnoreWhatWindowsShare) {
   EXPECT_TRUE(std::isnan(Compare(a, b).p_value));
 }
 
+// Windows of `sliding` score unequally many tokens: 1023, 128, .. and what is left.
+TEST(Compare, WindowsWeighByTheirTokens) {
+  Cell a, b;
+  a.length = b.length = 1024;
+  a.protocol = b.protocol = "sliding:128";
+  a.scored_tokens = b.scored_tokens = 1023 + 128 + 50;
+  a.window_nll = {3.0, 2.0, 2.5};
+  b.window_nll = {3.1, 1.7, 2.5};
+  for (Cell* c : {&a, &b}) {
+    const auto& nll = c->window_nll;
+    c->mean_nll = (1023 * nll[0] + 128 * nll[1] + 50 * nll[2]) / 1201;
+  }
+  EXPECT_EQ(internal::TokensOfWindows(a), (std::vector<double>{1023, 128, 50}));
+  const PairedDifference d = Compare(a, b);
+  const double mean = (-102.3 + 38.4) / 1201;
+  EXPECT_NEAR(d.mean, mean, 1e-12);
+  EXPECT_NEAR(d.mean, a.mean_nll - b.mean_nll, 1e-12);
+  const double residuals = std::hypot(-102.3 - 1023 * mean, 38.4 - 128 * mean, -50 * mean);
+  EXPECT_NEAR(d.standard_error, std::sqrt(1.5) * residuals / 1201, 1e-12);
+  EXPECT_EQ(d.windows, 3);
+  // The first windows of what has more, and a prefix that the first window does not score.
+  EXPECT_NEAR(internal::LossOver(a, 2), (1023 * 3.0 + 128 * 2.0) / 1151, 1e-12);
+  a.protocol = "sliding:128, prefix 24";
+  a.scored_tokens = 1000 + 128 + 50;
+  EXPECT_EQ(internal::TokensOfWindows(a), (std::vector<double>{1000, 128, 50}));
+  // Of a row that does not add up the order has the weights of the differences.
+  a.scored_tokens = 300;
+  EXPECT_EQ(internal::TokensOfWindows(a), (std::vector<double>{1, 1, 1}));
+  EXPECT_NEAR(internal::LossOver(a, internal::kAllWindows), 2.5, 1e-12);
+}
+
 // A lead of 2.2 standard errors over 3 windows is noise (t = 4.30), over 30 it is none.
 TEST(Compare, FewWindowsNeedALargerLead) {
   const auto cells = [](int n) {

@@ -137,8 +137,9 @@ TEST(LadderSettings, Engines) {
   const std::vector<EngineSetting> all = LadderSettings(*LadderOf(cells), cells);
   const EngineSetting servers = SettingOf(all, "vLLM, 4 servers");
   EXPECT_THAT(servers.setting, HasSubstr("# 1: no scaling, up to 256 tokens\n"
-                                         "vllm serve MODEL --port 8001 --max-model-len 256\n"
-                                         "# 2: factor 2, up to 512 tokens\n"
+                                         "vllm serve MODEL --port 8001 --max-model-len 256 --hf-"));
+  EXPECT_THAT(servers.setting, HasSubstr("\"rope_parameters\":{\"rope_type\":\"default\""));
+  EXPECT_THAT(servers.setting, HasSubstr("\n# 2: factor 2, up to 512 tokens\n"
                                          "vllm serve MODEL --port 8002 --max-model-len 512 --hf-"));
   EXPECT_THAT(servers.note, HasSubstr("up to 256 go to server 1, up to 512 go to server 2"));
   const EngineSetting flag = SettingOf(all, "vLLM, request-static");
@@ -147,24 +148,54 @@ TEST(LadderSettings, Engines) {
   EXPECT_THAT(flag.note, HasSubstr("In no release yet: pull request 53964"));
   const EngineSetting profiles = SettingOf(all, "llama.cpp");
   EXPECT_THAT(profiles.setting, HasSubstr("\n\n; no scaling\n[model-256]\nmodel = MODEL.gguf\n"
-                                          "c = 256\n\n"));
+                                          "c = 256\nrope-scaling = none\n\n"));
   EXPECT_THAT(profiles.setting, HasSubstr("[model-2048]\nmodel = MODEL.gguf\nc = 2048\n"
                                           "rope-scaling = yarn\nrope-scale = 8\n"
                                           "yarn-orig-ctx = 256"));
   const EngineSetting code = SettingOf(all, "Hugging Face");
-  EXPECT_THAT(code.setting, HasSubstr("    (256, '{}'),\n    (512, '{\"max_position_embeddings\""));
+  EXPECT_THAT(code.setting,
+              HasSubstr("    (256, '{\"max_position_embeddings\":256,\"rope_parameters\":"
+                        "{\"rope_type\":\"default\",\"rope_theta\":10000.0}}'),\n"
+                        "    (512, '{\"max_position_embeddings\""));
   EXPECT_EQ(all.size(), 5u);
   for (const EngineSetting& s : all) EXPECT_TRUE(s.expressible && s.kind) << s.engine;
 }
 
-// Where the files have a scaling of their own, no scaling has to be said.
-TEST(LadderSettings, NoScalingOfAScaledModel) {
-  std::vector<Cell> cells = Sweep();
-  cells.push_back(MakeCell({kAsShipped, 4, 1024, 30}));
+// The files may have a scaling of their own, so no scaling has to be said.
+TEST(LadderSettings, NoScalingIsSaid) {
+  const std::vector<Cell> cells = Sweep();
   const auto all = LadderSettings(*LadderOf(cells), cells);
   EXPECT_THAT(SettingOf(all, "Hugging Face transformers 4").setting,
               HasSubstr("\"rope_scaling\":null"));
+  // Of a configuration that is loaded, this would take rope_parameters away.
+  EXPECT_THAT(SettingOf(all, "Hugging Face transformers 5").setting,
+              Not(HasSubstr("rope_scaling")));
   EXPECT_THAT(SettingOf(all, "llama.cpp").setting, HasSubstr("rope-scaling = none"));
+}
+
+TEST(LadderSettings, DivisorsThatNoFlagTakesOut) {
+  std::vector<Cell> cells = Sweep();
+  for (Cell& c : cells) {
+    c.setting_place.shipped = "llama3";
+    c.setting_place.kept_in_gguf = true;
+  }
+  const EngineSetting profiles =
+      SettingOf(LadderSettings(*LadderOf(cells), cells), "llama.cpp, profiles");
+  EXPECT_FALSE(profiles.expressible);
+  EXPECT_THAT(profiles.note, HasSubstr("ropewalk extend"));
+}
+
+// llama-server lost its flags before it got profiles.
+TEST(LadderSettings, NoProfilesOfSelfExtend) {
+  std::vector<Cell> cells = Sweep();
+  for (Cell& c : cells) {
+    if (c.method == "yarn") c.method = "self-extend";
+  }
+  const EngineSetting profiles =
+      SettingOf(LadderSettings(*LadderOf(cells), cells), "llama.cpp, profiles");
+  EXPECT_FALSE(profiles.expressible);
+  EXPECT_EQ(profiles.setting, "");
+  EXPECT_THAT(profiles.note, HasSubstr("Not for llama-server"));
 }
 
 // The flag takes the smallest factor that covers a request: another ladder it cannot say.
@@ -191,6 +222,29 @@ TEST(LadderSettings, WhatTheFlagCannotSay) {
   const auto settings = LadderSettings(*LadderOf(other), other);
   EXPECT_THAT(SettingOf(settings, "vLLM, request-static").note, HasSubstr("not those of llama3"));
   EXPECT_FALSE(SettingOf(settings, "llama.cpp").expressible);
+}
+
+// What the largest factor does to text of the trained length: its loss, and tasks.
+TEST(LadderText, OfTheLargestFactorForAllText) {
+  const auto text = [](double with_factor, int64_t right, int64_t windows = 8) {
+    const auto cell = [&](const std::string& method, int64_t length, double perplexity) {
+      return MakeCell({method, method == "none" ? 1.0 : 4.0, length, perplexity, -1, 0, windows});
+    };
+    std::vector<Cell> cells = {cell("none", 256, 20), cell("none", 1024, 90),
+                               cell("yarn", 256, with_factor), cell("yarn", 1024, 21)};
+    for (Cell& c : cells) AddTask(c, "kv", &c == &cells[2] ? right : 40, 40);
+    return LadderText(*LadderOf(cells));
+  };
+  EXPECT_THAT(text(21, 40), HasSubstr("for all text costs 5.0 % of perplexity at 256 tokens."));
+  EXPECT_THAT(text(21, 20), HasSubstr("for all text costs 5.0 % of perplexity at 256 tokens and "
+                                      "loses 0.50 of kv there, significantly."));
+  EXPECT_THAT(text(19, 20), HasSubstr("for all text gains 5.0 % of perplexity at 256 tokens, but "
+                                      "loses 0.50 of kv there, significantly."));
+  EXPECT_THAT(text(21, 40, 1), HasSubstr("costs 5.0 % of perplexity at 256 tokens (one window, so "
+                                         "without an error estimate)."));
+  const std::string broken = text(std::numeric_limits<double>::quiet_NaN(), 40);
+  EXPECT_THAT(broken, HasSubstr("breaks text of 256 tokens, where its loss is not finite."));
+  EXPECT_THAT(broken, Not(HasSubstr("nan")));
 }
 
 }  // namespace

@@ -193,5 +193,66 @@ TEST(RecommendByTasks, CostsInTasks) {
                                    "loses 0.25 of kv there, significantly."));
 }
 
+// What was not asked is not known to reach anything: it does not come before what answers.
+TEST(RecommendByTasks, WithoutAnswersOfATaskThatCounts) {
+  const std::vector<Cell> cells = {WithTask(MakeCell({"none", 1, 256, 20}), 38),
+                                   WithTask(MakeCell({"yarn", 4, 1024, 22}), 38),
+                                   MakeCell({"ntk", 4, 1024, 21})};
+  auto r = Recommend(cells);
+  EXPECT_EQ(r[0].method, "yarn");
+  EXPECT_EQ(VerdictOf(r[0], "ntk").standing, Standing::kUnanswered);
+  EXPECT_STREQ(Word(Standing::kUnanswered), "no answers of a task");
+  EXPECT_THAT(r[0].text, HasSubstr("ntk with factor 4 has a lower perplexity, but has no answers "
+                                   "of kv, so it is not compared."));
+  EXPECT_THAT(r[0].text, Not(HasSubstr("No task counts")));
+  // Nor where its loss is a tie, and the other is below 0.85 by no more than chance.
+  r = Recommend({WithTask(MakeCell({"none", 1, 256, 20}), 40),
+                 WithTask(MakeCell({"yarn", 4, 1024, 21, -1, 0.1}), 33),
+                 MakeCell({"ntk", 4, 1024, 21.1, -1, 0.1})});
+  EXPECT_EQ(r[0].method, "yarn");
+  // Alone it is usable, and that is said.
+  r = Recommend({cells[0], cells[2]});
+  EXPECT_EQ(r[0].method, "ntk");
+  EXPECT_THAT(r[0].text, HasSubstr("It has no answers of kv, so this rests on perplexity alone."));
+}
+
+// Where tasks disagree scores do not choose afterwards, and neither setting simply "would do".
+TEST(RecommendByTasks, ScoresDoNotDecideWhereTasksDisagree) {
+  const auto both = [](Cell cell, int64_t kv, int64_t vt) {
+    return WithTask(WithTask(std::move(cell), kv), vt, "ruler:vt");
+  };
+  const auto r = Recommend({both(MakeCell({"none", 1, 256, 20}), 40, 32),
+                            both(MakeCell({"yarn", 4, 1024, 21, -1, 0.1}), 29, 40),
+                            both(MakeCell({"llama3", 4, 1024, 21.1, -1, 0.1}), 40, 29)});
+  EXPECT_EQ(r[0].method, "yarn");  // llama3 reaches 0.85 times its own at both
+  EXPECT_EQ(VerdictOf(r[0], "llama3").standing, Standing::kTie);
+  EXPECT_THAT(r[0].text, HasSubstr("them, so they decide nothing here."));
+  EXPECT_THAT(r[0].text, Not(HasSubstr("would do")));
+}
+
+TEST(RecommendByTasks, WhatDoesNotReachTheScoresWouldNotDo) {
+  const auto sweep = [](double none, double yarn) {
+    return Recommend({WithTask(MakeCell({"none", 1, 256, 20}), 25, "kv", 25),
+                      WithTask(MakeCell({"none", 1, 512, none, -1, 0.1}), 25, "kv", 25),
+                      WithTask(MakeCell({"yarn", 2, 512, yarn, -1, 0.1}), 20, "kv", 25)});
+  };
+  for (const auto& r : {sweep(21.1, 21), sweep(21, 21.1)}) {
+    EXPECT_EQ(r[0].method, "none");
+    EXPECT_EQ(VerdictOf(r[0], "yarn").standing, Standing::kTie);
+    EXPECT_THAT(r[0].text, HasSubstr("use no scaling: no other method is measurably better."));
+    EXPECT_THAT(r[0].text, HasSubstr("but its score of kv (0.80) is below 0.85 times the model's "
+                                     "own (1.00)."));
+    EXPECT_THAT(r[0].text, Not(HasSubstr("would do")));
+  }
+}
+
+// 0.85 times 20/29, in floating point a little more than 17/29.
+TEST(RecommendByTasks, AScoreThatEqualsTheShareReachesIt) {
+  const auto r = Recommend({WithTask(MakeCell({"none", 1, 256, 20}), 20, "kv", 29),
+                            WithTask(MakeCell({"yarn", 4, 1024, 21, -1, 0.1}), 17, "kv", 29),
+                            WithTask(MakeCell({"ntk", 4, 1024, 21.1, -1, 0.1}), 18, "kv", 29)});
+  EXPECT_EQ(r[0].method, "yarn");
+}
+
 }  // namespace
 }  // namespace ropewalk

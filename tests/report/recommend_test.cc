@@ -292,6 +292,19 @@ TEST(Reaches, StopsAtTheFirstFailure) {
   EXPECT_NEAR(reaches[3].cost->mean, std::log(20.8 / 20), 1e-9);
 }
 
+// Its cell at the trained length has one of the factors, which changes nothing.
+TEST(Recommend, CostOfAMethodWithoutAFactor) {
+  const auto r = Recommend(WithBaseline({MakeCell({"dual-chunk", 4, 256, 20.4, 20}),
+                                         MakeCell({"dual-chunk", 2, 512, 21, 19}),
+                                         MakeCell({"dual-chunk", 4, 1024, 22, 19})}));
+  ASSERT_EQ(r.size(), 2u);
+  for (const Recommendation& x : r) {
+    EXPECT_EQ(x.method, "dual-chunk");
+    EXPECT_NEAR(x.trained_length_cost, std::log(20.4 / 20), 1e-9) << x.length;
+    EXPECT_THAT(x.text, Not(HasSubstr("was not measured")));
+  }
+}
+
 // The numbers of a small model: what the whole sweep says, target by target.
 TEST(Recommend, AWholeSweep) {
   const std::vector<Cell> cells = testing::MakeSweep("m").cells;

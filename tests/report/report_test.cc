@@ -23,8 +23,10 @@ namespace ropewalk::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using ropewalk::testing::CellSpec;
 using ropewalk::testing::MakeCell;
 using ropewalk::testing::MakeSweep;
+using ropewalk::testing::WithTask;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -188,7 +190,57 @@ TEST(SideBySide, OneRowAMethodFactorAndLength) {
   EXPECT_THAT(text, HasSubstr("\n| method | length | a | b\\|2 |\n|---|---:|---:|---:|\n"
                               "| none | 256 | 20.0 | 30.0 |\n| none | 1024 | 40.0 | - |\n"
                               "| yarn | 1024 | 21.0 (x4) | 31.0 (x4) |\n"));
-  EXPECT_THAT(text, HasSubstr("only where text and tokenizer are the same"));
+  EXPECT_THAT(text, HasSubstr("only where text and tokenizer are the same.\n"));
+  for (Cell& c : b.cells) c.protocol = "aligned:64", c.text_hash = "1", c.tokenizer_hash = "2";
+  b.cells[0].windows += 1;
+  const std::vector<SweepReport> others = {MakeSweepReport("a", a), MakeSweepReport("b", b)};
+  const std::string differ = "These sweeps differ in: text, tokenizer, protocol (" +
+                             a.cells[0].protocol + ", aligned:64), windows per cell.";
+  EXPECT_THAT(Markdown(others), HasSubstr(differ));
+  EXPECT_THAT(ReportJson(others).at("compared").get<std::string>(), HasSubstr(differ));
+  EXPECT_FALSE(ReportJson({others[0]}).contains("compared"));
+}
+
+// Cells of one sweep may differ in their windows, answers and prompts.
+TEST(Markdown, CountsAreThoseOfEveryCell) {
+  SweepResults sweep;
+  sweep.cells = {
+      WithTask(MakeCell({"none", 1, 256, 20}), 40), MakeCell({"none", 1, 1024, 90}),
+      WithTask(
+          MakeCell({.method = "yarn", .factor = 4, .length = 1024, .perplexity = 21, .windows = 4}),
+          12, "kv", 12)};
+  const std::string text = Markdown({MakeSweepReport("a", sweep)});
+  EXPECT_THAT(text, HasSubstr("; 12 to 40 answers behind 1 prompts in a cell"));
+  EXPECT_THAT(text, HasSubstr("(12 of each task at the longest length)"));
+  EXPECT_THAT(text,
+              HasSubstr("aligned:128, 4 to 8 windows and 512 to 1024 scored tokens per cell"));
+  sweep.cells.resize(1);
+  const std::string one = Markdown({MakeSweepReport("a", sweep)});
+  EXPECT_THAT(one, HasSubstr("; 40 answers behind 1 prompts"));
+}
+
+TEST(SideBySide, WhatCannotBeJudgedIsNotUnusable) {
+  SweepResults a;
+  a.cells = {MakeCell({"yarn", 4, 1024, 21}), MakeCell({"linear", 4, 1024, 25})};
+  const std::string text = Markdown({MakeSweepReport("a", a), MakeSweepReport("b", a)});
+  EXPECT_THAT(text, HasSubstr("| 1024 | not judged | not judged |"));
+}
+
+TEST(Markdown, WhatHasNoErrorHasNone) {
+  SweepResults sweep;
+  for (const CellSpec& spec : {CellSpec{"none", 1, 256, 20},
+                               {"none", 1, 512, 40},
+                               {"none", 1, 1024, 90},
+                               {"yarn", 4, 256, 22},
+                               {"yarn", 2, 512, 21},
+                               {"yarn", 4, 1024, 21}}) {
+    CellSpec one = spec;
+    one.windows = 1;
+    sweep.cells.push_back(MakeCell(one));
+  }
+  const std::string text = Markdown({MakeSweepReport("a", sweep)});
+  EXPECT_THAT(text, HasSubstr("| 0.095 nats per token |"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
 }
 
 TEST(Json, HoldsAnswerAndCells) {

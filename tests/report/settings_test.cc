@@ -40,7 +40,7 @@ TEST(CellSettings, OfDictionaries) {
   const Json rope = Json::parse(Of(SettingsFor(cell, 1024), "Hugging Face transformers 5").setting)
                         .at("rope_parameters");
   EXPECT_EQ(rope, Json::parse(R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2,
-                                  "beta_fast": 16})"));
+                                  "beta_fast": 16, "original_max_position_embeddings": 256})"));
   for (const char* hostile : {"", "not json", "[1]", R"({"rope_type": 5})",
                               R"({"rope_type": "yarn", "factor": "four"})"}) {
     cell.scaling = hostile;

@@ -350,6 +350,10 @@ TEST(Frequencies, BadSpecsAreErrors) {
   negative.attention_factor = -1;
   ByPartsRepoScaling repo{4};
   std::swap(repo.gamma_0, repo.gamma_1);
+  const double infinity = std::numeric_limits<double>::infinity();
+  ByPartsRepoScaling no_share{4}, large_share{4};
+  no_share.ntk_factor = nan;
+  large_share.extrapolation_factor = 1.5;
   const auto scaled = [](Scaling s) { return Spec(64, 10000, 2048, std::move(s)); };
   const std::vector<double> ones(32, 1.0);
   const Refused cases[] = {
@@ -377,6 +381,13 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"bad amplitude", scaled(negative), 1, "amplitude"},
       {"alpha == beta", scaled(ByPartsScaling{4, 2, 2}), 1, "alpha"},
       {"gammas swapped", scaled(repo), 1, "swapped"},
+      {"share nan", scaled(no_share), 1, "ntk_factor"},
+      {"share above 1", scaled(large_share), 1, "from 0 to 1"},
+      {"no number", scaled(ByPartsScaling{4, 1, infinity}), 1, "beta must be a number"},
+      {"no number", scaled(ByPartsScaling{4, -infinity, 32}), 1, "alpha must be a number"},
+      {"no number", scaled(Llama3Scaling{8, 1, infinity}), 1, "high_freq_factor must be"},
+      {"overflow", scaled(DynamicNtkScaling{1e308}), 9000, "numbers, got"},
+      {"overflow", scaled(NtkMixedScaling{4, 1e308}), 1, "numbers, got"},
       {"low above high", scaled(Llama3Scaling{8, 5, 4}), 1, "low_freq_factor"},
       {"ntk of 2", Spec(2, 10000, 2048, NtkScaling{4}), 1, "at least 4"},
       {"dynamic of 2", Spec(2, 10000, 2048, DynamicNtkScaling{4}), 1, "at least 4"},
@@ -384,6 +395,7 @@ TEST(Frequencies, BadSpecsAreErrors) {
       {"no length", Spec(64, 10000, 0, DynamicNtkScaling{4}), 1, "trained_length"},
       {"no length", Spec(64, 10000, 0, Llama3Scaling{4}), 1, "trained_length"},
       {"short length", Spec(64, 10000, 2, YarnScaling{4}), 1, "too short"},
+      {"long length", Spec(64, 10, 32768, YarnScaling{4}), 1, "too long for beta_fast"},
       {"short length", Spec(64, 10000, 2, ByPartsRepoScaling{4}), 1, "too short"},
       {"divisors", scaled(ExplicitScaling{{1, 2}}), 1, "32"},
       {"divisor 0", scaled(ExplicitScaling{std::vector<double>(32, 0.0)}), 1, "positive"},
@@ -414,6 +426,17 @@ TEST(Frequencies, BadSpecsAreErrors) {
       EXPECT_THAT(e.what(), HasSubstr(c.says)) << c.what;
       EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
     }
+  }
+}
+
+TEST(Frequencies, QwenTakesEveryLength) {
+  const RotarySpec spec = Spec(64, 10000, 4096, QwenNtkScaling{});
+  // alpha = 2^(m + 1) - 1 for the smallest m with 4096 2^m >= length.
+  for (const auto& [length, alpha] : std::vector<std::pair<int64_t, double>>{
+           {4096, 1}, {4097, 3}, {8192, 3}, {8193, 7}, {INT64_MAX, std::exp2(52)}}) {
+    const Frequencies f = Resolve(spec, length);
+    const Frequencies ntk = Resolve(Spec(64, 10000, 4096, NtkScaling{alpha}), 1);
+    EXPECT_NEAR(f.inv_freq[31].hi / ntk.inv_freq[31].hi, 1, 1e-14) << length;
   }
 }
 

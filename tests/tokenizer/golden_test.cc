@@ -233,7 +233,9 @@ INSTANTIATE_TEST_SUITE_P(All, Export,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ExportRefuses, WhatGgufCannotHold) {
+  using testing::AllOf;
   using testing::HasSubstr;
+  using testing::Not;
   const auto message = [](const char* name) {
     const auto folder = std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / name;
     return MessageOf([&] { internal::TokenizerKeysOfFolder(folder.string(), 2000); });
@@ -246,6 +248,18 @@ TEST(ExportRefuses, WhatGgufCannotHold) {
   EXPECT_THAT(message("unknown"), HasSubstr("Metaspace"));
   EXPECT_THAT(message("spm_unigram"), HasSubstr("unigram"));
   EXPECT_THAT(message("t5"), HasSubstr("BPE alone"));
+  for (const char* name : {"added", "behaviors", "falcon", "llama2", "unknown", "t5"}) {
+    EXPECT_THAT(message(name), HasSubstr("; --no-tokenizer converts the weights alone")) << name;
+    EXPECT_THAT(message(name), Not(HasSubstr("is not known here"))) << name;
+  }
+  TempFolder marked;  // a token with a flag
+  json json_of_it =
+      json::parse(ReadFile(std::string(ROPEWALK_TOKENIZER_GOLDENS) + "/gpt2/tokenizer.json"));
+  json_of_it["added_tokens"][0]["lstrip"] = true;
+  marked.Write("tokenizer.json", json_of_it.dump());
+  EXPECT_THAT(MessageOf([&] { internal::TokenizerKeysOfFolder(marked.path(), 2000); }),
+              AllOf(HasSubstr("added_tokens[0]: lstrip: GGUF has no such flag of a token; --no-"),
+                    Not(HasSubstr("--ids"))));
   const auto gpt2 = std::filesystem::path(ROPEWALK_TOKENIZER_GOLDENS) / "gpt2";
   EXPECT_THAT(MessageOf([&] { internal::TokenizerKeysOfFolder(gpt2.string(), 100); }),
               HasSubstr("100 embeddings"));

@@ -37,11 +37,21 @@ TEST(Hostile, TokenizerJson) {
        },
        "model.vocab"},
       {"negative id", [](json* j) { (*j)["model"]["vocab"]["zz"] = -1; }, "-1"},
-      {"huge id", [](json* j) { (*j)["model"]["vocab"]["zz"] = 2147483647; }, "2147483647"},
+      {"huge id",
+       [](json* j) {
+         (*j)["model"]["vocab"]["zz"] = 2147483647;
+         j->erase("added_tokens");
+       },
+       "2147483647"},
       {"id past 32 bits", [](json* j) { (*j)["model"]["vocab"]["zz"] = 1ull << 40; },
        "1099511627776"},
       {"fractional id", [](json* j) { (*j)["model"]["vocab"]["zz"] = 1.5; }, "1.5"},
-      {"the same id twice", [](json* j) { (*j)["model"]["vocab"]["zz"] = 5; }, "same id 5"},
+      {"the same id twice",
+       [](json* j) {
+         (*j)["model"]["vocab"]["zz"] = 5;
+         j->erase("added_tokens");
+       },
+       "same id 5"},
       {"merge of unknown",
        [](json* j) {
          (*j)["model"]["merges"].push_back({"q q", "zz"});
@@ -113,7 +123,7 @@ TEST(Hostile, Patterns) {
       {"*a", "does not compile"},
       {R"(\p{Nonsense})", "does not compile"},
       {"[a[^b]]", "inside another"},
-      {"[a-[b]]", "inside another"},
+      {"[a-[b]]", "a '-' before a class"},
       {R"([\p{L}&&[a-z]])", "&&"},
       {"(?R)", "'(?R)'"},
       {"(*NO_JIT)a", "'(*'"},

@@ -35,16 +35,11 @@ Said Beside(const std::string& golden, const std::map<std::string, json>& files)
 
 TEST(Special, OfTokenizerJson) {
   const json both = {{"bos_token", "<|endoftext|>"}, {"eos_token", {{"content", "<|im_end|>"}}}};
-  json no_bos = both, with_bos = both, llama = both, null_bos = both;
-  no_bos["add_bos_token"] = false;
-  with_bos["add_bos_token"] = true;
-  llama["tokenizer_class"] = "LlamaTokenizerFast";
+  json null_bos = both;
   null_bos["bos_token"] = nullptr;
   EXPECT_EQ(Beside("gpt2", {}), (Said{{}, {}, false}));
   EXPECT_EQ(Beside("gpt2", {{"tokenizer_config.json", both}}), (Said{0, 1, false}));
   EXPECT_EQ(Beside("gpt2", {{"special_tokens_map.json", both}}), (Said{0, 1, false}));
-  EXPECT_EQ(Beside("gpt2", {{"tokenizer_config.json", with_bos}}), (Said{0, 1, true}));
-  EXPECT_EQ(Beside("gpt2", {{"tokenizer_config.json", llama}}), (Said{0, 1, true}));
   EXPECT_EQ(Beside("gpt2", {{"tokenizer_config.json", null_bos}}), (Said{{}, 1, false}));
   EXPECT_EQ(Beside("gpt2", {{"config.json", {{"bos_token_id", 1}, {"eos_token_id", {0, 1}}}}}),
             (Said{1, 0, false}));
@@ -52,7 +47,63 @@ TEST(Special, OfTokenizerJson) {
   // The post-processor puts <|endoftext|> in front.
   EXPECT_EQ(Beside("llama3", {}), (Said{0, {}, true}));
   EXPECT_EQ(Beside("llama3", {{"tokenizer_config.json", both}}), (Said{0, 1, true}));
-  EXPECT_EQ(Beside("llama3", {{"tokenizer_config.json", no_bos}}), (Said{0, 1, false}));
+}
+
+// Whether BOS is added, by class (of the model where none is named), add_bos_token and what the
+// post-processor is; what AutoTokenizer of transformers 4.57 and 5.23 does. Where they differ: what
+// a template says, else what version 4 does.
+TEST(Special, AddsBos) {
+  const json both = {{"bos_token", "<|endoftext|>"}, {"eos_token", "<|im_end|>"}};
+  const json begins = json::parse(ReadFile(kGoldens + "/llama3/tokenizer.json"))["post_processor"];
+  const json offsets = {{"type", "ByteLevel"}};
+  json silent = begins;
+  silent["processors"][1]["single"].erase(0);
+  struct Row {
+    const char *name, *model;
+    json add_bos, post_processor;
+    bool four, five, here;
+  };
+  const Row rows[] = {
+      {"PreTrainedTokenizerFast", "llama", true, offsets, false, false, false},
+      {"PreTrainedTokenizerFast", "llama", false, begins, true, true, true},
+      {"GPT2Tokenizer", "llama", true, nullptr, false, false, false},
+      {"Qwen2TokenizerFast", "llama", false, begins, true, true, true},
+      {"LlamaTokenizerFast", "llama", nullptr, begins, true, true, true},
+      {"LlamaTokenizerFast", "llama", nullptr, offsets, true, false, true},
+      {"LlamaTokenizer", "llama", true, silent, true, false, false},
+      {"LlamaTokenizer", "llama", false, begins, false, true, true},
+      {"LlamaTokenizer", "llama", false, nullptr, false, false, false},
+      {"GemmaTokenizer", "gemma", nullptr, nullptr, true, false, true},
+      {"CohereTokenizer", "cohere", nullptr, offsets, true, false, true},
+      {"GPTNeoXTokenizer", "gpt_neox", nullptr, begins, false, false, false},
+      {"GPTNeoXTokenizer", "gpt_neox", true, begins, true, false, true},
+      {"GPTNeoXTokenizer", "gpt_neox", nullptr, offsets, false, false, false},
+      {"", "llama", nullptr, offsets, true, false, true},
+      {"", "llama", false, begins, false, true, true},
+      {"", "gpt_neox", nullptr, begins, false, false, false},
+      {"", "qwen2", true, offsets, false, false, false},
+  };
+  for (const Row& row : rows) {
+    json config = both;
+    if (*row.name != '\0') config["tokenizer_class"] = row.name;
+    if (!row.add_bos.is_null()) config["add_bos_token"] = row.add_bos;
+    json file = json::parse(ReadFile(kGoldens + "/llama3/tokenizer.json"));
+    file["post_processor"] = row.post_processor;
+    const TempFolder folder;
+    folder.Write("tokenizer.json", file.dump());
+    folder.Write("tokenizer_config.json", config.dump());
+    folder.Write("config.json", json{{"model_type", row.model}}.dump());
+    const auto tokenizer = LoadTokenizerFolder(folder.path());
+    EXPECT_EQ(tokenizer->adds_bos(), row.here) << config << row.post_processor;
+    const std::string note = tokenizer->notes().empty() ? "" : tokenizer->notes()[0];
+    EXPECT_EQ(note, row.four == row.five
+                        ? ""
+                        : std::string("transformers ") + (row.four ? "4" : "5") +
+                              " adds a BOS token for this tokenizer, transformers " +
+                              (row.four ? "5" : "4") + " does not; here it is " +
+                              (row.here ? "added" : "not added"))
+        << config << row.post_processor;
+  }
 }
 
 TEST(Special, OfTokenizerModel) {
@@ -89,6 +140,37 @@ TEST(Special, AddedTokensPastTheModel) {
   EXPECT_EQ(with->Encode("a <pad> b"), bare->Encode("a <pad> b"));
   EXPECT_THAT(with->Encode("a <pad> b", {.special = true}), testing::Contains(first));
   EXPECT_THROW(with->Decode(std::vector<int32_t>{first + 2}), Error);
+}
+
+// PyPI's tokenizers 0.22 and 0.23 number what the vocabulary (of 4) lacks from 4 on, in
+// the order of the list, empty tokens left out: another id in the file is not the one it has there.
+TEST(Special, IdsOfAddedTokens) {
+  struct Row {
+    std::vector<std::pair<const char*, int32_t>> added;
+    const char* says;
+  };
+  const Row rows[] = {
+      {{{"<x>", 4}, {"<y>", 5}}, "no error"},
+      {{{"b", 1}, {"<x>", 4}, {"c", 2}, {"<y>", 5}}, "no error"},
+      {{{"<x>", 4}, {"", 5}}, "no error"},
+      {{{"<x>", 14}}, "'<x>' has id 14 there and 4 in"},
+      {{{"<x>", 5}, {"<y>", 4}}, "'<x>' has id 5 there and 4 in"},
+      {{{"", 4}, {"<x>", 5}}, "'<x>' has id 5 there and 4 in"},
+  };
+  for (const Row& row : rows) {
+    json file = {{"added_tokens", json::array()},
+                 {"model",
+                  {{"type", "BPE"},
+                   {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"d", 3}}},
+                   {"merges", json::array()}}}};
+    for (const auto& [content, id] : row.added) {
+      file["added_tokens"].push_back({{"content", content}, {"id", id}});
+    }
+    const TempFolder folder;
+    folder.Write("tokenizer.json", file.dump());
+    EXPECT_THAT(MessageOf([&] { LoadTokenizerFolder(folder.path()); }),
+                testing::HasSubstr(row.says));
+  }
 }
 
 TEST(Special, TokenizerJsonWinsOverTokenizerModel) {

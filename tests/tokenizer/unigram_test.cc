@@ -25,7 +25,6 @@ TEST(Unigram, BrokenFiles) {
        },
        "a piece and its score"},
       {"no pieces", [](json* j) { (*j)["model"]["vocab"] = json::array(); }, "is empty"},
-      {"no unknown token", [](json* j) { (*j)["model"]["unk_id"] = nullptr; }, "'unk_id'"},
       {"unknown token past the end", [](json* j) { (*j)["model"]["unk_id"] = 316; }, "0 to 315"},
       {"merges", [](json* j) { (*j)["model"]["merges"] = json::array(); }, "'merges'"},
       {"rules that are no base64", map("AA?A"), "no base64"},
@@ -55,6 +54,20 @@ TEST(Unigram, BrokenFiles) {
   folder.Write("tokenizer.json", wild.dump());
   EXPECT_EQ(LoadTokenizerFolder(folder.path())->Encode("It is").size(),
             LoadTokenizerFolder(kGoldens + "/t5")->Encode("It is").size());
+}
+
+// What PyPI's tokenizers 0.22 says; of an unknown character: "`unk_id` is missing".
+TEST(Unigram, WithoutAnUnknownToken) {
+  const TempFolder folder;
+  for (const char* unknown : {R"("unk_id":null,)", ""}) {
+    folder.Write("tokenizer.json", std::string(R"({"model":{"type":"Unigram",)") + unknown +
+                                       R"("vocab":[["a",-1.0],["b",-2.0],["bxa",-1.5]]}})");
+    const auto tokenizer = LoadTokenizerFolder(folder.path());
+    EXPECT_EQ(tokenizer->Encode("aab"), (std::vector<int32_t>{0, 0, 1}));
+    for (const char* text : {"abz", "bxa"}) {
+      EXPECT_THAT(MessageOf([&] { tokenizer->Encode(text); }), HasSubstr("unk_id")) << text;
+    }
+  }
 }
 
 // White space has no pieces there: words do.

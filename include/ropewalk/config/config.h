@@ -96,6 +96,9 @@ struct ExpertsSpec {
   GroupBy group_by = GroupBy::kLargest;
   bool choice_bias = false;  // added to the scores for the choice alone (DeepSeek V3)
   bool router_bias = false;
+  // Biases of the MLP are those of the experts too. Of a DeepSeek V2 the files say it: what
+  // transformers 4 wrote has them, what 5 wrote has none.
+  bool biased = true, biased_by_files = false;
   bool shared_gate = false;   // the shared expert's output times the sigmoid of a score of its own
   bool weighs_input = false;  // scores multiply what experts read, not what they give (Llama 4)
   std::vector<bool> layers = {};  // that have experts; the others have the MLP

@@ -12,11 +12,20 @@
 
 namespace ropewalk {
 
+// Numbers of the model beside weights and positions that the new format holds otherwise than the
+// source; absent: as they were.
+struct StoredNumbers {
+  std::optional<double> latent_norm_eps;  // of the norms of latent attention
+  std::optional<double> logit_scale;      // its inverse is a float32 in GGUF
+  bool exist() const { return latent_norm_eps || logit_scale; }
+};
+
 // What was written.
 struct Converted {
   std::vector<std::string> notes;  // for the user: choices made, types changed
   PositionPlan stored;             // as the new files hold it (GGUF rounds to float32)
   bool same_values = true;         // false: weights were rounded to the requested type
+  StoredNumbers numbers;           // with the notes that say so
   TokenizerExtras extras;          // where the tokenizer was converted
 };
 
@@ -54,8 +63,12 @@ Converted ExtendGguf(const ModelFiles& files, const std::string& path, const Pos
 
 // Opens a Hugging Face folder, without its tokenizer, whose rows of q and k have either pair
 // layout, according to `rope_interleaved` of its config.json. All other readers refuse the
-// interleaved one.
+// interleaved one. Of a family that rotates consecutive elements itself, rows are in that order
+// anyway, and PermuteFolder refuses it.
 ModelFiles OpenEitherLayout(const std::string& folder, bool allow_unknown = false);
+// The interleaved layout as code reads it that rotates consecutive elements: rows stay as they are
+// stored, and the plan rotates them so. Other files are returned as they are.
+ModelFiles RotatedAsStored(ModelFiles files);
 
 // Permutes q and k of safetensors to the other pair layout; everything else is copied byte for
 // byte. Takes one file (a model or a LoRA adapter), or a folder opened by OpenEitherLayout, whose
@@ -90,6 +103,9 @@ std::vector<float> ProbeLogits(const ModelFiles& files,
 // The same under `plan`: the reference for files whose format rounds frequencies.
 std::vector<float> ProbeLogits(const ModelFiles& files, const PositionPlan& plan,
                                WeightStorage weights = WeightStorage::kUnpacked);
+// The source, without its tokenizer, with the positions and numbers that the new format holds: the
+// reference for what was written, equal bit for bit where no weight was rounded.
+ModelFiles AsWritten(const ModelFiles& source, const Converted& written);
 
 // Checks that both tokenise a text of difficult cases (digits, contractions, spaces, scripts, added
 // tokens) equally. Throws Error(kMismatch) that shows where they differ.

@@ -79,7 +79,7 @@ std::vector<EngineSetting> SettingsInPositions(const PositionMethod& method, dou
                                                const SettingsTarget& target);
 
 // For a scaling that is in the model's files already: only the length is set, in the part of
-// config.json that has it.
+// config.json that has it, and nothing ("{}") where the scaling counts from that length.
 std::vector<EngineSetting> SettingsAsShipped(int64_t target_length, const SettingPlace& place = {});
 
 // For a rope dictionary given by the user (JSON, either schema): it is repeated as it is, and

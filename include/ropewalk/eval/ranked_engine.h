@@ -46,8 +46,11 @@ class RankedEngine final : public ScoringEngine {
 // computation throws; the group has to Fail then.
 void ServeRankedEngine(const Decoder& decoder, RankGroup& group);
 
-// A plan as bytes and back, for ranks of the same program. Error(kMismatch) for bytes that end early.
+// A plan or a rotation as bytes and back, for the same version of the program. Error(kMismatch) for
+// bytes that end early.
 std::vector<std::byte> PackPlan(const PositionPlan& plan);
 PositionPlan UnpackPlan(std::vector<std::byte> bytes);
+std::vector<std::byte> PackRotation(const ResolvedRotation& rotation);
+ResolvedRotation UnpackRotation(std::vector<std::byte> bytes);
 
 }  // namespace ropewalk

@@ -20,9 +20,9 @@ namespace ropewalk {
 KvType RecommendedKv(const std::vector<Cell>& cells);
 std::vector<Cell> CellsOf(const std::vector<Cell>& cells, KvType kv);
 
-// The mean over windows of a's loss minus b's, nats per token, over the windows that both have (the
-// first ones), with the standard error clustered by window. With one window, or none stored,
-// `standard_error` and `p_value` are NaN.
+// The mean of a's loss minus b's, nats per token, over the windows that both have (the first ones),
+// each weighing by its scored tokens, with the standard error clustered by window. With one window,
+// or none stored, `standard_error` and `p_value` are NaN.
 struct PairedDifference {
   double mean = 0;
   double standard_error = 0;
@@ -66,9 +66,10 @@ enum class Standing : uint8_t {
   kBehind,           // usable, with a significantly higher loss
   kBehindKeyTokens,  // a tie by loss, but its key tokens have a significantly higher one
   kWorseAtTask,      // significantly worse at a task than the best method there
+  kUnanswered,       // usable, without answers of a task that counts, which another usable one has
   kNotUsable,
   kLeftRace,
-  kNotJudged,  // no scaling at the trained length is missing
+  kNotJudged,  // no scaling at the trained length is missing, or its loss not finite
 };
 const char* Word(Standing standing);  // "recommended", "tie", ..
 
@@ -157,7 +158,8 @@ std::vector<KvSetting> SettingsFor(KvType kv);
 // The recommended method for one target length.
 struct Recommendation {
   int64_t length = 0;
-  bool judged = true;       // false: "none" was not measured at the trained length
+  // false: "none" was not measured at the trained length, or its loss is not finite there
+  bool judged = true;
   std::string method = {};  // empty: no method is usable, or not judged
   double factor = 1;
   double perplexity = 0;
@@ -196,7 +198,7 @@ struct MethodScores {
   std::vector<LengthScore> scores = {};
   EffectiveLength ruler = {},
                   own = {};  // by 0.856, and by 0.85 times the score at the trained length
-  // NaN where another method was measured at a length that this one lacks (it left a race).
+  // NaN where this method left the race of a length, or lacks one that another method has.
   WeightedAverages averages = {};
 };
 // In order of first appearance; empty where no task counts.

@@ -125,6 +125,9 @@ struct SweepBudget {
   double seconds = std::numeric_limits<double>::infinity();  // of wall time
   Pace pace = {};                      // by which parts are expected to take their time
   std::function<double()> clock = {};  // seconds; empty: the steady clock
+  // Where nothing that is missing fits, a part of it is measured all the same: a run for each budget
+  // then comes to an end of the sweep, however short the budget is.
+  bool begins = false;
 };
 
 // Measures what `folder` does not hold yet of the tasks, and returns the rows of `tasks` that are

@@ -19,9 +19,9 @@ namespace ropewalk {
 // A factor of each query's scores that depends on its position n.
 struct QueryTemperature {
   enum class Kind : uint8_t {
-    // 1 + beta ln(1 + floor((n + offset) / period)). Llama 4: beta 0.1, period 8192, offset 1, on
-    // its NoPE layers; Ministral 3: offset 0, period the original length. They differ by one
-    // position.
+    // 1 + beta ln(1 + floor((n + offset) / period)), and 1 where n + offset is below 0. Llama 4:
+    // beta 0.1, period 8192, offset 1, on its NoPE layers; Ministral 3: offset 0, period the
+    // original length. They differ by one position.
     kStepLog,
     // max(1, ln(n + 1) / ln(period)): log-n attention (Su 2021, kexue.fm/archives/8823; Qwen 1).
     kLogN,
@@ -31,11 +31,12 @@ struct QueryTemperature {
   };
   Kind kind = Kind::kStepLog;
   double beta = 0.1;
-  int64_t period = 8192;  // tokens; kMscale: a factor of the length
+  int64_t period = 8192;  // tokens, at least 1, of kLogN 2; kMscale: a factor of the length
   int64_t offset = 0;
 
   bool operator==(const QueryTemperature&) const = default;
 };
+// Throws Error for a smaller period.
 double Temperature(const QueryTemperature& temperature, int64_t position);
 
 // What a layer does with positions besides its rotation and its bias; independent of the length of
@@ -95,6 +96,11 @@ struct SettingPlace {
   // Keys of its rope dictionary that are neither scaling nor base, as JSON: {"mrope_section": ..}; ""
   // for none. A setting repeats them.
   std::string rope_keys;
+  std::string shipped = {};      // the file's own scaling, by the name of its method; "" for none
+  bool kept_in_gguf = false;     // flags of llama.cpp do not take it out of a GGUF file
+  bool original_inside = false;  // its original_max_position_embeddings is in the dictionary alone
+  // Those of PositionPlan, beside such a scaling; of a GGUF file both are its context_length.
+  int64_t stated_length = 0, configured_length = 0;
 
   bool operator==(const SettingPlace&) const = default;
 };
@@ -111,6 +117,8 @@ struct PositionPlan {
   bool has_dual_chunk_key = false;  // the file has dual_chunk_attention_config (not in this plan)
   // Attention multiplies scores by the square of YaRN's factor of mscale_all_dim (DeepSeek).
   bool yarn_scales_scores = false;
+  // Sliding layers are never scaled, whatever their base (OLMo 3).
+  bool local_unscaled = false;
   SettingPlace place;              // of a setting that replaces the one of config.json
   std::vector<std::string> notes;  // for the user: "weights permuted at load", ...
 

@@ -22,7 +22,7 @@ struct SlopeForm {
 
 // bias = values[head][distance - first].
 struct DistanceForm {
-  int64_t first = 0;  // distance of column 0
+  int64_t first = 0;  // distance of column 0, within 2^53
   int64_t columns = 0;
   std::vector<float> values;  // [heads, columns]
   // Whether all distances beyond an end of the table have that end's value: repeats_ahead for
@@ -36,7 +36,7 @@ struct DistanceForm {
 //   out_i += sum over j of weight(i, j) value_rows[r],   r = row_of[distance - first]
 // An empty vector means that the method does not have the term.
 struct ContentForm {
-  int64_t first = 0;  // distance of row_of[0]
+  int64_t first = 0;  // distance of row_of[0], within 2^53
   std::vector<int32_t> row_of;
   int64_t rows = 0, head_dim = 0;
   int64_t table_heads = 1;        // 1: all heads share the rows

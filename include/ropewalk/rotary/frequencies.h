@@ -33,8 +33,8 @@ struct Frequencies {
 
 // `length`: the final length of the sequence in tokens, which only length-dependent methods read.
 // Throws Error for an odd rotary_dim, dims outside the head, a factor below 1, swapped betas, a
-// wrong number of divisors, a missing trained_length, and for a method without a formula in the
-// dialect.
+// wrong number of divisors, a missing trained_length, settings or frequencies that are no finite
+// numbers, and for a method without a formula in the dialect.
 Frequencies Resolve(const RotarySpec& spec, int64_t length);
 
 // The angle position * inv_freq modulo 2 pi, in [-pi, pi] radians, with an error of at most 2^-51

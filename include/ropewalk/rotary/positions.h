@@ -117,6 +117,9 @@ class PositionBuilder {
   void AddXd(const Grid& grid);
   void AddArticle(const Grid& grid);
   void NeedDenominator(int64_t denominator);
+  // add(), or nothing of it where it throws.
+  template <class F>
+  void AddWhole(F add);
 
   PositionRuleSpec spec_;
   int64_t axes_;

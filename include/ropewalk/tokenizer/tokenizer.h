@@ -40,12 +40,14 @@ class Tokenizer {
   // of tokenizer.json, or a T5's end of text from GGUF; empty for other files.
   const std::vector<int32_t>& front() const { return front_; }
   const std::vector<int32_t>& back() const { return back_; }
-  const std::string& hash() const { return hash_; }  // of the tokenizer's files
+  const std::string& hash() const { return hash_; }                 // of the tokenizer's files
+  const std::vector<std::string>& notes() const { return notes_; }  // choices made
 
  protected:
   std::string kind_, hash_;
   std::optional<int32_t> bos_id_, eos_id_;
   std::vector<int32_t> front_, back_;
+  std::vector<std::string> notes_;
   bool adds_bos_ = false;
 };
 

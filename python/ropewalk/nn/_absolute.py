@@ -12,6 +12,7 @@ import ropewalk as rw
 from ropewalk import torch as ops
 from ropewalk.nn._rotary import keep_float64
 from ropewalk.torch._absolute import sinusoidal_frequencies
+from ropewalk.torch._shared import places_of
 
 
 class Absolute(nn.Module):
@@ -27,6 +28,7 @@ class Absolute(nn.Module):
 
 
 def _positions(x: Tensor, positions: int | Tensor) -> Tensor:
+    positions = places_of(positions, x)
     if isinstance(positions, Tensor):
         return positions
     return torch.arange(x.shape[-2], device=x.device) + positions
@@ -162,6 +164,7 @@ class ComplexOrder(nn.Module):
 
     def forward(self, words: Tensor, positions: int | Tensor = 0) -> Tensor:
         """words int64 [.., tokens] -> complex64 [.., tokens, dim]."""
+        positions = places_of(positions, words)
         if not isinstance(positions, Tensor):
             positions = torch.arange(words.shape[-1], device=words.device) + positions
         positions = positions.expand(words.shape)
@@ -223,11 +226,14 @@ class _Path(Absolute):
             return self.start.new_zeros(*positions.shape, self.start.shape[0])
         if torch.compiler.is_compiling() or type(positions) is not Tensor:
             raise rw.Error("positions: expected the position of the first token: a path needs to know the last one")
-        return ops.learned_rows(self.path(int(positions.max()) + 1), positions)
+        return ops.learned_rows(self.path(max(1, int(positions.max()) + 1)), positions)
 
     def forward(self, x: Tensor, positions: int | Tensor = 0) -> Tensor:
+        positions = places_of(positions, x)
         if isinstance(positions, Tensor):
             return ops.add_rows(x, self.rows(positions))
+        if positions < 0:
+            raise rw.Error(f"positions: expected 0 or more, got {positions}")
         return ops.add_rows(x, self.path(positions + x.shape[-2])[positions:])
 
 

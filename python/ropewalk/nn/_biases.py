@@ -16,8 +16,28 @@ from ropewalk.torch._shared import choice
 class Bias(nn.Module):
     """What the biases below have in common."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._constants: dict[str, np.ndarray] = {}
+
+    def _hold(self, name: str, numbers: np.ndarray) -> None:
+        """A constant of the method, as a buffer that is in no state_dict. It has its numbers also where a model is made on
+        "meta", and keeps them through `to_empty` and `half`."""
+        self._constants[name] = np.array(numbers)
+        self.register_buffer(name, torch.from_numpy(np.array(numbers)), persistent=False)
+
+    def _apply(self, fn, recurse=True):
+        before = {name: getattr(self, name) for name in self._constants}
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            device = getattr(self, name).device
+            if getattr(self, name) is not buffer and device.type != "meta":
+                setattr(self, name, torch.from_numpy(self._constants[name].copy()).to(device))
+        return self
+
     def form(self, queries: int, keys: int) -> Any:
-        """What `ropewalk.torch.attention` reads, for `queries` tokens and `keys` keys. Differentiable."""
+        """What `ropewalk.torch.attention` reads, for `queries` tokens and `keys` keys: of the call, or as many as its positions
+        lie apart. Differentiable."""
         raise NotImplementedError
 
     def default_scale(self, head_dim: int) -> float | None:
@@ -28,12 +48,12 @@ class Bias(nn.Module):
         """`ropewalk.torch.attention(q, k, v, bias=self, ..)`; causal where the method is."""
         settings.setdefault("scale", self.default_scale(q.shape[-1]))
         settings.setdefault("causal", getattr(self, "causal", True))
-        return ops.attention(q, k, v, bias=self.form(q.shape[-3], k.shape[-3]), **settings)
+        return ops.attention(q, k, v, bias=self, **settings)
 
 
 def _distances(like: Tensor, queries: int, keys: int, causal: bool) -> tuple[Tensor, int]:
     """float64 distances of all pairs, and the first of them."""
-    far = max(queries, keys)
+    far = max(queries, keys, 1)
     first = 0 if causal else 1 - far
     return torch.arange(first, far, device=like.device, dtype=torch.float64), first
 
@@ -44,19 +64,12 @@ class Alibi(Bias):
 
     def __init__(self, heads: int, *, learned: bool = False, causal: bool = True):
         super().__init__()
-        slopes = torch.tensor(rw.Alibi(heads).lower(0).fields["behind"])
+        slopes = rw.Alibi(heads).lower(0).fields["behind"]
         self.causal = causal
         if learned:
-            self.slopes = nn.Parameter(slopes)
+            self.slopes = nn.Parameter(torch.tensor(slopes))
         else:
-            self.register_buffer("slopes", slopes, persistent=False)
-
-    def _apply(self, fn, recurse=True):  # slopes that are not learned are not rounded by half()
-        kept = self.slopes.data
-        super()._apply(fn, recurse)
-        if not isinstance(self.slopes, nn.Parameter) and self.slopes.dtype != kept.dtype:
-            self.slopes = kept.to(self.slopes.device)
-        return self
+            self._hold("slopes", slopes)
 
     def form(self, queries: int, keys: int) -> ops.Slopes:
         return ops.Slopes(self.slopes, None if self.causal else self.slopes)
@@ -77,7 +90,7 @@ class T5Bias(Bias):
             .fields
         )
         self.first = int(fields["first"])
-        self.register_buffer("bucket", torch.tensor(fields["values"][0]).long(), persistent=False)
+        self._hold("bucket", fields["values"][0].astype(np.int64))
         self.embedding = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def form(self, queries: int, keys: int) -> ops.Distances:
@@ -115,7 +128,7 @@ class Sandwich(Bias):
         super().__init__()
         self.heads, self.dim, self.base, self.causal = heads, dim, base, causal
         rw.Sandwich(heads, dim=dim, base=base).lower(0)  # refuses what is not a bias
-        self.register_buffer("device_of", torch.empty(0), persistent=False)
+        self._hold("device_of", np.zeros(0, np.float32))
 
     def form(self, queries: int, keys: int) -> ops.Distances:
         d, first = _distances(self.device_of, queries, keys, self.causal)
@@ -159,7 +172,7 @@ class Shaw(Bias):
         zeros = np.zeros(shape[1:], np.float32)
         fields = rw.Shaw(heads, left=left, right=right, key_rows=zeros).lower(0).fields
         self.first = int(fields["first"])
-        self.register_buffer("row_of", torch.tensor(fields["row_of"]), persistent=False)
+        self._hold("row_of", fields["row_of"])
         self.key_rows = nn.Parameter(torch.randn(shape) * head_dim**-0.5)
         self.value_rows = nn.Parameter(torch.randn(shape) * head_dim**-0.5) if values else None
 
@@ -221,7 +234,7 @@ class DebertaBias(Bias):
             .fields
         )
         self.first = int(fields["first"])
-        self.register_buffer("row_of", torch.tensor(fields["row_of"]), persistent=False)
+        self._hold("row_of", fields["row_of"])
         self.repeats = bool(fields["repeats_ahead"]), bool(fields["repeats_behind"])
         self.embedding = nn.Parameter(torch.randn(2 * span, model_dim) * 0.02)
         for name in ("key", "query"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,12 @@ from torch import Tensor, nn
 import ropewalk as rw
 from ropewalk import torch as ops
 from ropewalk.torch._absolute import sinusoidal_frequencies
+from ropewalk.torch._attention import map_settings
 from ropewalk.torch._rotate import axis_of, by_angles, decay_of, numbers_of, rotate_by
-from ropewalk.torch._shared import DIRECTIONS, LAYOUTS, check_heads, check_whole, choice, host_reads
+from ropewalk.torch._shared import DIRECTIONS, LAYOUTS, check_heads, check_whole, choice, host_reads, places_of
+
+# One grows a table at a time. Of no module: modules are copied and pickled, and a lock is not.
+_growing = threading.Lock()
 
 
 def keep_float64(module: nn.Module, apply: Any, fn: Any, recurse: bool) -> nn.Module:
@@ -61,10 +66,14 @@ class RotaryEmbedding(nn.Module):
 
     def grow(self, length: int) -> None:
         """Extends the table to `length` positions, of at most 1 GiB; rows that exist keep their bits."""
-        if length > self._rows.shape[0]:
+        if length <= self._rows.shape[0]:  # nothing for a compiler to follow
+            return
+        with _growing:
+            count = self._rows.shape[0]
+            if length <= count:  # another thread has grown it
+                return
             if not self._fits(length):
                 raise rw.Error(f"positions: a table of {length} takes more than 1 GiB; see ropewalk.torch.rotate_frequencies")
-            count = self._rows.shape[0]
             more = ops.table(
                 self._numbers,
                 (2 * count if length < 2 * count and self._fits(2 * count) else length) - count,
@@ -89,7 +98,7 @@ class RotaryEmbedding(nn.Module):
         """
         if q.dim() < 3:
             check_heads("q", q)
-        needed = None
+        needed, positions = None, places_of(positions, q)
         if not isinstance(positions, Tensor):
             needed = positions + q.shape[-3]
         elif positions.numel() and host_reads(positions):
@@ -115,9 +124,11 @@ class RotaryEmbedding(nn.Module):
         way = 0 if direction == "forward" else choice("direction", direction, DIRECTIONS)
         rows, axis = self._rows, self._axis
         if not q.is_cpu:
-            if self._elsewhere is None or self._elsewhere.device != q.device:
-                self._elsewhere = rows.to(q.device)
-            rows, axis = self._elsewhere, None if axis is None else axis.to(q.device)
+            # Read once: another thread may leave fewer rows there, or those of its device.
+            elsewhere = self._elsewhere
+            if elsewhere is None or elsewhere.device != q.device or elsewhere.shape[0] < rows.shape[0]:
+                elsewhere = self._elsewhere = rows.to(q.device)
+            rows, axis = elsewhere, None if axis is None else axis.to(q.device)
         own = (self._code, self.first_dim, way, self.rotated_heads, self.amplitude, axis)
         return rotate_by(q, k, rows, positions, 0, *own, decay=self._decay)
 
@@ -177,13 +188,14 @@ class RemappedAttention(nn.Module):
     def __init__(self, rotation: Any, remap: Any):
         super().__init__()
         self.rotation, self.remap = ops.frequencies(rotation), remap
+        self._map = map_settings(remap)  # as numbers, since a compiler does not look into objects of C++
         self._multiplier = rotation.softmax_multiplier
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **settings: Any) -> Tensor:
         """`ropewalk.torch.attention(q, k, v, rotation=.., remap=.., ..)`."""
         if settings.get("scale") is None and self._multiplier != 1:
             settings["scale"] = q.shape[-1] ** -0.5 * self._multiplier
-        return ops.attention(q, k, v, rotation=self.rotation, remap=self.remap, **settings)
+        return ops.attention(q, k, v, rotation=self.rotation, remap=self._map, **settings)
 
     def extra_repr(self) -> str:
         return repr(self.remap)
@@ -203,17 +215,20 @@ class QueryTemperature(nn.Module):
 
     def factors(self, positions: Tensor) -> Tensor:
         """float32, of the shape of positions: the `temperatures` of `ropewalk.torch.attention`."""
+        check_whole(positions)
         n = positions.to(torch.float64)
-        if self.kind == "log-n":
-            factors = (torch.log(n + 1) / torch.log(n.new_full((), self.period))).clamp(min=1.0)
+        if self.kind == "log-n":  # 1 before position 0
+            factors = (torch.log((n + 1).clamp(min=1.0)) / torch.log(n.new_full((), self.period))).clamp(min=1.0)
         elif self.kind == "mscale":
             factors = torch.full_like(n, (1 + self.beta * math.log(self.period)) ** 2)
-        else:
-            factors = 1 + self.beta * torch.log1p(torch.floor((n + self.offset) / self.period))
+        else:  # 1 before -offset
+            steps = (positions.to(torch.int64) + self.offset).clamp(min=0) // self.period
+            factors = 1 + self.beta * torch.log1p(steps.to(torch.float64))
         return factors.to(torch.float32)
 
     def forward(self, q: Tensor, positions: int | Tensor = 0) -> Tensor:
         """q [(batch,) tokens, heads, head_dim] times the factors of its positions (int: of the first token)."""
+        positions = places_of(positions, q)
         if not isinstance(positions, Tensor):
             positions = torch.arange(q.shape[-3], device=q.device) + positions
         return (q * self.factors(positions)[..., None, None]).to(q.dtype)

@@ -97,10 +97,13 @@ def learned_rows(table: Tensor, positions: Tensor, offset: int = 0) -> Tensor:
     an Error on the CPU; where the host does not read positions it becomes NaN.
     """
     _matrix("learned_rows", table)
+    if offset < 0:
+        raise refuse(f"learned_rows: offset: expected 0 or more, got {offset}")
     beside(table, positions=positions)
-    if check_positions("learned_rows", positions, -offset, table.shape[0] - offset):
+    if check_positions("learned_rows", positions, 0, table.shape[0] - offset):
         return functional.embedding(positions + offset, table)
-    return rows_or_nan(table, positions.to(torch.int64) + offset)
+    p = positions.to(torch.int64)
+    return rows_or_nan(table, torch.where(p < 0, -1, p + offset))  # the reserved rows are of no position
 
 
 def hierarchical_rows(table: Tensor, positions: Tensor, alpha: float | Tensor = 0.4) -> Tensor:

@@ -7,11 +7,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk._arrays import whole
+from ropewalk._bias import Bias, Form
+from ropewalk._rotary import Rotation
 from ropewalk.torch._attention_op import Settings, attention_entropy_op, attention_op
-from ropewalk.torch._bias import Gates, lower, of_arrays
+from ropewalk.torch._bias import Gates, counts_of, lower, of_arrays
 from ropewalk.torch._flex import flex_attention, plain_attention
 from ropewalk.torch._rotate import inv_freq_of, rotate_frequencies, rotate_one
-from ropewalk.torch._shared import DTYPES, LAYOUTS, below_autograd, beside, choice, refuse, transformed
+from ropewalk.torch._shared import (
+    DTYPES,
+    LAYOUTS,
+    below_autograd,
+    beside,
+    check_tensors,
+    choice,
+    list_of,
+    numbers_as_given,
+    query_places,
+    refuse,
+    transformed,
+)
 
 # Numbers of a map, and the names of its settings.
 MAPS = {
@@ -37,6 +52,8 @@ class Frequencies(NamedTuple):
 
 def frequencies(rotation: Any) -> Frequencies:
     """The frequencies of a `ropewalk.Rotation`, float64 [2, pairs]: the sum of both is right to 106 bits."""
+    if not isinstance(rotation, Rotation):
+        raise refuse(f"rotation: expected a ropewalk.Rotation or Frequencies, got {type(rotation).__name__}")
     if rotation.axes != 1 or rotation.rotated_heads:
         raise refuse("rotation: expected positions on one axis and all heads to rotate", "unsupported")
     if rotation._core.decays:
@@ -44,32 +61,37 @@ def frequencies(rotation: Any) -> Frequencies:
     return Frequencies(inv_freq_of(rotation), rotation.layout, rotation.first_dim, rotation.amplitude)
 
 
+def map_settings(remap: Any) -> tuple[Any, ...]:
+    """(name, settings ..) of a ropewalk map, which has these, or as given."""
+    if isinstance(remap, tuple):
+        return remap
+    name = getattr(remap, "name", None)
+    return (name, *(getattr(remap, f) for f in MAPS.get(name, (0, ()))[1]))
+
+
 def remap_numbers(remap: Any) -> list[int]:
-    """[map, its settings ..]: of a ropewalk map, which has a name and settings, or of a tuple of them."""
+    """[map, its settings ..]: of a ropewalk map, or of a tuple of its name and settings."""
     if remap is None:
         return [-1, 0, 0]
-    if isinstance(remap, tuple):
-        name, *settings = remap
-    else:
-        name = getattr(remap, "name", None)
-        settings = [getattr(remap, f) for f in MAPS.get(name, (0, ()))[1]]
+    name, *settings = map_settings(remap)
     if name not in MAPS:
         raise refuse(
             f"remap: expected a map of ropewalk (ReRoPE, SelfExtend, ..) or ({' or '.join(MAPS)}, settings ..), got {remap!r}"
         )
-    numbers = list(map(int, settings))[: len(MAPS[name][1])]
+    numbers = [n if isinstance(n, int) else whole("remap", n) for n in settings][: len(MAPS[name][1])]
     return [MAPS[name][0], *numbers, *[0] * (max(2, len(MAPS[name][1])) - len(numbers))]
 
 
 def _form(
-    bias: Any, q: Tensor, k: Tensor, query_positions: Any, key_positions: Any, reach: int
+    bias: Any, q: Tensor, k: Tensor, query_positions: Any, key_positions: Any, causal: bool, reach: int
 ) -> tuple[int, list[Tensor], list[int]]:
     """The bias as the op takes it: float32 beside q, absent tensors without elements. reach: of the distances, where they
     are more than those of these tokens and keys."""
     if hasattr(bias, "form"):
-        bias = bias.form(reach or q.shape[1], reach or k.shape[1])
-    elif hasattr(bias, "lower") or hasattr(bias, "fields"):
-        bias = of_arrays(bias, q, k, query_positions, key_positions, reach)
+        counts = (reach, reach) if reach else counts_of(q, k, query_positions, key_positions, causal)
+        bias = bias.form(*counts)
+    elif isinstance(bias, (Bias, Form)):
+        bias = of_arrays(bias, q, k, query_positions, key_positions, causal, reach)
     if isinstance(bias, Gates) and bias.log_gates.dim() == 2:
         bias = Gates(bias.log_gates.unsqueeze(0))
     kind, tensors, numbers = lower(bias)
@@ -77,8 +99,8 @@ def _form(
         beside(q, **{f"bias: tensor {i}": t for i, t in enumerate(tensors)})
         if any(t is not None and t.is_complex() for t in tensors):
             raise refuse("bias: expected tensors of real numbers, got complex ones")
-    tensors = [
-        q.new_empty(0, dtype=torch.float32) if t is None else t if kind == 3 and i == 0 else t.to(torch.float32)
+    tensors = [  # of q's device and not made of q, which vmap may map
+        torch.empty(0, dtype=torch.float32, device=q.device) if t is None else t if kind == 3 and i == 0 else t.to(torch.float32)
         for i, t in enumerate(tensors)
     ]
     return kind, tensors, numbers
@@ -86,10 +108,9 @@ def _form(
 
 def _factors(temperature: Any, q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None) -> Tensor:
     """Of a ropewalk.Temperature at the positions of the queries, by default those of the last keys."""
-    first = k.shape[1] - q.shape[1]
-    if query_positions is None:
-        query_positions = torch.arange(first, k.shape[1]) if key_positions is None else key_positions[..., first:]
-    return torch.from_numpy(temperature(query_positions.cpu().numpy())).to(q.device, torch.float32)
+    at = query_places(query_positions, key_positions, q.shape[1], k.shape[1])
+    at = torch.arange(k.shape[1] - q.shape[1], k.shape[1]) if at is None else at
+    return torch.from_numpy(temperature(at.cpu().numpy())).to(q.device, torch.float32)
 
 
 def _heated(q: Tensor, temperatures: Tensor, kind: int, tensors: list[Tensor]) -> Tensor:
@@ -135,6 +156,7 @@ def prepared(
     reach: int = 0,
 ) -> _Prepared:
     """What `attention` takes, as the op takes it. reach: 0, or one more than the largest distance of keys elsewhere."""
+    check_tensors(q=q, k=k, v=v)
     single = q.dim() == 3
     if single:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
@@ -146,19 +168,24 @@ def prepared(
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES:
             raise refuse(f"attention: {name}: expected a float dtype, got {x.dtype}")
+    window, causal, soft_cap, scale = numbers_as_given(window, causal, soft_cap, scale)
+    query_positions = list_of("query_positions", query_positions, q)
+    key_positions = list_of("key_positions", key_positions, q)
     lists = {
-        "sinks": sinks,
+        "sinks": list_of("sinks", sinks, q, floats=True),
         "query_positions": query_positions,
         "key_positions": key_positions,
-        "document_starts": document_starts,
-        "query_document_starts": query_document_starts,
+        "document_starts": list_of("document_starts", document_starts, q),
+        "query_document_starts": list_of("query_document_starts", query_document_starts, q),
     }
+    if not callable(temperatures):
+        temperatures = list_of("temperatures", temperatures, q, floats=True)
     beside(q, k=k, v=v, temperatures=temperatures, **lists)
-    if scale is None and hasattr(bias, "lower"):
+    if scale is None and isinstance(bias, Bias):
         scale = bias.default_scale(q.shape[3])
     if scale is None and getattr(rotation, "softmax_multiplier", 1) != 1:
         scale = q.shape[3] ** -0.5 * rotation.softmax_multiplier
-    kind, tensors, numbers = _form(bias, q, k, query_positions, key_positions, reach)
+    kind, tensors, numbers = _form(bias, q, k, query_positions, key_positions, causal, reach)
     dtype = q.dtype
     if callable(temperatures) and not isinstance(temperatures, Tensor):
         temperatures = _factors(temperatures, q, k, query_positions, key_positions)
@@ -173,7 +200,7 @@ def prepared(
         causal=causal,
         scale=scale,
         window=window,
-        soft_cap=float(soft_cap),
+        soft_cap=soft_cap,
         remap=remap_numbers(remap),
         **lists,
         **angles,
@@ -247,7 +274,7 @@ def attention(
     if q.is_cpu:
         op = attention_entropy_op if return_entropy else attention_op
         learned = torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (q, k, v, sinks, settings.inv_freq, *settings.bias)
+            x is not None and x.requires_grad for x in (q, k, v, settings.sinks, settings.inv_freq, *settings.bias)
         )
         if learned or torch.compiler.is_compiling():
             out, *sums = op(q.float(), k.float(), v.float(), *settings)
@@ -257,7 +284,7 @@ def attention(
     else:
         if return_entropy:
             raise refuse("attention: return_entropy: the entropy is computed on the CPU alone", "unsupported")
-        if torch.is_autocast_enabled(q.device.type):
+        if not q.is_meta and torch.is_autocast_enabled(q.device.type):  # which does not know "meta"
             q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
         out, sums = None if return_lse else plain_attention(q, k, v, settings), []
         if out is None:
@@ -275,9 +302,10 @@ def _rotated(q, k, rotation, remap, query_positions, key_positions) -> tuple[Ten
         if remap is not None:
             raise refuse("remap: expected the rotation too: a map rotates one key by several positions")
         return q, k, none
-    q_at = k.shape[1] - q.shape[1] if query_positions is None else query_positions
+    q_at = query_places(query_positions, key_positions, q.shape[1], k.shape[1])
+    q_at = k.shape[1] - q.shape[1] if q_at is None else q_at
     k_at = 0 if key_positions is None else key_positions
-    if remap is None and not isinstance(rotation, Frequencies):
+    if remap is None and isinstance(rotation, Rotation):
         return rotate_one(q, rotation, q_at, False), rotate_one(k, rotation, k_at, True), none
     rotation = rotation if isinstance(rotation, Frequencies) else frequencies(rotation)
     inv_freq = rotation.inv_freq.to(q.device)

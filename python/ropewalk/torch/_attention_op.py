@@ -11,7 +11,17 @@ from torch import Tensor
 from ropewalk._core import pointers
 from ropewalk.torch._bias import check_bias, kernel_numbers
 from ropewalk.torch._frequencies import frequency_arguments
-from ropewalk.torch._shared import contiguous, define, empty_like, fold, host_reads, library, ready, refuse
+from ropewalk.torch._shared import (
+    contiguous,
+    define,
+    empty_like,
+    first_derivatives_alone,
+    fold,
+    host_reads,
+    library,
+    ready,
+    refuse,
+)
 
 # What follows q, k and v: names and types of the schema. A new one has a default, so that calls of before stay right.
 _TYPES = {
@@ -178,6 +188,7 @@ define(
 )
 library.impl("attention_backward", _attention_backward_cpu, "CPU")
 torch.library.register_fake("ropewalk::attention_backward", _attention_backward_fake, lib=library)
+first_derivatives_alone("attention_backward")
 
 
 def _setup(ctx, inputs, output):

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ropewalk.torch._shared import refuse
+from ropewalk._attention import farthest
+from ropewalk.torch._shared import functorch, refuse
 
 
 class Slopes(NamedTuple):
@@ -232,8 +233,42 @@ def kernel_numbers(kind: int, tensors: list[Tensor], numbers: list[int], q: Tens
             return list(numbers)
 
 
+def _distance_of(q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, causal: bool) -> int:
+    """The largest of a call, for which a bias is lowered."""
+    tokens, keys = q.shape[1], k.shape[1]
+    given = [None if x is None else x.detach().cpu() for x in (query_positions, key_positions)]
+    known = [x for x in given if x is not None]
+    if not known or any(x.numel() == 0 for x in known):
+        return max(tokens, keys)
+    count = max(len(x) if x.dim() == 2 else 1 for x in known)
+    each = (list(x) if x is not None and x.dim() == 2 and len(x) == count else [x] * count for x in given)
+    return farthest(*each, tokens, keys, causal)
+
+
+def counts_of(
+    q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, causal: bool
+) -> tuple[int, int]:
+    """Tokens and keys for which a module makes its form: more than there are, where positions lie farther apart. A compiled
+    call and vmap do not read them."""
+    tokens, keys = q.shape[1], k.shape[1]
+    given = [x for x in (query_positions, key_positions) if x is not None]
+    recorded = torch.compiler.is_compiling() or functorch() is not None or any(type(x) is not Tensor or x.is_meta for x in given)
+    if recorded or not given:
+        return tokens, keys
+    reach = _distance_of(q, k, query_positions, key_positions, causal) + 1
+    if reach > 1 << 30:
+        raise refuse(f"positions: expected distances below 2^30, got {reach - 1}")
+    return max(tokens, reach), max(keys, reach)
+
+
 def of_arrays(
-    bias: Any, q: Tensor, k: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, reach: int = 0
+    bias: Any,
+    q: Tensor,
+    k: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    causal: bool,
+    reach: int = 0,
 ) -> Any:
     """A bias of ropewalk, which holds arrays, or its form. reach: of the distances, where it is known otherwise."""
 
@@ -266,13 +301,7 @@ def of_arrays(
                 if t5 is None
                 else made._replace(relative=tensor(t5.embedding), last_distance=t5.last_distance, bidirectional=t5.bidirectional)
             )
-        farthest = max(q.shape[1], k.shape[1])
-        if reach:
-            farthest = reach
-        elif query_positions is not None or key_positions is not None:
-            ends = [int(x.max()) for x in (query_positions, key_positions) if x is not None and x.numel()]
-            farthest = max([farthest, *ends])
-        bias = bias.lower(farthest)
+        bias = bias.lower(reach or _distance_of(q, k, query_positions, key_positions, causal))
     f = bias.fields
     match bias.kind:
         case "slope":

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from ropewalk.torch._absolute import cos_sin, sinusoidal_frequencies
-from ropewalk.torch._shared import beside, check_heads, refuse
+from ropewalk.torch._shared import beside, check_heads, places_of, refuse
 
 
 def _angles(x: Tensor, positions: int | Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines [.., tokens, 1, angles], float32."""
     check_heads("x", x)
+    positions = places_of(positions, x)
     if not isinstance(positions, Tensor):
         positions = torch.arange(x.shape[-3], device=x.device) + positions
     batch = x.shape[:-3]

@@ -9,34 +9,32 @@ import functools
 import types
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ropewalk._bias import T5Bias
 from ropewalk._core import pointers
 from ropewalk.torch._attention_op import Settings, check_lists
 from ropewalk.torch._bias import check_bias
+from ropewalk.torch._flex_bias import score_mod_of, tupe
 from ropewalk.torch._frequencies import rotate_frequencies_formula
-from ropewalk.torch._rotation import rows_or_nan
-from ropewalk.torch._shared import refuse
-
-# What has no formula here, and what has instead.
-_CPU_ALONE = {
-    "value_rows": "Content with value_rows is computed on the CPU alone: FlexAttention has no weights by distance; use Shaw with "
-    "values=False, or rows for queries and keys",
-    5: "Contextual (CoPE) is computed on the CPU alone, because its positions are sums over scores; use Gates (ForgettingGate)",
-    6: "Fire is computed on the CPU alone, because each pair has a network; use a table of distances (Kerple, T5Bias)",
-}
-
+from ropewalk.torch._shared import host_reads, query_places, refuse
 
 # Queries and keys of a block of the mask: what FlexAttention's kernels have by default.
 _BLOCK = 128
 
 
+def _shapes(q: Tensor, k: Tensor, v: Tensor, **_settings: Any) -> tuple[Tensor, Any]:
+    """What FlexAttention gives on "meta", which it does not know."""
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    return out, types.SimpleNamespace(lse=q.detach().sum(-1, dtype=torch.float32))
+
+
 @functools.cache
-def _function(kind: int | None, backend: str = "inductor"):
-    """FlexAttention compiled for biases of a kind; None: as it is, for a device where it works so, or inside a compiled model."""
+def _function(kind: int | str | None, backend: str = "inductor"):
+    """FlexAttention compiled for biases of a kind; None: as it is, for a device where it works so, or inside a compiled model;
+    "meta": shapes alone."""
+    if kind == "meta":
+        return _shapes
     from torch.nn.attention.flex_attention import flex_attention
 
     if kind is None:
@@ -69,133 +67,6 @@ def _at(x: Tensor, b: Tensor, i: Tensor) -> Tensor:
     return x[i] if x.dim() == 1 else x[b, i]
 
 
-def _known_distances(first: int, count: int, ahead: bool, behind: bool, tokens: int, keys: int, causal: bool) -> None:
-    last = first + count - 1
-    far, near = keys - 1, 0 if causal else -(tokens - 1)
-    if (far > last and not behind) or (near < first and not ahead):
-        raise refuse(f"bias: knows distances {first} to {last}, and queries see keys at {near} to {far}")
-
-
-def _distances(values: Tensor, first: int, ahead: bool, behind: bool):
-    last = values.shape[1] - 1
-
-    def add(b, h, i, j, d):
-        c = d - first
-        known = ((c >= 0) | ahead) & ((c <= last) | behind)
-        return torch.where(known, values[h, c.clamp(0, last)], float("nan"))
-
-    return add
-
-
-def _content(bias: list[Tensor], first: int, q: Tensor, k: Tensor, scale: float):
-    heads, group = q.shape[2], q.shape[2] // k.shape[2]
-    row_of, count = bias[0].long(), bias[0].shape[0]
-    query_rows, key_rows, value_rows, query_bias, key_bias = bias[1:]
-    if value_rows.numel():
-        raise refuse(f"bias: {_CPU_ALONE['value_rows']}", "unsupported")
-
-    def product(x, rows):  # [B, H, tokens, rows]
-        return torch.einsum("bthd,hrd->bhtr", x, rows.expand(heads, -1, -1).to(x.dtype)) * scale
-
-    by_query = by_key = by_bias = None
-    if query_rows.numel():
-        by_query = product(q + query_bias.to(q.dtype) if query_bias.numel() else q, query_rows)
-    keys = k.repeat_interleave(group, 2)
-    if key_rows.numel():
-        by_key = product(keys, key_rows)
-    if key_bias.numel():
-        by_bias = torch.einsum("bthd,hd->bht", keys, key_bias.to(k.dtype)) * scale
-
-    def add(b, h, i, j, d):
-        r = row_of[(d - first).clamp(0, count - 1)]
-        score = 0.0
-        if by_query is not None:
-            score = score + by_query[b, h, i, r]
-        if by_key is not None:
-            score = score + by_key[b, h, j, r]
-        if by_bias is not None:
-            score = score + by_bias[b, h, j]
-        return score
-
-    return add
-
-
-def _swin(bias: list[Tensor], numbers: list[int], q_at: Tensor, k_at: Tensor):
-    """The values of all offsets of the window, [heads, (2 height - 1) (2 width - 1)], and which a pair has."""
-    w1, b1, w2 = bias
-    height, width, *trained = numbers
-
-    def spaced(size, trained):
-        n = torch.arange(1 - size, size, device=w1.device, dtype=torch.float32)
-        return torch.sign(n) * torch.log2(1 + 8 * n.abs() / max((trained or size) - 1, 1)) / 3
-
-    y, x = spaced(height, trained[0]), spaced(width, trained[1])
-    offsets = torch.stack(torch.meshgrid(y, x, indexing="ij"), -1).flatten(0, 1)
-    values = (16 * torch.sigmoid(torch.relu(offsets @ w1.t() + b1) @ w2.t())).t().contiguous()
-    across = 2 * width - 1
-
-    def place(p):
-        return torch.where((p >= 0) & (p < height * width), p // width * across + p % width, values.shape[1] * 2)
-
-    of_query, of_key = place(q_at) + (height - 1) * across + width - 1, place(k_at)
-
-    def add(b, h, i, j, d):
-        at = of_query[b, i] - of_key[b, j]
-        known = (at >= 0) & (at < values.shape[1])
-        return torch.where(known, values[h, at.clamp(0, values.shape[1] - 1)], float("nan"))
-
-    return add
-
-
-def _tupe(bias: list[Tensor], numbers: list[int], q_at: Tensor, k_at: Tensor):
-    """The projected positions, [B, tokens, H, D] each, whose products are scaled by (2 D)^-0.5, and what else is added."""
-    embedding, query, query_bias, key, key_bias, relative, from_cls, to_cls = bias
-    reset = from_cls.numel() > 0
-
-    def projected(weight, added, at):
-        rows = torch.einsum("pm,hdm->phd", embedding, weight) + (added if added.numel() else 0.0)
-        rows = rows_or_nan(rows, at)
-        return torch.where((at == 0)[..., None, None], 0.0, rows) if reset else rows
-
-    bucket = None
-    if relative.numel():
-        indices = np.arange(relative.shape[0], dtype=np.float32)[:, None]
-        settings = {"buckets": relative.shape[0], "last_distance": numbers[0], "bidirectional": bool(numbers[1])}
-        fields = T5Bias(1, **settings, embedding=indices).lower(numbers[0]).fields
-        bucket, first = torch.from_numpy(fields["values"][0]).to(relative.device).long(), int(fields["first"])
-
-    def add(b, h, i, j, d):
-        score = 0.0 if bucket is None else relative[bucket[(d - first).clamp(0, bucket.shape[0] - 1)], h]
-        if not reset:
-            return score
-        score = torch.where(k_at[b, j] == 0, to_cls[h], score)
-        return torch.where(q_at[b, i] == 0, from_cls[h], score)
-
-    return projected(query, query_bias, q_at), projected(key, key_bias, k_at), add
-
-
-def _score_mod(s: Settings, q: Tensor, k: Tensor, scale: float, q_at: Tensor, k_at: Tensor) -> Any:
-    """What a bias adds to a scaled score: a function (b, h, i, j, distance) -> number. q and k [B, tokens, H, D]."""
-    bias, numbers = s.bias, s.numbers
-    # A kernel adds up the gradient of a tensor at one index only, so none that may have one is read at two.
-    if s.kind == 1:
-        behind, ahead = bias
-        if not ahead.numel() or ahead is behind:
-            return lambda b, h, i, j, d: -behind[h] * abs(d)
-        return lambda b, h, i, j, d: torch.where(d >= 0, -behind[h], ahead[h]) * d
-    if s.kind == 2:
-        return _distances(bias[0], numbers[0], bool(numbers[1]), bool(numbers[2]))
-    if s.kind == 3:
-        return _content(bias, numbers[0], q, k, scale)
-    if s.kind == 4:
-        sums = bias[0].double().cumsum(1).float()
-        of_queries = sums[:, k.shape[1] - q.shape[1] :].clone()
-        return lambda b, h, i, j, d: of_queries[b, i, h] - sums[b, j, h]
-    if s.kind == 8:
-        return _swin(bias, numbers, q_at, k_at)
-    raise refuse(f"bias: {_CPU_ALONE[s.kind]}", "unsupported")
-
-
 def _check(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> None:
     """What the library checks on the CPU."""
     batch, tokens, heads, dim = q.shape
@@ -217,11 +88,15 @@ def _check(q: Tensor, k: Tensor, v: Tensor, s: Settings) -> None:
         s.document_starts is None or s.document_starts.shape != s.query_document_starts.shape
     ):
         raise refuse("attention: query_document_starts: expected as many as document_starts")
+    if s.inv_freq is not None and (s.query_positions is not None or s.key_positions is not None):
+        raise refuse(
+            "attention: query_positions and key_positions with a position map are computed on the CPU alone; leave them out "
+            "where key j has position j and the queries are the last tokens",
+            "unsupported",
+        )
     check_bias(s.kind, s.bias, q, k)
-    if s.kind == 2 and s.query_positions is None and s.key_positions is None:
-        first, ahead, behind = s.numbers
-        near = min(keys, s.window) if s.window else keys
-        _known_distances(first, s.bias[0].shape[1], bool(ahead), bool(behind), tokens, near, s.causal)
+    if s.kind == 1 and not s.causal and not s.bias[1].numel():
+        raise refuse("bias: ahead: expected a slope for each head as attention is bidirectional")
     if s.kind in (4, 5) and not s.causal:
         raise refuse("attention: expected a causal one with a bias that sums over the tokens between")
     if s.kind == 8 and s.query_positions is None and s.key_positions is None and keys > s.numbers[0] * s.numbers[1]:
@@ -267,6 +142,36 @@ def _intervals(s: Settings, q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor]
         begins = torch.maximum(begins, torch.searchsorted(of_key, of_query))
         ends = torch.minimum(ends, torch.searchsorted(of_key, of_query, right=True))
     return begins, ends
+
+
+def _check_distances(s: Settings, q_at: Tensor, k_at: Tensor, seen: tuple[Tensor, Tensor]) -> None:
+    """Refuses distances that a table lacks, as the library does. Lists and documents that the host may not read: such a
+    distance becomes NaN. q_at and k_at as in `_intervals`, and what that gives."""
+    first, ahead, behind = s.numbers
+    last = first + s.bias[0].shape[-1] - 1
+    tokens, keys = q_at.shape[-1], k_at.shape[-1]
+    given = [x for x in (s.query_positions, s.key_positions, s.document_starts, s.query_document_starts) if x is not None]
+    if not given:
+        within = min(keys, s.window) if s.window else keys
+        far, near = within - 1, 0 if s.causal else 1 - (min(tokens, s.window) if s.window else tokens)
+    elif all(host_reads(x) for x in given):
+        begins, ends = seen
+        k_at = k_at.expand(*begins.shape[:-1], keys)
+        if s.kind == 3 and s.key_positions is not None:
+            apart = k_at.diff() != 1
+            if s.document_starts is not None:
+                apart &= ~torch.isin(torch.arange(1, keys), s.document_starts)
+            if apart.any():
+                raise refuse("bias: key_positions: expected consecutive ones within a document, for Content")
+        some = begins < ends
+        if not some.any():
+            return
+        far = int((q_at - k_at.gather(-1, begins.clamp(max=keys - 1)))[some].max())
+        near = int((q_at - k_at.gather(-1, (ends - 1).clamp(min=0)))[some].min())
+    else:
+        return
+    if (far > last and not behind) or (near < first and not ahead):
+        raise refuse(f"bias: knows distances {first} to {last}, and queries see keys at {near} to {far}")
 
 
 def _both(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -365,13 +270,17 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor,
         return q.new_zeros((*q.shape[:3], v.shape[3])), empty if s.sinks is None else s.sinks.float().expand_as(empty)
     scale = dim**-0.5 if s.scale is None else s.scale
     offset = keys - tokens
+    s = s._replace(query_positions=query_places(s.query_positions, s.key_positions, tokens, keys))
     q_list, k_list = _list(s.query_positions, offset, tokens, device), _list(s.key_positions, 0, keys, device)
     q_at, k_at = q_list.expand(batch, tokens), k_list.expand(batch, keys)
-    add = None if s.kind in (0, 7) else _score_mod(s, q, k, scale, q_at, k_at)
+    seen = _intervals(s, q_list, k_list)
+    if s.kind in (2, 3):
+        _check_distances(s, q_list, k_list, seen)
+    add = None if s.kind in (0, 7) else score_mod_of(s, q, k, scale, q_at, k_at)
     content, temperatures, cap = s.kind == 3, s.temperatures, s.soft_cap
     places = None
     if s.kind == 7:  # products of positions are more elements of q and k
-        of_query, of_key, add = _tupe(s.bias, s.numbers, q_at, k_at)
+        of_query, of_key, add = tupe(s.bias, s.numbers, q_at, k_at)
         places = of_query * ((2 * dim) ** -0.5 / scale), of_key
 
     def widened(q, k, v):
@@ -401,8 +310,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor,
         return cap * torch.tanh(score.float() / cap) if cap else score
 
     plain = add is None and temperatures is None and not cap
-    call = _function(s.kind if _compiles(q) else None)
-    seen = _intervals(s, q_list, k_list)
+    call = _function("meta" if q.is_meta else s.kind if _compiles(q) else None)
     least = 16 if device.type == "cuda" else 0  # elements of a head, which a GPU's products of matrices have
     # The kernel for a few queries keeps all of a key head's in one block, and has none for more than 128: for one token alone.
     options = {"FORCE_USE_FLEX_ATTENTION": tokens > 1}

@@ -19,7 +19,17 @@ from ropewalk.torch._rotation import (
     select_axes,
     turn,
 )
-from ropewalk.torch._shared import DTYPES, check_heads, check_whole, define, empty_like, library, ready, refuse
+from ropewalk.torch._shared import (
+    DTYPES,
+    check_heads,
+    check_whole,
+    define,
+    empty_like,
+    first_derivatives_alone,
+    library,
+    ready,
+    refuse,
+)
 
 
 def frequency_arguments(inv_freq: Tensor, amplitude: Any) -> tuple[Any, ...]:
@@ -171,6 +181,7 @@ library.impl("rotate_frequencies_backward", rotate_frequencies_backward_cpu, "CP
 library.impl("rotate_frequencies_backward", rotate_frequencies_backward_formula, "CompositeExplicitAutograd")
 torch.library.register_fake("ropewalk::rotate_frequencies", rotate_fake, lib=library)
 torch.library.register_fake("ropewalk::rotate_frequencies_backward", _backward_fake, lib=library)
+first_derivatives_alone("rotate_frequencies_backward", "; tensors in float64 have them")
 rotate_frequencies_op = torch.ops.ropewalk.rotate_frequencies.default
 
 

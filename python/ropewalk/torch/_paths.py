@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import _paths as arrays
-from ropewalk.torch._shared import beside, choice, define, library, refuse, transformed
+from ropewalk.torch._shared import beside, choice, define, first_derivatives_alone, library, refuse, transformed
 
 _FIELD = ("w", "u", "b", "v", "c")
 
@@ -115,6 +115,7 @@ for _name, _backward, _setup in (
 ):
     torch.library.register_autograd(f"ropewalk::{_name}", _backward, setup_context=_setup, lib=library)
     torch.library.register_vmap(f"ropewalk::{_name}", _no_vmap(_name), lib=library)
+    first_derivatives_alone(f"{_name}_backward", "; tensors in float64 have them")
 
 
 def _in_kernel(*tensors: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from ropewalk._core import pointers
+from ropewalk._rotary import Rotation, Table
 from ropewalk.torch._frequencies import rotate_frequencies_formula, rotate_frequencies_op
 from ropewalk.torch._rotation import has_kernels, rotate_cpu, rotate_formula, rotate_in_place_op, rotate_op
 from ropewalk.torch._shared import (
@@ -20,10 +21,12 @@ from ropewalk.torch._shared import (
     below_autograd,
     beside,
     check_heads,
+    check_tensors,
     choice,
     forward_ad,
     functorch,
     host_reads,
+    places_of,
     refuse,
     transformed,
 )
@@ -182,6 +185,9 @@ def rotate(
     A position outside the table is an Error on the CPU; elsewhere, where the host does not read positions, its token
     becomes NaN. The table has no gradient: for learned frequencies see `rotate_frequencies`.
     """
+    if not isinstance(q, Tensor) or not (k is None or isinstance(k, Tensor)):
+        check_tensors(q=q, k=k)
+    positions = places_of(positions, q)
     code = None if layout is None else choice("layout", layout, LAYOUTS)
     decay = None
     if isinstance(table, Tensor):
@@ -190,10 +196,12 @@ def rotate(
         rows = table
     elif table is None:
         raise refuse("table: expected a ropewalk.Table or rows [count, 2, pairs], got None")
-    elif not hasattr(table, "rows"):  # a ropewalk.Rotation: angles are computed in this call, with the same bits
+    elif isinstance(table, Rotation):  # angles are computed in this call, with the same bits
         if inplace or (code is not None and code != LAYOUTS[table.layout]):
             raise refuse(f"table: expected a ropewalk.Table to rotate in place, and its layout {table.layout!r}")
         return _by_rotation(q, k, table, positions, direction)
+    elif not isinstance(table, Table):
+        raise refuse(f"table: expected a ropewalk.Table, a Rotation or rows [count, 2, pairs], got {type(table).__name__}")
     else:
         rows, (code, first, first_dim, rotated_heads, amplitude, axis, decay) = _settings_of(table, code)
         if not q.is_cpu:
@@ -245,6 +253,12 @@ def rotate_by(
     if inplace:
         if torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad)):
             raise refuse("inplace: expected tensors that do not require gradients, which need what is overwritten")
+        if not torch.compiler.is_compiling() and (q.is_neg() or (k is not None and k.is_neg())):
+            # PyTorch has no way to hand an op what it writes through a negated view (of a conjugate's imaginary part).
+            for x, y in zip((q, k), rotate_op(q, k, *arguments)):
+                if x is not None:
+                    x.copy_(y)
+            return q, k
         rotate_in_place_op(q, k, *arguments)
         return q, k
     if not has_kernels(q):  # as PyTorch's own ops, which a compiler fuses
@@ -325,6 +339,9 @@ def rotate_frequencies(
     The others are as in `rotate`. On the CPU cosines and sines have the bits of an exact table; a float64 q has float64
     ones, so that `gradcheck` holds.
     """
+    if not isinstance(q, Tensor) or not (k is None or isinstance(k, Tensor)) or not isinstance(inv_freq, Tensor):
+        check_tensors(q=q, inv_freq=inv_freq, **({} if k is None else {"k": k}))
+    positions = places_of(positions, q)
     check_heads("q", q)
     inv_freq = inv_freq.to(torch.float64)
     if not isinstance(amplitude, Tensor):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from ropewalk._core import pointers
 from ropewalk.torch import _cuda
@@ -228,10 +229,20 @@ def rotate_fake(q, k, *_args, **_kwargs):
     return empty_like(q), q.new_empty(0) if k is None else empty_like(k)
 
 
+def _counted(rotate_in_place: Any) -> Any:
+    """With the versions of what it writes, by which autograd knows that a tensor that it saved is another one."""
+
+    def rotate(q, k, *args):
+        rotate_in_place(q, k, *args)
+        increment_version((q,) if k is None else (q, k))
+
+    return rotate
+
+
 define("rotate", f"(Tensor q, Tensor? k, {_TABLE}) -> (Tensor, Tensor)")
 define("rotate_", f"(Tensor(a!) q, Tensor(b!)? k, {_TABLE}) -> ()")
 library.impl("rotate", _rotate_dense, "CompositeExplicitAutograd")
-library.impl("rotate_", _rotate_in_place_formula, "CompositeExplicitAutograd")
+library.impl("rotate_", _counted(_rotate_in_place_formula), "CompositeExplicitAutograd")
 torch.library.register_fake("ropewalk::rotate", rotate_fake, lib=library)
 torch.library.register_fake("ropewalk::rotate_", lambda *_args, **_kwargs: None, lib=library)
 
@@ -243,7 +254,7 @@ _with_kernels: set[str] = set()
 def register_kernels(key: str, rotate: Any, rotate_in_place: Any) -> None:
     """Kernels for the tensors of a device ("CPU", "CUDA"), in place of the formula: of the arguments of `rotate_cpu`."""
     library.impl("rotate", rotate, key)
-    library.impl("rotate_", rotate_in_place, key)
+    library.impl("rotate_", _counted(rotate_in_place), key)
     _with_kernels.add(key.lower())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel
 
 import ropewalk
 from ropewalk import Error, _core
+from ropewalk._arrays import number
 from ropewalk.transformers._attention import Attention, Hook, Shared
 from ropewalk.transformers._config import set_config
 from ropewalk.transformers._follow import Follower
@@ -52,7 +54,7 @@ def apply(
         model: a causal model of transformers, on any device and of any floating point type.
         method: a method by name ("yarn", "rerope+log-n", "self-extend:window=1024,group=8", "none" for the model as it
             was trained), a rope dictionary of transformers ({"rope_type": "yarn", "factor": 4}), or a `ropewalk.Plan`.
-        factor: target length over trained length, for methods that take one.
+        factor: target length over trained length, 1 or more, for methods by name that take one.
         length: final length of the sequence in tokens, for methods that depend on it (dynamic, longrope): their
             frequencies are computed for it once and stay, as those of a Plan do. Without it they follow the longest
             position that the model has seen, as transformers' own do.
@@ -95,11 +97,40 @@ def _warn(reading: Reading, stacklevel: int) -> None:
         warnings.warn(note, stacklevel=stacklevel + 1)
 
 
-def _new_plan(base: Any, method: Any, factor: float | None, length: int | None, trained_length: int) -> Any:
+def _checked_factor(method: Any, factor: float | None) -> float | None:
+    if factor is None:
+        return None
+    if not isinstance(method, str):
+        raise Error(f"factor: expected none, because a {type(method).__name__} has its own, got {factor!r}")
+    checked = number("factor", factor)
+    if not (math.isfinite(checked) and checked >= 1):
+        raise Error(f"factor: expected a finite number of 1 or more, got {factor!r}")
+    return checked
+
+
+def _of_dictionary(reading: Reading, rope: dict[str, Any], trained_length: int) -> Any:
+    """The plan that transformers computes by a rope dictionary."""
+    base, key = reading.plan, "original_max_position_embeddings"
+    if rope.get("rope_type", rope.get("type")) == "dynamic" and "alpha" not in rope and not trained_length:
+        trained_length = base.configured_length
+        if trained_length and rope.get(key) not in (None, trained_length):
+            reading.notes.append(
+                f"{key} = {rope[key]}: transformers does not read it for dynamic scaling, which counts from "
+                f"max_position_embeddings, {trained_length}; ignored"
+            )
+            rope = {k: v for k, v in rope.items() if k != key}
+    try:
+        return base.with_rope(rope, trained_length)
+    except Error as error:  # there is nothing here to allow them with
+        raise refuse(str(error).replace(", or allow unknown keys (--allow-unknown)", ""), error.code) from None
+
+
+def _new_plan(reading: Reading, method: Any, factor: float | None, length: int | None, trained_length: int) -> Any:
+    base = reading.plan
     if isinstance(method, ropewalk.Plan):
         plan = method
     elif isinstance(method, dict):
-        plan = base.with_rope(method, trained_length)
+        plan = _of_dictionary(reading, method, trained_length)
     elif isinstance(method, str):
         plan = base.with_method(method, factor, trained_length)
     else:
@@ -130,8 +161,9 @@ def _apply(
 ) -> Any:
     if isinstance(model, torch.nn.Module) and STATE in model.__dict__:
         raise Error("the model has a method already: call ropewalk.transformers.restore(model) first")
+    factor = _checked_factor(method, factor)
     reading = read(model)
-    plan = _new_plan(reading.plan, method, factor, length, trained_length)
+    plan = _new_plan(reading, method, factor, length, trained_length)
     follows = (
         length is None
         and not isinstance(method, ropewalk.Plan)
@@ -228,15 +260,8 @@ def _hook(state: State, shared: Shared) -> None:
 def _check_output(frequencies: Frequencies, inv_freq: torch.Tensor, amplitude: float) -> None:
     """Calls the rotary module: what it returns has to follow from the buffers (some compute anew from the
     configuration)."""
-    device = frequencies.inv_freq.device
-    positions = torch.tensor([[0, 1, 5, 40]], device=device)
-    x = torch.zeros(1, 4, 2 * inv_freq.numel(), device=device)
-    label = (frequencies.prefix[:-1],) if frequencies.prefix else ()
-    answer = None
-    for ids in (positions, positions.expand(3, 1, -1)):
-        with contextlib.suppress(TypeError, ValueError, IndexError, RuntimeError):
-            answer = frequencies.module(x, ids, *label)
-            break
+    positions = torch.tensor([[0, 1, 5, 40]], device=frequencies.inv_freq.device)
+    answer = frequencies.answer(positions)
     cos = answer[0] if isinstance(answer, tuple) and answer else answer
     expected = (positions.cpu()[0, :, None].float() * inv_freq).cos() * amplitude
     if isinstance(cos, torch.Tensor) and cos.numel() % 4 == 0:
@@ -289,6 +314,7 @@ def _install_attention(model: PreTrainedModel, state: State) -> None:
         raise unsupported(family, f"layer {missing[0]}: its attention does not go through AttentionInterface")
     _hook(state, shared)
     switch_attention(model, ATTENTION, state)
+    shared.attention = state.attention_changes()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -304,9 +330,9 @@ def _verify(model: PreTrainedModel, state: State) -> None:
         what = None
         if now is None:
             what = "is gone"
-        elif now.inv_freq.dtype != torch.float32:
+        elif now.inv_freq.dtype not in (torch.float32, torch.float64):
             what = f"is {now.inv_freq.dtype}, so that its frequencies are rounded"
-        elif not torch.equal(now.inv_freq.detach().cpu(), inv_freq):
+        elif not torch.equal(now.inv_freq.detach().cpu().double(), inv_freq.double()):
             what = f"has {shown(now.inv_freq)}, the plan {shown(inv_freq)}"
         elif (1.0 if now.amplitude is None else now.amplitude) != amplitude:
             what = f"has the attention factor {now.amplitude}, the plan {amplitude}"

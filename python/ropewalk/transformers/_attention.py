@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 import weakref
 from typing import Any
 
@@ -13,10 +14,11 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 import ropewalk.torch as ops
-from ropewalk.transformers._mask import Visible, by_itself, mask, positions, slots, visible
+from ropewalk import Error
+from ropewalk.transformers._mask import Visible, by_itself, mask, positions, sees_ahead, slots, visible
 from ropewalk.transformers._parts import attend, parts_of, works
-from ropewalk.transformers._probe import Layout, turn
-from ropewalk.transformers._state import ATTENTION, STATE
+from ropewalk.transformers._probe import Layout, not_causal, turn
+from ropewalk.transformers._state import ATTENTION, STATE, Change
 
 _SCORES = 1 << 25  # elements of a block of scores: 128 MiB
 _KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -45,21 +47,41 @@ class Pass:
         return self._first
 
 
-class Passes(dict):
-    """Those of the forward pass that runs, by what they are of."""
+class Running(threading.local):
+    """The forward pass of a thread."""
+
+    def __init__(self):
+        self.positions: torch.Tensor | None = None  # as of Shared
+        self.passes: dict[tuple, Pass] = {}  # by what they are of
 
     def __reduce__(self):
-        return Passes, ()  # a copy of the model finds its own
+        return Running, ()  # a copy of the model finds its own
 
 
 @dataclasses.dataclass(eq=False)
 class Shared:
     """What the layers of a model have in common during a forward pass."""
 
-    positions: torch.Tensor | None = None  # [batch or 1, tokens]: what the rotary modules were called with
+    # [batch or 1, tokens]: what the rotary modules were called with, in any thread. For threads in which they were not
+    # (those of autograd, where layers are computed again from checkpoints), and torch.compile, which loses what is of
+    # a thread.
+    positions: torch.Tensor | None = None
+    recorded: bool = False  # by what was compiled
     tables: dict[tuple, torch.Tensor] = dataclasses.field(default_factory=dict)
     follower: Any = None
-    passes: Passes = dataclasses.field(default_factory=Passes)
+    attention: list[Change] = dataclasses.field(default_factory=list)  # where the rotary modules are the identity
+    running: Running = dataclasses.field(default_factory=Running)
+
+    def note(self, positions: torch.Tensor) -> None:
+        """At the beginning of a forward pass."""
+        self.positions, self.recorded = positions, not by_itself()
+        if by_itself():
+            self.running.positions = positions
+            self.running.passes.clear()
+
+    def noted(self) -> torch.Tensor | None:
+        own = self.running.positions if by_itself() and not self.recorded else None
+        return self.positions if own is None else own
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,7 +102,8 @@ class Attention:
     def rotate_by(self, rotation: Any) -> None:
         """Also as plain data, which torch.compile takes."""
         self.rotation = rotation
-        self.inv_freq = None if rotation is None else torch.tensor(rotation.inv_freq)
+        with torch.inference_mode(False):  # gradients may go through it later
+            self.inv_freq = None if rotation is None else torch.tensor(rotation.inv_freq, device="cpu")
         self.amplitude = 1.0 if rotation is None else rotation.amplitude
         numbers = None if rotation is None else self.inv_freq.numpy().tobytes()
         views = None if self.map is None else (self.map.name, *self.settings.items())
@@ -98,13 +121,30 @@ class Hook:
 
     def __call__(self, module, args, kwargs):
         positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
+        if not all(change.holds() for change in self.shared.attention):
+            raise Error(
+                "the attention of this model was changed (set_attn_implementation) while a method is applied that needs "
+                "its own: its layers would not rotate; call ropewalk.transformers.restore(model) first"
+            )
         if isinstance(positions, torch.Tensor) and not positions.is_floating_point():
-            self.shared.passes.clear()
-            if positions.ndim == 3:  # axes of M-RoPE, equal for text
+            if positions.ndim == 3:
+                if self.shared.attention and _axes_differ(positions):
+                    raise Error(
+                        "position_ids: expected axes that are equal, as those of text are; under log-n this model "
+                        "rotates by one position for each token, which images and video do not have"
+                    )
                 positions = positions[0]
-            self.shared.positions = positions if positions.ndim == 2 else positions.reshape(1, -1)
+            self.shared.note(positions if positions.ndim == 2 else positions.reshape(1, -1))
             if self.shared.follower is not None:
                 self.shared.follower.see(int(positions.max()) + 1)
+
+
+def _axes_differ(positions: torch.Tensor) -> bool:
+    """Whether positions [axes, batch, tokens] of M-RoPE are other than text's. Yes, where their values cannot be asked
+    for and they are not one row that is seen several times."""
+    if positions.shape[0] == 1 or positions.stride(0) == 0:
+        return False
+    return not by_itself() or bool((positions != positions[:1]).any())
 
 
 def attention(
@@ -131,7 +171,9 @@ def attention(
     now = _pass(info.shared, attention_mask, tokens, keys, query.device, kwargs.get("position_ids"))
     temperature = None if info.temperature is None else _temperature(info.temperature, now)
     causal = getattr(module, "is_causal", True) or (tokens == 1 and sliding_window is None)
-    wants_weights = bool(kwargs.get("output_attentions"))
+    wants_weights = kwargs.get("output_attentions")
+    if wants_weights is None:
+        wants_weights = getattr(getattr(module, "config", None), "output_attentions", False)
     dropout = dropout if module.training else 0.0
     causal_alone = attention_mask is None and causal and (sliding_window is None or sliding_window >= keys)
     if causal_alone and not (wants_weights or dropout or softcap) and _fits_parts(query, key, value, s_aux):
@@ -149,6 +191,12 @@ def attention(
         attention_mask = key_slots <= query_slots[:, None]
         attention_mask &= key_slots > query_slots[:, None] - sliding_window
         attention_mask = attention_mask[None, None]
+    if info.map is not None and by_itself():
+        asked = "ahead", causal
+        if asked not in now.rows:
+            now.rows[asked] = sees_ahead(attention_mask, tokens, keys, causal)
+        if now.rows[asked]:
+            raise not_causal(module, info.map)
     rest = scaling, temperature, softcap, s_aux, dropout, wants_weights
     return _dense(info, query, key, value, attention_mask, now, causal_alone, *rest)
 
@@ -158,16 +206,18 @@ AttentionMaskInterface.register(ATTENTION, mask)
 
 
 def _pass(shared: Shared, mask: Any, tokens: int, keys: int, device: torch.device, given: Any) -> Pass:
-    of = (mask, given if isinstance(given, torch.Tensor) else None, shared.positions)
+    noted = shared.noted()
     if not by_itself() or not (mask is None or isinstance(mask, torch.Tensor)):
-        return Pass((), *positions(mask, tokens, keys, device, given, shared.positions))
+        return Pass((), *positions(mask, tokens, keys, device, given, noted))
+    of = (mask, given if isinstance(given, torch.Tensor) else None, noted)
+    passes = shared.running.passes
     key = (tokens, keys, device, torch.is_inference_mode_enabled(), *map(id, of))
-    found = shared.passes.get(key)
+    found = passes.get(key)
     if found is None or not found.is_of(of):
-        if len(shared.passes) > 8:  # of a model whose rotary modules do not say when a pass begins
-            shared.passes.clear()
-        found = Pass(of, *positions(mask, tokens, keys, device, given, shared.positions))
-        shared.passes[key] = found
+        if len(passes) > 8:  # of a model whose rotary modules do not say when a pass begins
+            passes.clear()
+        found = Pass(of, *positions(mask, tokens, keys, device, given, noted))
+        passes[key] = found
     return found
 
 
@@ -180,7 +230,7 @@ def _temperature(temperature: Any, now: Pass) -> torch.Tensor:
 
 
 def _temperature_at(temperature: Any, positions: torch.Tensor) -> torch.Tensor:
-    n = positions.double()
+    n = positions.clamp_min(0).double()  # before the first position as at it, so that padding may have any
     if temperature.kind == "log-n":
         values = (torch.log(n + 1) / np.log(temperature.period)).clamp_min(1)
     elif temperature.kind == "mscale":
@@ -211,16 +261,20 @@ def _counts_up(info: Attention, rows: list[Visible], queries: torch.Tensor, keys
     anywhere = info.map is None or info.map.name in ("rerope", "leaky-rerope")
     for row in range(max(len(rows), queries.shape[0])):
         one = rows[row if len(rows) > 1 else 0]
+        if one.queries[0] == one.queries[1]:  # padding alone
+            continue
         q, k = (x[row if x.shape[0] > 1 else 0] for x in (queries, keys))
         k, q = k[slice(*one.keys)], q[slice(*one.queries)]
         if not torch.equal(q, k[k.shape[0] - q.shape[0] :]):
             return False
         steps = k.diff()
         if one.starts:
-            steps[torch.tensor(one.starts[1:]) - 1] = 1
+            steps[torch.tensor(one.starts[1:], device="cpu") - 1] = 1
         if not bool((steps == 1).all() if one.window or info.map is not None else (steps > 0).all()):
             return False
         if not anywhere and bool(k[list(one.starts or (0,))].any()):
+            return False
+        if info.map is None and bool((k < 0).any()):
             return False
     return True
 
@@ -232,8 +286,9 @@ def _frequencies(info: Attention) -> ops.Frequencies | None:
     inv_freq = info.shared.tables.get(key)
     if inv_freq is None:
         # Axes of M-RoPE are equal for text.
-        exact = ops.frequencies(info.rotation).inv_freq if info.rotation.axes == 1 else info.inv_freq
-        inv_freq = info.layout.direction * exact
+        with torch.inference_mode(False):  # it is kept, and gradients may go through it later
+            exact = ops.frequencies(info.rotation).inv_freq if info.rotation.axes == 1 else info.inv_freq
+            inv_freq = info.layout.direction * exact
         info.shared.tables[key] = inv_freq
     layout = "interleaved" if info.layout.interleaved else "half"
     return ops.Frequencies(inv_freq, layout, info.layout.first_dim, info.amplitude)
@@ -326,18 +381,20 @@ def _by_parts(info: Attention, query, key, value, now: Pass, parts, scaling, tem
 
 
 def _mapped(formula: dict, positions: torch.Tensor) -> torch.Tensor:
+    """Without the formula's bound at 0, which only pairs of other views reach, and positions below 0."""
     if formula["modulus"] is not None:
         positions = positions % formula["modulus"]
     positions = formula["slope"] * (formula["multiplier"] * positions // formula["divisor"]) + formula["offset"]
-    return (positions if formula["limit"] is None else positions.clamp_max(formula["limit"])).clamp_min(0)
+    return positions if formula["limit"] is None else positions.clamp_max(formula["limit"])
 
 
 def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin, float32 [batch or 1, 1, tokens, pairs], times the amplitude."""
     if torch.compiler.is_compiling():  # how many rows a table needs is in the positions, which are not known yet
-        angles = positions.clamp_min(0)[:, None, :, None] * (info.inv_freq.to(positions.device) / divisor)
+        angles = positions[:, None, :, None] * (info.inv_freq.to(positions.device) / divisor)
         return (angles.cos() * info.amplitude).float(), (angles.sin() * info.amplitude).float()
-    rows = int(positions.max()) + 1
+    steps = positions.abs()  # what is below 0 rotates by as much, the other way
+    rows = int(steps.max()) + 1
     key = (info.inv_freq.numpy().tobytes(), info.amplitude, divisor, positions.device)
     table = info.shared.tables.get(key)
     if table is None or table.shape[0] < rows:
@@ -347,10 +404,12 @@ def _cos_sin(info: Attention, positions: torch.Tensor, divisor: int) -> tuple[to
         else:
             angles = np.arange(count, dtype=np.float64)[:, None] * info.inv_freq.numpy() / divisor
             values = np.stack((np.cos(angles), np.sin(angles)), axis=1) * info.amplitude
-        table = torch.from_numpy(values.astype(np.float32)).to(positions.device)
+        with torch.inference_mode(False):  # it is kept, and gradients may go through it later
+            table = torch.from_numpy(values.astype(np.float32)).to(positions.device)
         info.shared.tables[key] = table
-    chosen = table[positions.clamp_min(0)]
-    return chosen[:, None, :, 0], chosen[:, None, :, 1]
+    chosen = table[steps]
+    cos, sin = chosen[:, None, :, 0], chosen[:, None, :, 1]
+    return cos, torch.where((positions < 0)[:, None, :, None], -sin, sin)
 
 
 def _view_cos_sin(info: Attention, view: int, side: int, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -52,9 +53,24 @@ class Frequencies:
             value = getattr(self.module, "attention_scaling", None)
         return None if value is None else float(value)
 
+    @property
+    def longest(self) -> Any:
+        """The length that dynamic frequencies are of; None where the module has none."""
+        name = "max_seq_len_cached"
+        return getattr(self.module, self.prefix + name, getattr(self.module, name, None))
+
     def _amplitude_name(self) -> str:
         own = self.prefix + "attention_scaling"
         return own if hasattr(self.module, own) else "attention_scaling"
+
+    def answer(self, positions: torch.Tensor) -> Any:
+        """What the module returns for positions [1, tokens]; None where it does not take them."""
+        x = torch.zeros(1, positions.shape[1], 2 * self.inv_freq.numel(), device=positions.device)
+        label = (self.prefix[:-1],) if self.prefix else ()
+        for ids in (positions, positions.expand(3, 1, -1)):
+            with contextlib.suppress(TypeError, ValueError, IndexError, RuntimeError):
+                return self.module(x, ids, *label)
+        return None
 
     def save(self) -> dict[str, Any]:
         """Everything that `write` changes."""
@@ -77,13 +93,14 @@ class Frequencies:
     def write(self, inv_freq: torch.Tensor, amplitude: float) -> None:
         """Sets the frequencies for good: transformers no longer recomputes them from a length."""
         self.expected = inv_freq, amplitude
-        inv_freq = inv_freq.to(device=self.inv_freq.device, dtype=torch.float32)
-        for name in ("inv_freq", "original_inv_freq"):
-            name = self.prefix + name
-            if name in self.module._buffers:
-                self.module._buffers[name] = inv_freq.clone()
-            elif hasattr(self.module, name):
-                setattr(self.module, name, inv_freq.clone())
+        with torch.inference_mode(False):  # they are kept, and gradients may go through them later
+            inv_freq = inv_freq.to(device=self.inv_freq.device, dtype=torch.float32)
+            for name in ("inv_freq", "original_inv_freq"):
+                name = self.prefix + name
+                if name in self.module._buffers:
+                    self.module._buffers[name] = inv_freq.clone()
+                elif hasattr(self.module, name):
+                    setattr(self.module, name, inv_freq.clone())
         if self.amplitude is not None:
             setattr(self.module, self._amplitude_name(), amplitude)
         elif amplitude != 1:

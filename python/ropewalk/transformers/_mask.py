@@ -90,8 +90,17 @@ def positions(mask: Any, tokens: int, keys: int, device: torch.device, given: An
         shift = shift[:, -1:]
     index = key_slots - query_slots[0]
     new = queries[:, index.clamp(0, tokens - 1)]
-    cached = (key_slots + shift).clamp_min(0)
-    return queries, torch.where((index >= 0) & (index < tokens), new, cached)
+    return queries, torch.where((index >= 0) & (index < tokens), new, key_slots + shift)
+
+
+def sees_ahead(mask: torch.Tensor | None, tokens: int, keys: int, causal: bool) -> bool:
+    """Whether a token attends to keys ahead of its own. causal: whether it does not, where there is no mask."""
+    if mask is None:
+        return tokens > 1 and not causal
+    query_slots, key_slots = slots(mask, tokens, keys, mask.device)
+    seen = mask[..., :keys]
+    seen = seen > torch.finfo(seen.dtype).min / 2 if seen.is_floating_point() else seen.bool()
+    return bool((seen & (key_slots > query_slots[:, None])).any())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, PreTrainedModel
@@ -12,7 +13,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from ropewalk import Error
 from ropewalk.transformers._frequencies import Frequencies, device_of, refuse, text_config
-from ropewalk.transformers._mask import mask
+from ropewalk.transformers._mask import mask, sees_ahead
 from ropewalk.transformers._state import State, switch_attention
 
 _PROBE = "ropewalk_probe"
@@ -25,11 +26,21 @@ def unsupported(family: str, why: str) -> Error:
     return refuse(f"{family}: position maps and temperatures cannot be put on this model: {why}", "unsupported")
 
 
+def not_causal(module: torch.nn.Module, position_map: Any) -> Error:
+    family = getattr(getattr(module, "config", None), "model_type", type(module).__name__)
+    return refuse(
+        f"{family}: the position map {position_map} cannot be put on this model: its attention is not causal, and maps "
+        "have no distances to keys ahead of a token",
+        "unsupported",
+    )
+
+
 @dataclasses.dataclass
 class _Call:
     module: torch.nn.Module
     query: torch.Tensor
     key: torch.Tensor
+    ahead: bool  # tokens attend to keys ahead of them
     extra: list[str]
 
 
@@ -38,7 +49,8 @@ _local = threading.local()  # .calls: of the probe that runs in this thread
 
 def _probe_attention(module, query, key, value, attention_mask=None, **kwargs):
     extra = [name for name in _UNKNOWN if kwargs.get(name) is not None]
-    _local.calls.append(_Call(module, query.detach().clone(), key.detach().clone(), extra))
+    ahead = sees_ahead(attention_mask, query.shape[2], key.shape[2], getattr(module, "is_causal", True))
+    _local.calls.append(_Call(module, query.detach().clone(), key.detach().clone(), ahead, extra))
     batch, heads, tokens, _ = query.shape
     return query.new_zeros(batch, tokens, heads, value.shape[-1]), None
 
@@ -131,7 +143,8 @@ def probe_layouts(
     model: PreTrainedModel, frequencies: list[Frequencies], by_layer: list[list[Frequencies]], state: State
 ) -> dict[int, Layout | None]:
     """How each layer rotates (None: it does not), by index. Leaves the identity in the rotary modules, the probe as the
-    model's attention, and the attention modules in `state.attention`."""
+    model's attention, and the attention modules in `state.attention`. Refuses maps of the plan on layers that are not
+    causal."""
     family = text_config(model).model_type
     switch_attention(model, _PROBE, state)
     live = {}
@@ -141,7 +154,7 @@ def probe_layouts(
         f.write(*live[id(f)])
     rotated = _probe(model)
     for f in frequencies:
-        f.write(torch.zeros(f.inv_freq.numel()), 1.0)
+        f.write(torch.zeros(f.inv_freq.numel(), device="cpu"), 1.0)
     plain = _probe(model)
     if not plain or len(plain) != len(rotated) or any(a.module is not b.module for a, b in zip(plain, rotated)):
         raise unsupported(family, "its attention does not go through transformers' AttentionInterface")
@@ -154,6 +167,8 @@ def probe_layouts(
             raise unsupported(family, f"layer {index}: its attention takes {', '.join(now.extra)}")
         if index >= len(by_layer) or modules.setdefault(index, now.module) is not now.module:
             raise unsupported(family, f"its attention modules cannot be told apart at layer {index}")
+        if now.ahead and state.plan is not None and state.plan.layers[index].map is not None:
+            raise not_causal(now.module, state.plan.layers[index].map)
         one = id(frequencies[0])
         near = [live[id(f)] for f in by_layer[index]] or [live.get(id(f), live[one]) for f in frequencies]
         layout, why = _classify(before, now, near)

@@ -86,13 +86,14 @@ def _family_plan(config: Any) -> tuple[Any, list[str]]:
     return plan, plan.not_honoured
 
 
-def _same(live: torch.Tensor, expected: np.ndarray) -> str:
+def compare(live: torch.Tensor, expected: np.ndarray) -> str:
     """How buffers compare with expected frequencies: "equal", "rounded" (to a 16-bit type) or "different"."""
     ours = torch.from_numpy(np.array(expected, dtype=np.float32))
     theirs = live.detach().to(device="cpu", dtype=torch.float32)
     if theirs.shape != ours.shape:
         return "different"
-    if live.dtype == torch.float32 and torch.allclose(theirs, ours, rtol=5e-7, atol=1e-30):
+    # float64: model.double() keeps the values
+    if live.dtype in (torch.float32, torch.float64) and torch.allclose(theirs, ours, rtol=5e-7, atol=1e-30):
         return "equal"  # up to the last bit, in which devices differ
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(theirs, ours.to(dtype).float()):
@@ -100,16 +101,19 @@ def _same(live: torch.Tensor, expected: np.ndarray) -> str:
     return "different"
 
 
-def _live_lengths(plan: Any) -> list[int]:
-    """Lengths at which the buffers of a loaded model may stand: dynamic ones start from the trained length."""
-    return [n for n in dict.fromkeys([plan.length, plan.trained_length, plan.configured_length, 1]) if n > 0]
+def _live_lengths(plan: Any, found: list[Frequencies]) -> list[int]:
+    """Lengths at which the buffers of a loaded model may stand: dynamic ones start from the trained length and go to the
+    longest that was read, LongRoPE's to its other divisors."""
+    read = [int(f.longest) for f in found if f.longest is not None]
+    lengths = [plan.length, plan.trained_length, plan.configured_length, 1, *read, plan.trained_length + 1]
+    return [n for n in dict.fromkeys(lengths) if n > 0]
 
 
 def shown(values: Any) -> str:
     return "[" + ", ".join(f"{float(v):.9g}" for v in values[:3]) + ", ..]"
 
 
-def _same_amplitude(live: Frequencies, rotation: Any) -> bool:
+def same_amplitude(live: Frequencies, rotation: Any) -> bool:
     return math.isclose(1 if live.amplitude is None else live.amplitude, rotation.amplitude, rel_tol=1e-6)
 
 
@@ -121,7 +125,7 @@ def read(model: PreTrainedModel) -> Reading:
     if plan is None or len(plan.layers) != len(near):
         plan = _plan_of_buffers(model, config, found, near)
     differences: list[str] = []
-    for length in _live_lengths(plan):
+    for length in _live_lengths(plan, found):
         at = plan.at(length)
         differences, rounded = [], {}
         matched: list[list[Frequencies]] = []
@@ -129,8 +133,8 @@ def read(model: PreTrainedModel) -> Reading:
             if layer.rotation is None:
                 matched.append([])
                 continue
-            kinds = {id(f): _same(f.inv_freq, layer.rotation.inv_freq_f32) for f in near[index]}
-            same = [f for f in near[index] if kinds[id(f)] != "different" and _same_amplitude(f, layer.rotation)]
+            kinds = {id(f): compare(f.inv_freq, layer.rotation.inv_freq_f32) for f in near[index]}
+            same = [f for f in near[index] if kinds[id(f)] != "different" and same_amplitude(f, layer.rotation)]
             matched.append(same)
             rounded.update({id(f): f for f in same if kinds[id(f)] == "rounded"})
             if not same:

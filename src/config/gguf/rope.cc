@@ -11,6 +11,7 @@
 #include "src/config/gguf/alibi.h"
 #include "src/config/gguf/config.h"
 #include "src/config/json_object.h"
+#include "src/config/shipped.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -244,7 +245,9 @@ Rotations ReadRotations(const GgufKeys& keys, const Family& family, ModelConfig&
     const bool interleaved = spec.axes.order == AxisOrder::kInterleaved;
     nlohmann::ordered_json rope_keys = {{"mrope_section", spec.axes.sections}};
     if (interleaved) rope_keys["mrope_interleaved"] = true;
-    plan.place = {"text_config", /*flat_file=*/!interleaved, rope_keys.dump()};
+    plan.place.text_part = "text_config";
+    plan.place.flat_file = !interleaved;
+    plan.place.rope_keys = rope_keys.dump();
   }
   const auto* yarn = std::get_if<YarnScaling>(&spec.scaling);
   if (yarn != nullptr && (yarn->beta_fast != 32 || yarn->beta_slow != 1) &&
@@ -313,6 +316,7 @@ bool SaysNoRotation(const GgufKeys& keys, const Family& family) {
 void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   PositionPlan& plan = c.plan;
   plan.yarn_scales_scores = family.Has(kSoftmaxMscale);
+  plan.local_unscaled = family.Has(kLocalUnscaled);
   const bool rotates = family.gguf_rope != GgufRope::kNone;
   plan.configured_length =
       rotates || keys.Has("context_length") ? keys.RequiredInt("context_length", 1, kMaxTokens) : 0;
@@ -371,6 +375,7 @@ void ReadGgufPlan(const GgufKeys& keys, const Family& family, ModelConfig& c) {
   } catch (const Error& e) {
     throw Error(ErrorCode::kInvalidConfig, keys.File() + ": " + e.what());
   }
+  NoteShipped(plan);
 }
 
 }  // namespace ropewalk::internal

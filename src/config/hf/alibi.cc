@@ -125,6 +125,9 @@ void ReadAlibi(const HfSource& source, ModelConfig& c) {
                   top.where() + ": rope_scaling: with alibi nothing rotates; remove it");
     }
   }
+  if (source.family.Takes("alibi_bias_max")) {
+    alibi.max_bias = top.Number("alibi_bias_max", 1e-3, 100).value_or(8);
+  }
   if (const json* value = top.Find("attn_config");
       value != nullptr && source.family.Takes("attn_config")) {
     const JsonObject attn(*value, top.where() + ": attn_config");

@@ -109,6 +109,7 @@ ModelConfig ReadFlat(const HfSource& given) {
   c.format_name = "Hugging Face";
   c.architecture = family.name;
   c.not_runnable = internal::NotRunnable(family);
+  internal::RefuseTwoDimensions(source);
   internal::ReadHfSizes(source, c);
   if (family.Runs()) {
     internal::ReadHfBlock(source, c);
@@ -156,7 +157,8 @@ ModelConfig ReadNested(const JsonObject& top, const std::string& outer, int dept
     ModelConfig c = ReadFlat({top, ReadFamily(top, outer), !outer.empty(), allow_unknown});
     // Qwen2-VL as published: the text's keys at the top, beside those of another part.
     if (outer.empty() && RunsTextAlone(top.String("model_type").value_or(""))) {
-      c.plan.place = {"text_config", /*flat_file=*/true, c.plan.place.rope_keys};
+      c.plan.place.text_part = "text_config";
+      c.plan.place.flat_file = true;
       c.text_part = c.not_runnable.empty();
     }
     return c;

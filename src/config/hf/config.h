@@ -22,6 +22,9 @@ inline constexpr const char* kTextParts[] = {"text_config", "llm_config", "langu
 inline constexpr char kFull[] = "full_attention";
 inline constexpr char kSliding[] = "sliding_attention";
 
+// A key by its common name and all others that the family has for it, the common one first.
+std::vector<std::string> KeyNames(const Family& family, const char* name);
+
 // One configuration, or the text part of a multimodal one, of a known family.
 struct HfSource {
   const JsonObject& top;
@@ -33,8 +36,7 @@ struct HfSource {
   // must agree.
   std::optional<int64_t> Int(const char* name, int64_t low, int64_t high) const;
   std::optional<double> Number(const char* name, double low, double high) const;
-  // The family's names for one thing, the common one first.
-  std::vector<std::string> NamesOf(const char* name) const;
+  std::vector<std::string> NamesOf(const char* name) const { return KeyNames(family, name); }
 };
 
 // The configuration without those of SharedKeys() that the family's code does not read: what that
@@ -88,6 +90,8 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c);
 
 // By layer type or layer index ("0"), "" for all others; null: such layers do not rotate.
 using RopeDictionaries = std::map<std::string, std::optional<RopeDictionary>>;
+// Whether a key is the number of a layer.
+bool IsIndex(const std::string& key);
 RopeDictionaries ReadRopeDictionaries(const HfSource& source, const RopeContext& context);
 
 }  // namespace ropewalk::internal

@@ -60,6 +60,17 @@ void ReadSparseLayers(const HfSource& source, ModelConfig& c) {
   }
 }
 
+// transformers 5 writes num_local_experts where published files of Qwen 3 have num_experts.
+const char* QwenCountKey(const JsonObject& top) {
+  const auto older = top.Int("num_experts", 0, kMaxExperts);
+  const auto newer = top.Int("num_local_experts", 0, kMaxExperts);
+  if (older && newer && *older != *newer) {
+    Contradiction(top.where(), "num_experts", fmt::format("{}", *older), "num_local_experts",
+                  fmt::format("{}", *newer));
+  }
+  return newer && !older ? "num_local_experts" : "num_experts";
+}
+
 void ReadQwenMoe(const HfSource& source, ModelConfig& c, const char* count = "num_experts") {
   ReadExperts(source, count, "moe_intermediate_size", c);
   c.experts.normalized = source.top.Bool("norm_topk_prob").value_or(false);
@@ -86,16 +97,26 @@ void ReadGroups(const HfSource& source, ModelConfig& c) {
   }
 }
 
+// What keys that are absent mean, in transformers 4.57 and 5 and in DeepSeek's own code.
+struct DeepseekDefaults {
+  int64_t shared, dense;  // experts, and layers without any
+  double scale;
+};
+constexpr DeepseekDefaults kDeepseekV2 = {2, 0, 1}, kDeepseekV3 = {1, 3, 2.5},
+                           kMistral4 = {1, 0, 1};
+
 // DeepSeek's own experts, behind some layers without; those of GLM and Kimi are the same.
-void ReadDeepseek(const HfSource& source, ModelConfig& c) {
+void ReadDeepseek(const HfSource& source, const DeepseekDefaults& defaults, ModelConfig& c) {
   const JsonObject& top = source.top;
   ReadLatent(source, std::nullopt, c);
   ReadExperts(source, "n_routed_experts", "moe_intermediate_size", c);
   ExpertsSpec& experts = c.experts;
-  const int64_t shared = top.Int("n_shared_experts", 0, kMaxExperts).value_or(0);
+  // null, unlike an absent key, says that there are none.
+  const int64_t absent = top.value().contains("n_shared_experts") ? 0 : defaults.shared;
+  const int64_t shared = top.Int("n_shared_experts", 0, kMaxExperts).value_or(absent);
   experts.shared_feed_forward = shared * experts.feed_forward;
-  experts.scale = top.Number("routed_scaling_factor", 0, 1e6).value_or(1);
-  const int64_t dense = top.Int("first_k_dense_replace", 0, kMaxLayers).value_or(0);
+  experts.scale = top.Number("routed_scaling_factor", 0, 1e6).value_or(defaults.scale);
+  const int64_t dense = top.Int("first_k_dense_replace", 0, kMaxLayers).value_or(defaults.dense);
   std::fill_n(experts.layers.begin(), std::min(dense, static_cast<int64_t>(experts.layers.size())),
               false);
   top.Int("moe_layer_freq", 1, 1);  // transformers reads no other
@@ -143,12 +164,12 @@ void ReadQwen2Moe(const HfSource& source, ModelConfig& c) {
       source.top.where());
 }
 
-void ReadQwen3Moe(const HfSource& source, ModelConfig& c) { ReadQwenMoe(source, c); }
+void ReadQwen3Moe(const HfSource& source, ModelConfig& c) {
+  ReadQwenMoe(source, c, QwenCountKey(source.top));
+}
 
-// transformers 5 writes num_local_experts, published files have num_experts.
 void ReadQwen3VlMoe(const HfSource& source, ModelConfig& c) {
-  const bool newer = source.top.Has("num_local_experts") && !source.top.Has("num_experts");
-  ReadQwenMoe(source, c, newer ? "num_local_experts" : "num_experts");
+  ReadQwenMoe(source, c, QwenCountKey(source.top));
   c.experts.normalized = true;  // transformers has no other
   if (source.top.Bool("norm_topk_prob").value_or(true)) return;
   c.not_runnable = fmt::format(
@@ -159,7 +180,8 @@ void ReadQwen3VlMoe(const HfSource& source, ModelConfig& c) {
 
 void ReadDeepseekV2(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
-  ReadDeepseek(source, c);
+  ReadDeepseek(source, kDeepseekV2, c);
+  c.experts.biased_by_files = c.layer.mlp.bias;
   CheckWord(top, "scoring_func", "softmax");
   const std::string method = top.String("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
@@ -180,7 +202,7 @@ void ReadDeepseekV2(const HfSource& source, ModelConfig& c) {
 
 void ReadDeepseekV3(const HfSource& source, ModelConfig& c) {
   const JsonObject& top = source.top;
-  ReadDeepseek(source, c);
+  ReadDeepseek(source, kDeepseekV3, c);
   CheckWord(top, "scoring_func", "sigmoid");
   CheckWord(top, "topk_method", "noaux_tc");
   c.experts.scores = ExpertsSpec::Scores::kSigmoid;
@@ -193,7 +215,7 @@ void ReadDeepseekV3(const HfSource& source, ModelConfig& c) {
 // DeepSeek's groups of experts, by softmax and without a bias on the choice.
 void ReadMistral4(const HfSource& source, ModelConfig& c) {
   Required(source.top, "n_shared_experts", 0, kMaxExperts, c);  // transformers' default is 1
-  ReadDeepseek(source, c);
+  ReadDeepseek(source, kMistral4, c);
   c.experts.normalized = source.top.Bool("norm_topk_prob").value_or(true);
   c.experts.group_by = ExpertsSpec::GroupBy::kTwoLargest;
   ReadGroups(source, c);

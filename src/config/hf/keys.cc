@@ -74,6 +74,7 @@ constexpr const char* kHarmless[] = {
     "mamba_chunk_size",
     "mlp_layer_types",
     "temperature",
+    "is_composition",
     // Of models that read images too: what stands for an image, and how it is made into tokens.
     "image_token_id",
     "image_token_index",
@@ -92,6 +93,8 @@ constexpr const char* kHarmless[] = {
     "vision_feature_layer",
     "vision_feature_select_strategy",
 };
+// Switches of other models that these files have off.
+constexpr const char* kHarmlessOff[] = {"use_mrope", "position_embedding_xdrope"};
 // Parts of a name that say it is about positions.
 constexpr const char* kPositionWords[] = {
     "rope",      "rotary",      "position",        "theta",        "yarn",
@@ -129,7 +132,7 @@ void Contradiction(const std::string& where, const std::string& a, const std::st
                           b_value));
 }
 
-std::vector<std::string> HfSource::NamesOf(const char* name) const {
+std::vector<std::string> KeyNames(const Family& family, const char* name) {
   std::vector<std::string> names = {name};
   for (const AliasGroup& group : kAliases) {
     if (std::string_view(group.name) != name) continue;
@@ -163,7 +166,8 @@ void SortKeys(const JsonObject& top, const Family& family, bool allow_unknown, M
   for (const auto& [key, value] : top.value().items()) {
     if (top.asked().contains(key)) continue;
     // The family's own keys that no reader asked for say nothing here.
-    if (IsHarmless(key) || family.Takes(key)) {
+    const bool off = value == false && Contains(kHarmlessOff, key);
+    if (IsHarmless(key) || off || family.Takes(key)) {
       c.harmless_keys.push_back(key);
       continue;
     }

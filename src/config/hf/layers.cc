@@ -89,7 +89,10 @@ LayerWindow ReadWindow(const HfSource& source, bool some_slide, ModelConfig& c) 
                                                             : 80;
   window.first_layer = top.Int("max_window_layers", 0, kMaxInterval).value_or(first);
   const bool by_flag = family.window == Family::Window::kFromMaxWindowLayers;
-  const bool use = top.Bool("use_sliding_window").value_or(!by_flag);
+  // Off where absent: Qwen's, and SmolLM3's where layer_types does not say which layers slide.
+  const bool off = by_flag || (family.Takes("use_sliding_window") && !top.Has("layer_types") &&
+                               family.window == Family::Window::kNone);
+  const bool use = top.Bool("use_sliding_window").value_or(!off);
   if (!use) {
     window.tokens = 0;
   } else if (!top.value().contains("sliding_window") && family.default_window > 0 && some_slide) {
@@ -175,13 +178,16 @@ std::vector<bool> ReadRotating(const HfSource& source, ModelConfig& c) {
   if (listed && static_cast<int64_t>(list->size()) != c.layers) {
     top.Fail("no_rope_layers", fmt::format("an array of {} zeros and ones", c.layers));
   }
+  bool differs = false;
   for (int64_t l = 0; l < c.layers; ++l) {
     rotates[l] = listed ? (*list)[l] != 0 : by_interval(l);
-    if (listed && interval && rotates[l] != by_interval(l)) {
-      Contradiction(top.where(), fmt::format("no_rope_layers[{}]", l),
-                    fmt::format("{:g}", (*list)[l]), "no_rope_layer_interval",
-                    fmt::format("{}", *interval));
-    }
+    differs = differs || rotates[l] != by_interval(l);
+  }
+  // transformers writes the interval, at its default too, beside any list, and reads the list alone.
+  if (listed && interval && differs) {
+    c.plan.notes.push_back(fmt::format(
+        "no_rope_layer_interval = {} does not count beside no_rope_layers, which says otherwise",
+        *interval));
   }
   if (std::find(rotates.begin(), rotates.end(), false) != rotates.end()) {
     c.plan.notes.push_back("no_rope_layers: 1 means that a layer rotates (SmolLM3, Llama 4)");
@@ -223,7 +229,9 @@ std::vector<LayerFacts> ReadHfLayers(const HfSource& source, ModelConfig& c) {
   int64_t window = 0;
   const std::vector<std::string> types = ReadTypes(source, c, window);
   const std::vector<bool> rotates = ReadRotating(source, c);
-  const bool some_slide = std::find(types.begin(), types.end(), kSliding) != types.end();
+  // EXAONE 4's full layers rotate where sliding_window is null, whatever layer_types says.
+  const bool null_window =
+      source.top.value().contains("sliding_window") && !source.top.Has("sliding_window");
   std::vector<LayerFacts> layers(c.layers);
   int64_t linear = 0;
   for (int64_t l = 0; l < c.layers; ++l) {
@@ -242,7 +250,7 @@ std::vector<LayerFacts> ReadHfLayers(const HfSource& source, ModelConfig& c) {
       layer.rotates = false;
       layer.recurrent = true;
       ++linear;
-    } else if (some_slide && source.family.Has(kOnlySlidingRotate)) {
+    } else if (!null_window && source.family.Has(kOnlySlidingRotate)) {
       layer.rotates = false;
     }
   }

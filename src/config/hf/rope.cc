@@ -9,6 +9,7 @@
 #include "ropewalk/base/error.h"
 #include "src/config/hf/config.h"
 #include "src/config/hf/vendor.h"
+#include "src/config/shipped.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -16,53 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double kGemmaLocalBase = 10000;
-
-bool IsIndex(const std::string& key) {
-  return !key.empty() && key.size() < 6 && key.find_first_not_of("0123456789") == std::string::npos;
-}
-
-bool NamesLayers(const HfSource& source, const std::string& key) {
-  return key == kFull || key == kSliding || HasWord(source.family.layer_kinds, key) || IsIndex(key);
-}
-
-// rope_parameters: one dictionary, or one for each layer type or layer.
-RopeDictionaries ReadParameters(const HfSource& source, const json& parameters,
-                                const RopeContext& context) {
-  RopeDictionaries out;
-  const JsonObject object(parameters, source.top.where() + ": rope_parameters");
-  const auto names_layers = [&](const auto& item) { return NamesLayers(source, item.key()); };
-  const auto items = parameters.items();
-  if (std::none_of(items.begin(), items.end(), names_layers)) {
-    out.emplace("", ParseRope(object, context));
-    return out;
-  }
-  for (const auto& [key, value] : parameters.items()) {
-    if (!NamesLayers(source, key)) {
-      throw Error(ErrorCode::kInvalidConfig,
-                  fmt::format("{}: unknown key {} beside full_attention and sliding_attention",
-                              object.where(), Shown(json(key))));
-    }
-    if (value.is_null()) {
-      out.emplace(key, std::nullopt);  // such layers do not rotate
-    } else {
-      out.emplace(key, ParseRope(JsonObject(value, object.where() + "." + key), context));
-    }
-  }
-  return out;
-}
-
-// rope_scaling and rope_parameters side by side: transformers 5 keeps the old key when it saves.
-void CheckSame(const HfSource& source, const RopeDictionary& old, const RopeDictionaries& now) {
-  const auto it = now.find("");
-  const RopeDictionary* flat = it == now.end() ? nullptr : &*it->second;
-  const std::string difference = flat != nullptr ? Difference(old, *flat) : "";
-  if (flat != nullptr && difference.empty()) return;
-  throw Error(ErrorCode::kInvalidConfig,
-              fmt::format("{}: rope_scaling says {} and rope_parameters {}{}; remove the wrong one",
-                          source.top.where(), Describe(old.scaling),
-                          flat != nullptr ? Describe(flat->scaling) : "one for each layer type",
-                          flat != nullptr ? ": " + difference : ""));
-}
 
 // A value that may stand in the dictionary and at top level: both must agree.
 std::optional<double> Agree(const HfSource& source, const char* key, std::optional<double> outer,
@@ -78,7 +32,8 @@ std::optional<double> Agree(const HfSource& source, const char* key, std::option
 
 class SpecMaker {
  public:
-  SpecMaker(const HfSource& source, ModelConfig& c) : source_(source), c_(c) {
+  SpecMaker(const HfSource& source, const RopeContext& lengths, ModelConfig& c)
+      : source_(source), lengths_(lengths), c_(c) {
     outer_theta_ = source.Number("rope_theta", 1, 1e18);
     outer_partial_ = source.Number("partial_rotary_factor", 0, 1);
     if (source.family.Takes("rotary_dim")) {
@@ -199,10 +154,10 @@ class SpecMaker {
 
   void SetScaling(const RopeDictionary& rope, const std::string& type, RotarySpec& spec) {
     const Family& family = source_.family;
-    spec.trained_length = c_.plan.trained_length;
     const bool unscaled =
         type == kSliding && (family.Has(kLocalUnscaled) || family.Has(kLocalBase)) && flat_;
     if (!unscaled) spec.scaling = rope.scaling;
+    SetTrainedLength(rope, spec);
     if (!std::holds_alternative<NoScaling>(vendor_.scaling)) {
       if (!std::holds_alternative<NoScaling>(spec.scaling)) {
         Contradiction(Where(), vendor_.source, Describe(vendor_.scaling), "the rope dictionary",
@@ -212,6 +167,26 @@ class SpecMaker {
     }
     if (auto* yarn = std::get_if<YarnScaling>(&spec.scaling); yarn && family.Has(kSoftmaxMscale)) {
       yarn->softmax_mscale = yarn->mscale_all_dim.has_value();
+    }
+  }
+
+  // Each dictionary has an original length of its own. Dynamic NTK has none: transformers, vLLM and
+  // the authors' code count from max_position_embeddings.
+  void SetTrainedLength(const RopeDictionary& rope, RotarySpec& spec) {
+    spec.trained_length = c_.plan.trained_length;
+    if (std::holds_alternative<DynamicNtkScaling>(spec.scaling)) {
+      const auto original = rope.original ? rope.original : lengths_.original;
+      if (lengths_.max_position == 0 || (flat_ && !original)) return;
+      spec.trained_length = lengths_.max_position;
+      if (!original || *original == lengths_.max_position) return;
+      AddOnce(fmt::format("{}: original_max_position_embeddings = {}: transformers does not read "
+                          "it for dynamic scaling, which counts from max_position_embeddings, {}; "
+                          "ignored",
+                          Where(), *original, lengths_.max_position),
+              c_.not_honoured);
+    } else if (!flat_ && InfoOf(spec.scaling).needs_trained_length) {
+      spec.trained_length =
+          rope.original.value_or(lengths_.original.value_or(lengths_.max_position));
     }
   }
 
@@ -261,6 +236,7 @@ class SpecMaker {
   }
 
   const HfSource& source_;
+  const RopeContext& lengths_;  // those outside of the dictionaries
   ModelConfig& c_;
   std::optional<double> outer_theta_, outer_partial_, local_base_;
   std::optional<int64_t> rotary_dim_;
@@ -312,63 +288,35 @@ std::map<int64_t, LayerOverride> ReadOverrides(const HfSource& source, const Rop
   return out;
 }
 
-}  // namespace
-
-RopeDictionaries ReadRopeDictionaries(const HfSource& source, const RopeContext& context) {
-  const auto find = [&](const char* key) {
-    const json* value = source.top.Find(key);
-    return value != nullptr && value->is_object() && value->empty() ? nullptr : value;
-  };
-  const json* scaling = find("rope_scaling");
-  const json* parameters = find("rope_parameters");
-  RopeContext relaxed = context;
-  relaxed.type_required = false;
-  RopeDictionaries out;
-  if (parameters != nullptr) {
-    const JsonObject check(*parameters, source.top.where() + ": rope_parameters");
-    out = ReadParameters(source, *parameters, relaxed);
+// The dictionary whose original length is that of the model: of several the one of the full layers.
+const RopeDictionary* LeadingDictionary(const RopeDictionaries& ropes) {
+  const RopeDictionary* first = nullptr;
+  for (const auto& [type, rope] : ropes) {
+    if (!rope) continue;
+    if (first == nullptr || type == kFull) first = &*rope;
   }
-  if (scaling != nullptr) {
-    const JsonObject object(*scaling, source.top.where() + ": rope_scaling");
-    // A M-RoPE dictionary may hold sections alone.
-    RopeDictionary parsed = ParseRope(object, object.Has("mrope_section") ? relaxed : context);
-    if (parameters == nullptr) {
-      out.emplace("", std::move(parsed));
-    } else {
-      CheckSame(source, parsed, out);
-    }
-  }
-  if (out.empty()) {
-    if (source.family.Has(kScaledByDefault) && !source.top.value().contains("rope_scaling")) {
-      source.top.Fail("rope_parameters",
-                      fmt::format("a dictionary, since transformers has a scaling of its own for a "
-                                  "{} model without one",
-                                  source.family.name));
-    }
-    out.emplace("", RopeDictionary());
-    if (source.family.Has(kGlobalHeadDim)) {  // Gemma 4's defaults
-      RopeDictionary full;
-      full.type = "proportional";
-      full.partial = 0.25;
-      full.theta = 1e6;
-      full.scaling = ProportionalScaling{0.25, 1};
-      full.notes = {"rope_parameters is absent: the defaults of Gemma 4"};
-      out.emplace(kFull, full);
-    }
-  }
-  return out;
+  return first;
 }
+
+}  // namespace
 
 void ReadHfPlan(const HfSource& source, ModelConfig& c) {
   PositionPlan& plan = c.plan;
   plan.yarn_scales_scores = source.family.Has(kSoftmaxMscale);
+  plan.local_unscaled = source.family.Has(kLocalUnscaled);
   RopeContext context;
   context.allow_unknown = source.allow_unknown;
   ReadLengths(source, context, plan);
   const RopeDictionaries ropes = ReadRopeDictionaries(source, context);
+  const RopeDictionary* leading = LeadingDictionary(ropes);
   for (const auto& [type, rope] : ropes) {
     if (!rope) continue;
-    ReadRopeLengths(source, *rope, context, plan);
+    ReadRopeNotes(source, *rope, plan);
+    if (&*rope == leading) {
+      ReadRopeLengths(*rope, context, plan);
+      plan.place.original_inside =
+          rope->original && !context.original && source.family.default_original == 0;
+    }
     c.not_honoured.insert(c.not_honoured.end(), rope->ignored.begin(), rope->ignored.end());
   }
   for (const char* full : {"", kFull}) {
@@ -384,7 +332,7 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
   if (source.family.Has(kGlobalHeadDim) && !source.top.Has("per_layer_config")) {
     global_head_dim = source.top.Int("global_head_dim", 2, kMaxHeadDim).value_or(512);
   }
-  SpecMaker maker(source, c);
+  SpecMaker maker(source, context, c);
   maker.flat_ = ropes.size() == 1;
   std::map<std::pair<std::string, int64_t>, RotarySpec> specs;
   plan.layers.resize(c.layers);
@@ -422,6 +370,7 @@ void ReadHfPlan(const HfSource& source, ModelConfig& c) {
     }
     layer.rotation = spec->second;
   }
+  NoteShipped(plan);
 }
 
 }  // namespace ropewalk::internal

@@ -1,6 +1,8 @@
 // Sizes of a Hugging Face model.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ropewalk/base/error.h"
 #include "src/config/block.h"
 #include "src/config/hf/config.h"
@@ -33,10 +35,22 @@ class SizeReader {
   bool strict_;
 };
 
+// One number per layer (Gemma 3n), in a family that does not run here.
+bool IsList(const HfSource& source, const char* key) {
+  const json* value = source.family.Runs() ? nullptr : source.top.Find(key);
+  return value != nullptr && value->is_array() && !value->empty();
+}
+
+int64_t LargestOf(const HfSource& source, const char* key) {
+  const std::vector<double> list = *source.top.Numbers(key, 1, static_cast<double>(kMaxDim));
+  return static_cast<int64_t>(*std::max_element(list.begin(), list.end()));
+}
+
 int64_t ReadKvHeads(const HfSource& source, const SizeReader& reader, const ModelConfig& c) {
   const Family& family = source.family;
   // Falcon: one key head for all unless the newer architecture says how many.
-  if (source.top.Bool("multi_query").value_or(family.Has(kMultiQuery)) &&
+  const bool counted = source.top.Has("n_head_kv");  // Falcon 40B as first published
+  if (source.top.Bool("multi_query").value_or(family.Has(kMultiQuery) && !counted) &&
       !source.top.Bool("new_decoder_architecture").value_or(false)) {
     return 1;
   }
@@ -106,7 +120,9 @@ void ReadHfSizes(const HfSource& source, ModelConfig& c) {
   const Block* block = source.family.block;
   const bool four = block != nullptr && block->feed_forward_is_4_hidden;
   c.feed_forward = four ? source.Int("intermediate_size", 1, kMaxDim).value_or(4 * c.hidden)
-                        : reader.Read("intermediate_size", kMaxDim, 0, false);
+                   : IsList(source, "intermediate_size")
+                       ? LargestOf(source, "intermediate_size")
+                       : reader.Read("intermediate_size", kMaxDim, 0, false);
   c.vocab = reader.Read("vocab_size", kMaxDim, 0, false);
   c.kv_heads = ReadKvHeads(source, reader, c);
   ReadHeadDim(source, c);

@@ -84,12 +84,6 @@ void ReadInternLm(const HfSource& source, VendorRope& out) {
 
 // ChatGLM 3 and GLM-4 multiply the base by rope_ratio; ChatGLM2-32k divided positions by it.
 void ReadChatGlm(const HfSource& source, VendorRope& out, ModelConfig& c) {
-  if (source.top.Bool("position_encoding_2d").value_or(false)) {
-    throw Error(ErrorCode::kUnsupported,
-                Sourced(source, "position_encoding_2d") +
-                    ": expected false; the two-dimensional positions of the first ChatGLM-6B are "
-                    "not supported, those of ChatGLM2, ChatGLM3 and GLM-4 are");
-  }
   const auto ratio = source.top.Number("rope_ratio", 1, kMaxFactor);
   if (!ratio || *ratio == 1) return;
   const std::string name = source.top.String("_name_or_path").value_or("");
@@ -105,6 +99,16 @@ void ReadChatGlm(const HfSource& source, VendorRope& out, ModelConfig& c) {
   }
 }
 
+// LongRoPE that does not say its original length.
+bool HasLongRopeAlone(const JsonObject& top) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* rope = top.Find(key);
+    if (rope == nullptr || !rope->is_object()) continue;
+    return rope->contains("long_factor") && !rope->contains("original_max_position_embeddings");
+  }
+  return false;
+}
+
 void ReadLinearFactor(const HfSource& source, const char* key, VendorRope& out) {
   if (!source.family.Takes(key)) return;
   const auto factor = source.top.Number(key, 1, kMaxFactor);
@@ -114,6 +118,17 @@ void ReadLinearFactor(const HfSource& source, const char* key, VendorRope& out) 
 }
 
 }  // namespace
+
+void RefuseTwoDimensions(const HfSource& source) {
+  if (!source.family.Takes("position_encoding_2d") ||
+      !source.top.Bool("position_encoding_2d").value_or(false)) {
+    return;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              Sourced(source, "position_encoding_2d") +
+                  ": expected false; the two-dimensional positions of the first ChatGLM-6B are "
+                  "not supported, those of ChatGLM2, ChatGLM3 and GLM-4 are");
+}
 
 VendorRope ReadVendorRope(const HfSource& source, ModelConfig& c) {
   const Family& family = source.family;
@@ -160,6 +175,12 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
     }
     if (initial) context.original = initial;
   }
+  if (!context.original && family.default_original > 0 && HasLongRopeAlone(top)) {
+    context.original = family.default_original;
+    plan.notes.push_back(
+        fmt::format("original_max_position_embeddings is absent: {}, the default of {}",
+                    *context.original, family.name));
+  }
   plan.configured_length = context.max_position;
   plan.trained_length = context.original.value_or(context.max_position);
   if (family.Has(kSeqLengthIsTrained)) {
@@ -167,15 +188,17 @@ void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& pla
   }
 }
 
-void ReadRopeLengths(const HfSource& source, const RopeDictionary& rope, const RopeContext& context,
-                     PositionPlan& plan) {
+void ReadRopeNotes(const HfSource& source, const RopeDictionary& rope, PositionPlan& plan) {
   plan.notes.insert(plan.notes.end(), rope.notes.begin(), rope.notes.end());
-  if (rope.original) plan.trained_length = *rope.original;
   if (rope.query_beta && !source.family.Takes("llama_4_scaling_beta")) {
     throw Error(ErrorCode::kInvalidConfig,
                 fmt::format("{}: llama_4_scaling_beta = {}: a {} model does not read it",
                             source.top.where(), *rope.query_beta, source.family.name));
   }
+}
+
+void ReadRopeLengths(const RopeDictionary& rope, const RopeContext& context, PositionPlan& plan) {
+  if (rope.original) plan.trained_length = *rope.original;
   // Qwen's way: max_position_embeddings stays at the original length, the factor says the rest.
   if (!rope.original && !context.original) return;
   const double served = std::floor(double(plan.trained_length) * FactorOf(rope.scaling));
@@ -206,7 +229,7 @@ std::vector<std::optional<QueryTemperature>> ReadTemperatures(const HfSource& so
     if (!rope || !rope->query_beta || *rope->query_beta == 0) continue;
     QueryTemperature t;
     t.beta = *rope->query_beta;
-    t.period = trained_length;
+    t.period = rope->original.value_or(trained_length);
     for (std::size_t l = 0; l < layers.size(); ++l) {
       if (type.empty() || type == layers[l].type) out[l] = t;
     }
@@ -248,7 +271,17 @@ InsteadOfRotation ReadOtherEncoding(const HfSource& source) {
   }
   if (family.Takes("position_embedding_type")) {
     const auto type = top.String("position_embedding_type");
-    if (type && *type == "nope") return nothing("no positions (position_embedding_type: nope)");
+    if (type && *type == "nope") {
+      top.Find("rope_theta");  // transformers writes it all the same
+      std::string words = "no positions (position_embedding_type: nope";
+      for (const char* key : {"rope_scaling", "rope_parameters"}) {
+        const json* rope = top.Find(key);
+        if (rope != nullptr && rope->is_object() && rope->contains("factor")) {
+          words += fmt::format("; {} does not count", key);
+        }
+      }
+      return nothing(words + ")");
+    }
     if (!type && family.Takes("position_embedding_type") && !family.pattern &&
         HasWord(family.layer_kinds, "mamba")) {
       return nothing("no positions (position_embedding_type is absent)");

@@ -17,11 +17,14 @@ struct VendorRope {
 };
 VendorRope ReadVendorRope(const HfSource& source, ModelConfig& c);
 
+// Error(kUnsupported) of the first ChatGLM-6B, whose sizes have other names too.
+void RefuseTwoDimensions(const HfSource& source);
 // max_position_embeddings and original_max_position_embeddings, under the family's names.
 void ReadLengths(const HfSource& source, RopeContext& context, PositionPlan& plan);
-// What one dictionary adds to them.
-void ReadRopeLengths(const HfSource& source, const RopeDictionary& rope, const RopeContext& context,
-                     PositionPlan& plan);
+// What a dictionary says beside its rotation.
+void ReadRopeNotes(const HfSource& source, const RopeDictionary& rope, PositionPlan& plan);
+// What the one dictionary, or that of the full layers, adds to the lengths.
+void ReadRopeLengths(const RopeDictionary& rope, const RopeContext& context, PositionPlan& plan);
 
 std::vector<std::optional<QueryTemperature>> ReadTemperatures(const HfSource& source,
                                                               const RopeDictionaries& ropes,

@@ -142,6 +142,23 @@ std::vector<std::string_view> Haystack::Sentences(int64_t words) {
   return sentences;
 }
 
+std::string Haystack::Beginning(int64_t words, size_t bytes) const {
+  std::string text;
+  for (auto left = static_cast<size_t>(words); left > 0 && text.size() <= bytes;) {
+    const size_t here = std::min(left, word_ends_.size());
+    if (!text.empty()) text += ' ';
+    text += std::string_view(text_).substr(0, std::min(word_ends_[here - 1], bytes + 1));
+    left -= here;
+  }
+  if (text.size() <= bytes) return text;
+  const auto continues = [&](size_t at) {  // a character of UTF-8
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  while (bytes > 0 && continues(bytes)) --bytes;
+  text.resize(bytes);
+  return text;
+}
+
 Haystack ReadHaystack(const RulerFile& file) {
   const size_t first = file.content.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || file.content[first] != '{') {

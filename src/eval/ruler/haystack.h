@@ -24,6 +24,9 @@ class Haystack {
   // The sentences of the first `words` words, the last one cut there; the text is repeated where
   // it has fewer. Valid until the next call.
   std::vector<std::string_view> Sentences(int64_t words);
+  // The text of the first `words` words, or the first `bytes` of it, up to the beginning of a
+  // character, where it has more: without making what is behind.
+  std::string Beginning(int64_t words, size_t bytes) const;
 
  private:
   struct Span {

@@ -48,6 +48,7 @@ class Niah {
 
   std::vector<RulerSample> Samples(int64_t count) {
     const int64_t step = kind_.hay == Hay::kEssay ? 500 : input_.length < 4096 ? 5 : 25;
+    if (kind_.hay == Hay::kEssay) RefuseLongWords(step);
     const auto draw = [this](int64_t size) { return Draw(size); };
     const double tokens_each =
         static_cast<double>(input_.Tokens(draw(step))) / static_cast<double>(step);
@@ -62,6 +63,22 @@ class Niah {
   }
 
  private:
+  // The haystack has `words` words at least, however long they are: of an essay that hardly has a
+  // space that is gigabytes, encoded again and again. Where more bytes than tokens of any text
+  // stand for are too many tokens already, no prompt fits; otherwise that is known when it is drawn.
+  void RefuseLongWords(int64_t words) const {
+    constexpr int64_t kBytesPerToken = 16, kLeastBytes = 1 << 16;
+    const auto most = static_cast<size_t>(kLeastBytes + kBytesPerToken * input_.length);
+    const std::string text = essay_.Beginning(words, most + 1);
+    if (text.size() <= most || input_.Tokens(text) <= input_.length) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                "ruler:" + input_.task + ": no prompt fits " + std::to_string(input_.length) +
+                    " tokens with this tokenizer: the haystack of a prompt has " +
+                    std::to_string(words) + " words or more, of which those of " +
+                    input_.options.haystack.name +
+                    " take more; expected a text with spaces between its words");
+  }
+
   std::string DrawText(bool uuid) {
     return uuid ? random_.Uuid4() : PairAt(random_.Below(PairCount()));
   }

@@ -87,7 +87,8 @@ class Qa {
     size_t golden = std::string::npos;
     for (size_t i = 0; i < chosen.size(); ++i) {
       if (i > 0) sample.context += "\n\n";
-      if (chosen[i] == question.documents[0]) golden = std::min(golden, sample.context.size());
+      const bool own = !question.documents.empty() && chosen[i] == question.documents[0];
+      if (own) golden = std::min(golden, sample.context.size());
       sample.context += "Document " + std::to_string(i + 1) + ":\n" +
                         data_.documents[static_cast<size_t>(chosen[i])];
     }

@@ -65,6 +65,10 @@ void CheckQuestions(const QaData& data, const std::string& name) {
   if (data.questions.empty()) {
     throw Error(ErrorCode::kInvalidFile, name + ": has no question with an answer");
   }
+  if (data.documents.empty()) {
+    throw Error(ErrorCode::kInvalidFile,
+                name + ": has no documents, of which the prompts of a question are made");
+  }
 }
 
 void AddParagraph(const Node& paragraph, const std::vector<int64_t>& article, QaData& data) {

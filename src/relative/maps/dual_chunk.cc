@@ -4,19 +4,25 @@
 namespace ropewalk::internal {
 namespace {
 
+int64_t MostOf(int64_t chunk) { return chunk > INT64_MAX / 2 ? INT64_MAX : 2 * chunk; }
+
 DualChunk MakeDualChunk(const MapSettings& s, int64_t known, int64_t) {
   const int64_t chunk = Get(s, "chunk", known / 4 * 3);
-  return {chunk, Get(s, "limit", std::min(known - 1, 2 * chunk))};
+  return {chunk, Get(s, "limit", std::min(known - 1, MostOf(chunk)))};
 }
 
-std::vector<DistanceView> MakeViews(const DualChunk& m) {
-  CheckAtLeast("DualChunk.chunk", m.chunk, 1);
-  if (m.limit < m.chunk || m.limit > 2 * m.chunk) {
+void Check(const DualChunk& m) {
+  if (m.chunk < 1) CheckAtLeast("DualChunk.chunk", m.chunk, 1);
+  if (m.limit < m.chunk || m.limit > MostOf(m.chunk)) {
     Refuse("DualChunk.limit: expected " + std::to_string(m.chunk) + " to " +
-           std::to_string(2 * m.chunk) +
+           std::to_string(MostOf(m.chunk)) +
            ", one to two chunks, so that no distance is larger than it, got " +
            std::to_string(m.limit));
   }
+}
+
+std::vector<DistanceView> MakeViews(const DualChunk& m) {
+  Check(m);
   const PositionMap within{.modulus = m.chunk};
   return {{within, within},
           {{.modulus = m.chunk, .offset = m.chunk, .limit = m.limit}, within},
@@ -37,6 +43,7 @@ bool SharesChunk(const MapTile& t, int64_t chunk) {
 }
 
 uint32_t ViewsOf(const DualChunk& m, const MapTile& t) {
+  Check(m);
   uint32_t views = t.first_query < t.last_key ? kUnseenBit : 0;
   // Pairs of every number of chunks between these exist.
   const int64_t fewest = t.first_query / m.chunk - t.last_key / m.chunk;
@@ -48,12 +55,16 @@ uint32_t ViewsOf(const DualChunk& m, const MapTile& t) {
 }
 
 KeyInterval Keys(const DualChunk& m, int view, int64_t query) {
+  Check(m);
   const int64_t own = query / m.chunk * m.chunk, before = std::max<int64_t>(0, own - m.chunk);
   if (view == 0) return {own, query + 1};
   return view == 1 ? KeyInterval{before, own} : KeyInterval{0, before};
 }
 
-double Largest(const DualChunk& m, int64_t length) { return std::min<double>(m.limit, length - 1); }
+double Largest(const DualChunk& m, int64_t length) {
+  Check(m);
+  return std::min<double>(m.limit, length - 1);
+}
 
 int64_t Reach(const DualChunk& m) { return m.limit; }
 

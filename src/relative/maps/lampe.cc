@@ -48,12 +48,6 @@ std::vector<DistanceView> MakeViews(const Lampe& m) {
   CheckAtLeast("Lampe.mapped", m.mapped, 1);
   CheckAtLeast("Lampe.tail", m.tail, 0);
   CheckAtLeast("Lampe.length", m.length, 2);
-  constexpr int64_t kMost = int64_t{1} << 31;  // products of two stay within 63 bits
-  if (m.head > kMost || m.mapped > kMost || m.tail > kMost || m.length > kMost) {
-    Refuse("Lampe: expected numbers of tokens up to 2^31, got head " + std::to_string(m.head) +
-           ", mapped " + std::to_string(m.mapped) + ", tail " + std::to_string(m.tail) +
-           ", length " + std::to_string(m.length));
-  }
   if (IsPlain(m)) return {{}};
   return {{}, {Squeezed(m, NearOffset(m)), Squeezed(m)}, {{.offset = FarOffset(m)}, {}}};
 }

@@ -9,13 +9,18 @@ AttentionSinks MakeAttentionSinks(const MapSettings& s, int64_t known, int64_t) 
   return {sinks, Get(s, "window", known - sinks)};
 }
 
+void Check(const AttentionSinks& m) {
+  if (m.sinks < 0) CheckAtLeast("AttentionSinks.sinks", m.sinks, 0);
+  if (m.window < 1) CheckAtLeast("AttentionSinks.window", m.window, 1);
+}
+
 std::vector<DistanceView> MakeViews(const AttentionSinks& m) {
-  CheckAtLeast("AttentionSinks.sinks", m.sinks, 0);
-  CheckAtLeast("AttentionSinks.window", m.window, 1);
+  Check(m);
   return {{}, {{.limit = m.sinks + m.window - 1}, {}}};
 }
 
 uint32_t ViewsOf(const AttentionSinks& m, const MapTile& t) {
+  Check(m);
   uint32_t views = 0;
   if (t.first_key < m.sinks) {
     const int64_t last_key = std::min(t.last_key, m.sinks - 1);
@@ -32,11 +37,13 @@ uint32_t ViewsOf(const AttentionSinks& m, const MapTile& t) {
 }
 
 KeyInterval Keys(const AttentionSinks& m, int view, int64_t query) {
+  Check(m);
   if (view == 1) return {0, std::min(m.sinks, query + 1)};
   return {std::max(m.sinks, query - m.window + 1), query + 1};
 }
 
 double Largest(const AttentionSinks& m, int64_t length) {
+  Check(m);
   return std::min<double>(m.sinks + m.window - 1, length - 1);
 }
 

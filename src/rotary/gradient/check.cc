@@ -1,20 +1,16 @@
 #include "src/rotary/gradient/check.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "ropewalk/base/error.h"
+#include "src/base/addressable.h"
 
 namespace ropewalk::internal {
 namespace {
 
-// A span of over 2^53 elements is no memory, and could overflow.
 void CheckAddressable(const TensorView& v) {
   for (int i = 0; i < v.rank; ++i) {
-    int64_t span = 0;
-    if (v.shape[i] < 0 || v.strides[i] == INT64_MIN ||
-        __builtin_mul_overflow(v.shape[i], std::abs(v.strides[i]), &span) ||
-        span > int64_t{1} << 53) {
+    if (!Addressable(v.shape[i], v.strides[i])) {
       BadGradient("shape " + v.ShapeString() + " with stride " + std::to_string(v.strides[i]) +
                   " is not addressable");
     }

@@ -66,13 +66,28 @@ PositionBuilder::PositionBuilder(const PositionRuleSpec& spec, int64_t start)
   }
 }
 
+template <class F>
+void PositionBuilder::AddWhole(F add) {
+  const std::size_t size = values_.size();
+  const int64_t next = next_, images = images_;
+  try {
+    add();
+  } catch (...) {
+    values_.resize(size);
+    next_ = next, images_ = images;
+    throw;
+  }
+}
+
 void PositionBuilder::Text(int64_t tokens) {
   if (tokens < 0 || tokens > kMostTokens) {
     Bad("text must have 0 to 2147483648 tokens, got " + Decimal(tokens));
   }
-  for (int64_t i = 0; i < tokens; ++i, next_ += denominator_) {
-    values_.insert(values_.end(), static_cast<std::size_t>(axes_), next_);
-  }
+  AddWhole([&] {
+    for (int64_t i = 0; i < tokens; ++i, next_ += denominator_) {
+      values_.insert(values_.end(), static_cast<std::size_t>(axes_), next_);
+    }
+  });
 }
 
 PositionBuilder::Grid PositionBuilder::Merge(int64_t frames, int64_t height, int64_t width) const {
@@ -96,8 +111,7 @@ PositionBuilder::Grid PositionBuilder::Merge(int64_t frames, int64_t height, int
 void PositionBuilder::Image(int64_t height, int64_t width) {
   const Grid grid = Merge(1, height, width);
   if (IsArticle(spec_.rule)) return AddArticle(grid);
-  if (spec_.rule == PositionRule::kXdRope) return AddXd(grid);
-  Add(grid, 0);
+  AddWhole([&] { spec_.rule == PositionRule::kXdRope ? AddXd(grid) : Add(grid, 0); });
 }
 
 void PositionBuilder::Video(int64_t frames, int64_t height, int64_t width,
@@ -110,16 +124,19 @@ void PositionBuilder::Video(int64_t frames, int64_t height, int64_t width,
   if (!(seconds_per_grid >= 0 && seconds_per_grid < 1e6)) {
     Bad("seconds_per_grid must be 0 to 1e6, got " + std::to_string(seconds_per_grid));
   }
-  Add(Merge(frames, height, width), seconds_per_grid);
+  const Grid grid = Merge(frames, height, width);
+  AddWhole([&] { Add(grid, seconds_per_grid); });
 }
 
 void PositionBuilder::TimestampedVideo(std::span<const int64_t> timestamp_tokens, int64_t height,
                                        int64_t width) {
   if (spec_.rule != PositionRule::kQwen3Vl) Bad("TimestampedVideo is of kQwen3Vl alone");
-  for (const int64_t tokens : timestamp_tokens) {
-    Text(tokens);
-    Image(height, width);
-  }
+  AddWhole([&] {
+    for (const int64_t tokens : timestamp_tokens) {
+      Text(tokens);
+      Image(height, width);
+    }
+  });
 }
 
 void PositionBuilder::Add(const Grid& grid, double seconds_per_grid) {
@@ -157,12 +174,13 @@ void PositionBuilder::AddXd(const Grid& grid) {
 void PositionBuilder::NeedDenominator(int64_t denominator) {
   const int64_t factor = denominator / std::gcd(denominator_, denominator);
   if (factor == 1) return;
-  int64_t largest = next_;
+  int64_t largest = next_, common = 0;
   for (const int64_t v : values_) largest = std::max(largest, v);
-  if (__builtin_mul_overflow(denominator_, factor, &denominator_) ||
+  if (__builtin_mul_overflow(denominator_, factor, &common) ||
       __builtin_mul_overflow(largest, factor, &largest) || largest >= int64_t{1} << 53) {
     Bad("the common denominator of these images is too large; give them equal sizes");
   }
+  denominator_ = common;
   for (int64_t& v : values_) v *= factor;
   next_ *= factor;
 }
@@ -183,18 +201,19 @@ void PositionBuilder::AddArticle(const Grid& grid) {
   const auto is_whole = [](const Ladder& l) {
     return l.first % l.below == 0 && l.step % l.below == 0;
   };
-  if (!is_whole(x)) NeedDenominator(x.below);
-  if (!is_whole(y)) NeedDenominator(y.below);
+  NeedDenominator(std::lcm(is_whole(x) ? 1 : x.below, is_whole(y) ? 1 : y.below));
   const int64_t before = next_ - denominator_;  // the last position of the text before
   const auto at = [&](const Ladder& l, int64_t i) {
     return before + (l.first + i * l.step) * denominator_ / l.below;
   };
-  for (int64_t row = 0; row < h; ++row) {
-    for (int64_t column = 0; column < w; ++column) {
-      values_.insert(values_.end(), {at(x, row), at(y, column)});
+  AddWhole([&] {
+    for (int64_t row = 0; row < h; ++row) {
+      for (int64_t column = 0; column < w; ++column) {
+        values_.insert(values_.end(), {at(x, row), at(y, column)});
+      }
     }
-  }
-  next_ += room * denominator_;
+    next_ += room * denominator_;
+  });
 }
 
 TokenPositions PositionBuilder::Build() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ropewalk/base/error.h"
+#include "src/base/addressable.h"
 
 namespace ropewalk::internal {
 namespace {
@@ -83,11 +84,9 @@ void BadRerotate(const std::string& message) {
 RerotateShape CheckRerotate(const RerotateArgs& args) {
   const RerotateShape shape = ShapeOf(args);
   CheckMethods(args);
-  int64_t all = 0;
-  if (shape.batch < 0 || shape.tokens < 0 ||
-      __builtin_mul_overflow(shape.batch, shape.tokens, &all)) {
-    BadRerotate("keys: batch " + std::to_string(shape.batch) + " of " +
-                std::to_string(shape.tokens) + " tokens");
+  if (shape.tokens < 0 || !Addressable(shape.batch, shape.tokens)) {
+    BadRerotate("keys: expected 0 to 2^53 tokens, got a batch of " + std::to_string(shape.batch) +
+                " of " + std::to_string(shape.tokens) + " tokens");
   }
   CheckMoves(args.moves, args.frequencies->axes, shape);
   return shape;

@@ -8,16 +8,18 @@
 
 #include "ropewalk/base/error.h"
 #include "ropewalk/rotary/rotate.h"
+#include "src/base/addressable.h"
 #include "src/rotary/rerotate/q8_block.h"
 
 namespace ropewalk {
 
 Q8KeysView Q8KeysView::Contiguous(void* data, int64_t batch, int64_t tokens, int64_t heads,
                                   int64_t head_dim) {
+  // Throws for sizes whose product overflows.
+  const TensorView bytes =
+      TensorView::Contiguous(data, DType::kF8E4M3, {batch, tokens, heads, head_dim / 32, 34});
   Q8KeysView view{data, batch, tokens, heads, head_dim};
-  view.strides_bytes[2] = head_dim / 32 * 34;
-  view.strides_bytes[1] = view.strides_bytes[2] * heads;
-  view.strides_bytes[0] = view.strides_bytes[1] * tokens;
+  std::copy_n(bytes.strides, 3, view.strides_bytes);
   return view;
 }
 
@@ -66,11 +68,10 @@ void CheckStrides(const Q8KeysView& keys) {
   for (const auto& [stride, size] : dims) {
     if (size < 2) continue;
     if (stride < extent) BadKeys("heads overlap: a stride of " + std::to_string(stride) + " bytes");
-    int64_t span = 0;
-    if (__builtin_mul_overflow(stride, size - 1, &span) || span > int64_t{1} << 53) {
+    if (!Addressable(size, stride)) {
       BadKeys("a stride of " + std::to_string(stride) + " bytes is not addressable");
     }
-    extent += span;
+    extent += stride * (size - 1);
   }
 }
 
@@ -78,10 +79,9 @@ void CheckStrides(const Q8KeysView& keys) {
 
 void CheckQ8(const Q8KeysView& keys, int64_t pairs, int64_t first_dim) {
   CheckStrides(keys);
-  const int64_t end = first_dim + 2 * pairs;
-  if (first_dim < 0 || end > keys.head_dim) {
-    BadKeys("elements " + std::to_string(first_dim) + " to " + std::to_string(end - 1) +
-            " do not lie in a head of " + std::to_string(keys.head_dim));
+  if (first_dim < 0 || first_dim > keys.head_dim - 2 * pairs) {
+    BadKeys(std::to_string(2 * pairs) + " elements from first_dim " + std::to_string(first_dim) +
+            " on do not lie in a head of " + std::to_string(keys.head_dim));
   }
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ropewalk/base/error.h"
+#include "src/base/addressable.h"
 #include "src/rotary/positions/check.h"
 #include "src/rotary/positions/cursor.h"
 #include "src/rotary/rotate/overlap.h"
@@ -44,11 +44,8 @@ void CheckView(const TensorView& view, const char* name, Device device) {
     BadRotate(std::string(name) + ": the elements of a head must be contiguous, got last stride " +
               std::to_string(view.strides[3]));
   }
-  for (int i = 0; i < 4; ++i) {  // a footprint of over 2^56 bytes is no memory, and could overflow
-    int64_t span = 0;
-    if (view.shape[i] < 0 || view.strides[i] == INT64_MIN ||
-        __builtin_mul_overflow(view.shape[i], std::abs(view.strides[i]), &span) ||
-        span > int64_t{1} << 53) {
+  for (int i = 0; i < 4; ++i) {
+    if (!Addressable(view.shape[i], view.strides[i])) {
       BadRotate(std::string(name) + ": shape " + view.ShapeString() + " with stride " +
                 std::to_string(view.strides[i]) + " is not addressable");
     }

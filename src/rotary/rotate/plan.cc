@@ -127,6 +127,7 @@ RotatePlan PlanRotate(const RotateArgs& args, const CheckedCall& call) {
   RotatePlan plan;
   RotateParams& p = plan.params;
   SetParams(args, call, p);
+  if (p.num_operands == 0) return plan;  // nothing rotates: of any number of tokens
   if (args.table == nullptr) SetRows(args, call.tokens, plan);
   const int64_t bytes = TokenBytes(p) * call.tokens;
   p.tuning = BestTuning();

@@ -66,6 +66,12 @@ Frequencies Resolved(const ByPartsRepoScaling& scaling, const RotarySpec& spec, 
         "by-parts-repo: expected 0 < beta_1 < beta_0 and 0 < gamma_1 < gamma_0; were they "
         "swapped?");
   }
+  for (const double share : {scaling.ntk_factor, scaling.extrapolation_factor}) {
+    if (!(share >= 0 && share <= 1)) {
+      BadScaling("by-parts-repo: ntk_factor and extrapolation_factor must be from 0 to 1, got " +
+                 std::to_string(share));
+    }
+  }
   const Ends beta = RampEnds(spec, scaling.beta_0, scaling.beta_1);
   const Ends gamma = RampEnds(spec, scaling.gamma_0, scaling.gamma_1);
   Frequencies out;

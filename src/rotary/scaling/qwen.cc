@@ -1,5 +1,7 @@
 // Qwen 1 (QwenLM/Qwen issue 401): NTK-aware in steps, alpha = 2^ceil(log2(length / L) + 1) - 1, so
 // that a cache keeps its keys until the sequence doubles. `length` is the declared final length.
+#include <cmath>
+
 #include "src/rotary/scaling/scaling.h"
 
 namespace ropewalk::internal {
@@ -7,8 +9,8 @@ namespace {
 
 Frequencies Resolved(const QwenNtkScaling&, const RotarySpec& spec, int64_t length) {
   int64_t doublings = 0;  // the smallest m with L 2^m >= length
-  while (length > spec.trained_length << doublings) ++doublings;
-  const double alpha = doublings == 0 ? 1.0 : static_cast<double>((int64_t{2} << doublings) - 1);
+  while ((length - 1) >> doublings >= spec.trained_length) ++doublings;
+  const double alpha = doublings == 0 ? 1.0 : std::ldexp(2.0, static_cast<int>(doublings)) - 1;
   return ResolveAs(NtkScaling{alpha}, spec, length);
 }
 

@@ -135,6 +135,11 @@ Frequencies Resolved(const YarnScaling& scaling, const RotarySpec& given, int64_
   } else {
     const Range<DoubleDouble> range = ExactRange(scaling, spec);
     if (spec.dialect == Dialect::kNative && range.high < range.low) {
+      if (range.high.hi >= 0) {
+        BadScaling("yarn: trained_length " + std::to_string(spec.trained_length) +
+                   " is too long for beta_fast " + std::to_string(scaling.beta_fast) +
+                   ": every pair makes more rotations, so that the method changes none");
+      }
       BadScaling("yarn: trained_length " + std::to_string(spec.trained_length) +
                  " is too short for beta_slow " + std::to_string(scaling.beta_slow) +
                  ": no pair makes that many rotations");

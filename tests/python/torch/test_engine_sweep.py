@@ -14,7 +14,7 @@ import torch
 import transformers
 
 import ropewalk as rw
-from engine_cases import MODEL, TEXT, loaded, make_text
+from engine_cases import MODEL, TEXT, embedded_ids, loaded, make_text
 from ropewalk import _core
 
 SMALL = {"methods": "none,yarn,linear", "lengths": [128, 512], "anchors": 2, "passkey_trials": 1, "progress": False}
@@ -35,6 +35,19 @@ def test_rows_name_the_engine(sweep):
     assert compute == f"PyTorch {torch.__version__}, transformers {transformers.__version__}, cpu, float32"
     assert {row["angles"] for row in sweep.rows} == {"float32; under position maps and log-n exact"}
     assert {row["threads"] for row in sweep.rows} == {torch.get_num_threads()}
+
+
+def test_a_model_in_training_is_measured_without_dropout_and_stays_in_training():
+    """Its modules are each in the mode that they were in."""
+    more = {**SMALL, "methods": "none", "lengths": [128], "tasks": "perplexity"}
+    model = loaded(attention_dropout=0.5).train()
+    model.model.layers[0].eval()
+    before = [module.training for module in model.modules()]
+    ids = embedded_ids()
+    of_training = rw.sweep(model, text=ids, **more)
+    assert [module.training for module in model.modules()] == before and not all(before)
+    for row, other in zip(of_training.rows, rw.sweep(model.eval(), text=ids, **more).rows):
+        assert row["window_nll"] == other["window_nll"]
 
 
 def test_the_sweep_recommends_what_the_native_one_does(sweep, native):

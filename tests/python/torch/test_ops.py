@@ -117,6 +117,22 @@ def test_in_place():
         rt.rotate(q.requires_grad_(), None, rows, 3, layout="half", inplace=True)
 
 
+def test_autograd_notices_a_rotation_in_place():
+    table = rw.rotation(16, layout="half").table(20)
+    for make, written in (
+        (lambda a, w: (a * w[0]).sum(), 0),
+        (lambda a, w: (a[..., :1, :] * w[1]).sum(), 1),
+        (lambda a, w: (a * w[0].view(-1).view(2, 5, 4, 16)).sum(), 0),  # a view shares its version
+    ):
+        a, w = random(2, 5, 4, 16).requires_grad_(), [random(2, 5, 4, 16, seed=1), random(2, 5, 1, 16, seed=2)]
+        loss = make(a, w)
+        rt.rotate(*(w if written else (w[0], None)), table, 3, inplace=True)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    with torch.inference_mode():  # whose tensors have no version
+        rt.rotate(random(2, 5, 4, 16), None, table, 3, inplace=True)
+
+
 def test_bad_input():
     rows = rt.table(inverse_frequencies(16), 20)
     q = random(2, 5, 4, 16)

@@ -61,12 +61,18 @@ def test_learned_rows():
     d = random(2, 3, 4, seed=1)
     (got,) = torch.autograd.grad(rows, table, d)
     assert_close(got.double(), torch.from_numpy(rw.learned_rows_backward(d.numpy(), 9, p.numpy(), 2)))
-    for bad in (-3, 7):
-        with pytest.raises(rw.Error, match=f"expected -2 to 6, got {bad}"):
+    for bad in (-3, -1, 7):  # rows that are reserved are of no position
+        with pytest.raises(rw.Error, match=f"expected 0 to 6, got {bad}"):
             rt.learned_rows(table, torch.tensor([0, bad]), 2)
+        with pytest.raises(rw.Error, match=f"{bad}"):
+            rw.learned_rows(table.detach().numpy(), [0, bad], 2)
+        with pytest.raises(rw.Error, match=f"expected 0 to 6, got {bad}"):
+            rw.nn.LearnedRows(9, 4, offset=2)(random(2, 4), torch.tensor([0, bad]))
+    with pytest.raises(rw.Error, match="offset: expected 0 or more, got -1"):
+        rt.learned_rows(table, p, -1)
     # where the host does not read positions
-    out = torch.compile(rt.learned_rows, backend="aot_eager", fullgraph=True)(table, torch.tensor([-3, -2, 6, 7]), 2)
-    assert out.isnan().any(1).tolist() == [True, False, False, True] and torch.equal(out[1:3], table[[0, 8]])
+    out = torch.compile(rt.learned_rows, backend="aot_eager", fullgraph=True)(table, torch.tensor([-3, -1, 0, 6, 7]), 2)
+    assert out.isnan().all(1).tolist() == [True, True, False, False, True] and torch.equal(out[2:4], table[[2, 8]])
     mapped = torch.func.vmap(lambda p: rt.learned_rows(table, p, 2))(p)
     assert torch.equal(mapped, rows)
 
@@ -312,3 +318,29 @@ def test_vmap_of_cosines_and_sines():
     assert torch.equal(torch.func.vmap(lambda p: cos_sin(f, p), 1)(FAR.reshape(3, 3)), cos_sin(f, FAR.reshape(3, 3).t()))
     with pytest.raises(rw.Error, match="vmap"):
         torch.func.vmap(lambda f: cos_sin(f, FAR))(f)
+
+
+def placed_modules():
+    """Calls of modules that take positions one by one, with 4 tokens."""
+    x, words, q = random(1, 4, 8), torch.tensor([3, 1, 0, 2]), random(4, 1, 2)
+    yield "recurrent", lambda module, p: module(x, p), rw.nn.RecurrentRows(8)
+    yield "floater", lambda module, p: module(x, p), rw.nn.Floater(8)
+    yield "learned", lambda module, p: module(x, p), rw.nn.LearnedRows(10, 8)
+    yield "complex order", lambda module, p: module(words, p), rw.nn.ComplexOrder(5, 4)
+    yield "temperature", lambda module, p: module(q, p), rw.nn.QueryTemperature("log-n", period=2)
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in placed_modules()])
+def test_positions_as_lists_and_arrays(name):
+    call, module = next((call, module) for n, call, module in placed_modules() if n == name)
+    places = [3, 4, 5, 6]
+    want = call(module, torch.tensor(places))
+    for given in (places, np.array(places), np.array(places, np.int32), 3, np.int64(3)):
+        assert_close(call(module, given), want)
+    for wrong in (1.5, [0.5, 1.0, 2.0, 3.0], torch.tensor([0.5, 1.0, 2.0, 3.0]), None):
+        with pytest.raises(rw.Error, match="positions: expected"):
+            call(module, wrong)
+    if name in ("recurrent", "floater", "learned"):
+        for wrong in (-1, [-2, -1, 0, 1], [-4, -3, -2, -1]):
+            with pytest.raises(rw.Error, match="positions: expected 0 .*got -"):
+                call(module, wrong)

@@ -21,6 +21,7 @@ from ops_reference import (
     inverse_frequencies,
     random,
     tensors,
+    turned,
     turned_each,
 )
 from torch.testing import assert_close
@@ -134,6 +135,42 @@ def test_rotation_without_a_map_is_rotate_before_attention():
     assert torch.equal(out, rt.attention(turned_q, turned_k, v))
     by_rotation = rt.attention(q, k, v, rotation=rw.rotation(16, layout="half"))
     assert_close(by_rotation, out, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("apart", [False, True])
+def test_without_their_own_the_queries_have_the_positions_of_the_last_keys(apart, window):
+    """Of the rotation as of the mask, on the CPU and on other devices; against a formula in float64."""
+    q, k, v = tensors()
+    f = inverse_frequencies(D)
+    k_at = torch.stack((torch.arange(S) * 3 + 1000, torch.arange(S) + 50)) if apart else torch.arange(1000, 1000 + S)
+    q_at = k_at[..., S - T :]
+    wide = turned(q, q_at.expand(B, T), f, "half"), turned(k, k_at.expand(B, S), f, "half"), v.double()
+    want, _ = dense(*wide, window=window, query_positions=q_at, key_positions=k_at)
+    for rotation in (rw.rotation(D, layout="half"), rt.Frequencies(f)):
+        out = rt.attention(q, k, v, rotation=rotation, key_positions=k_at, window=window)
+        assert_close(out.double(), want, rtol=0, atol=1e-5)
+        assert torch.equal(
+            out, rt.attention(q, k, v, rotation=rotation, key_positions=k_at, query_positions=q_at, window=window)
+        )
+    temperature = rw.Temperature("step-log", period=100)
+    hot = torch.from_numpy(temperature(q_at.numpy())).float()
+    out = rt.attention(q, k, v, key_positions=k_at, temperatures=temperature)
+    assert torch.equal(out, rt.attention(q, k, v, key_positions=k_at, temperatures=hot))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_positions_of_keys_alone_on_other_devices():
+    k_at = torch.arange(S) * 3 + 1000
+    for window in (0, 9):
+        arguments = flex_arguments(rt.Slopes(torch.ones(H) * 0.1), key_positions=k_at, window=window)
+        with torch.no_grad():
+            for x, y in zip(flex_attention(*tensors(), *arguments), attention_op(*tensors(), *arguments)):
+                assert_close(x, y, rtol=1e-4, atol=2e-5)
+    remap = {"inv_freq": inverse_frequencies(12), "remap": MAPS["self-extend"][0], "key_positions": torch.arange(S) + 64}
+    with pytest.raises(rw.Error, match="with a position map are computed on the CPU alone") as error:
+        flex_attention(*tensors(), *flex_arguments(**remap))
+    assert error.value.code == "unsupported"
 
 
 FLEX = [n for n in BIASES if n not in ("contextual", "fire", "content")]
@@ -311,10 +348,20 @@ def test_attention_compiles_once_over_lengths(counter):
 
 
 def test_attention_vmap():
+    slopes = (torch.ones(H) * 0.1).requires_grad_()
     q, k, v = (torch.stack((x, x + 1, x * 2)) for x in tensors())
     got = torch.func.vmap(lambda q, k, v: rt.attention(q, k, v, window=9))(q, k, v)
     for i in range(3):
         assert torch.equal(got[i], rt.attention(q[i], k[i], v[i], window=9))
+    for dims in ((0, None, None), (0, 0, None), (None, 0, 0)):  # gradients go through to what is mapped and what is not
+        given = [(x if d == 0 else x[0]).detach().requires_grad_() for x, d in zip((q, k, v), dims)]
+        got = torch.func.vmap(lambda *x: rt.attention(*x, bias=rt.Slopes(slopes), window=9), dims)(*given)
+        want = torch.stack(
+            [rt.attention(*(x[i] if d == 0 else x for x, d in zip(given, dims)), bias=rt.Slopes(slopes), window=9) for i in range(3)]
+        )
+        assert torch.equal(got, want)
+        for x, y in zip(*(torch.autograd.grad(o.square().sum(), [*given, slopes]) for o in (got, want))):
+            assert_close(x, y, rtol=1e-4, atol=1e-4)
     with pytest.raises(rw.Error, match="vmap"):
         torch.func.vmap(lambda s: rt.attention(q[0], k[0], v[0], sinks=s))(torch.ones(3, H))
 

@@ -1,5 +1,6 @@
 """Whatever ropewalk.torch is given: the right result or a ropewalk.Error, never a crash."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -256,6 +257,82 @@ def test_wrong_positions(positions):
         for name in ("query_positions", "key_positions", "pope", "fope"):
             calls.pop(name)  # which have a meaning below 0 too
     assert accepted(calls) == []
+
+
+def test_arrays_and_other_things_beside_tensors():
+    q, k, rotation = torch.zeros(5, 2, 16), torch.zeros(5, 1, 16), rw.rotation(16, layout="half")
+    a, b = q.numpy(), k.numpy()
+    for table in (rotation, rotation.table(40)):
+        for message, call in {
+            "q: expected a tensor of PyTorch, got ndarray": lambda: rw.rotate(a, k, table),
+            "k: expected a tensor of PyTorch, got ndarray": lambda: rw.rotate(q, b, table),
+            "q: expected a tensor of PyTorch, got NoneType": lambda: rw.rotate(None, k, table),
+            "positions: expected whole numbers": lambda: rt.rotate(q, k, table, 1.5),
+            "positions: expected whole": lambda: rt.rotate(q, k, table, [0.5] * 5),
+            "positions: expected that of the first": lambda: rt.rotate(q, k, table, None),
+        }.items():
+            with pytest.raises(rw.Error, match=message):
+                call()
+    for message, call in {
+        "q: expected a tensor": lambda: rw.attention(a, k, k),
+        "k: expected a tensor": lambda: rw.attention(q, b, b),
+        "v: expected a tensor": lambda: rw.attention(q, k, b),
+        "inv_freq: expected a tensor": lambda: rt.rotate_frequencies(q, k, np.ones(8), layout="half"),
+        "table: expected a ropewalk.Table": lambda: rt.rotate(q, k, "table"),
+        "rotation: expected a ropewalk.Rotation": lambda: rt.attention(q, k, k, rotation=rotation.table(9)),
+        "bias: expected one of": lambda: rt.attention(q, k, k, bias="alibi"),
+        "remap: expected a whole number": lambda: rt.attention(q, k, k, rotation=rotation, remap=("rerope", 2.5)),
+        "window: expected a whole number, got 2.5": lambda: rt.attention(q, k, k, window=2.5),
+        "causal: expected True or False, got 'no'": lambda: rt.attention(q, k, k, causal="no"),
+        "soft_cap: expected a number": lambda: rt.attention(q, k, k, soft_cap="much"),
+        "scale: expected a number": lambda: rt.attention(q, k, k, scale="much"),
+        "query_positions: expected whole numbers": lambda: rt.attention(q, k, k, query_positions="first"),
+        "key_positions: expected": lambda: rt.attention(q, k, k, key_positions=3),
+        "document_starts: expected": lambda: rt.attention(q, k, k, document_starts=np.array([[0, 3]])),
+        "sinks: expected numbers": lambda: rt.attention(q, k, k, sinks=["a", "b"]),
+    }.items():
+        with pytest.raises(rw.Error, match=message):
+            call()
+
+
+def test_lists_and_arrays_in_place_of_tensors():
+    q, k = random(5, 4, 16), random(9, 2, 16, seed=1)
+    rotation = rw.rotation(16, layout="half")
+    given = {
+        "query_positions": [3, 4, 5, 6, 9],
+        "key_positions": [0, 1, 2, 3, 4, 5, 6, 7, 9],
+        "document_starts": [0, 3],
+        "query_document_starts": [0, 1],
+        "sinks": [0.5, 0.0, -1.0, 2.0],
+        "temperatures": [1.0, 1.5, 1.0, 2.0, 0.5],
+    }
+    want = rt.attention(q, k, k, rotation=rotation, **{name: torch.tensor(x) for name, x in given.items()})
+    for make in (list, np.array):
+        got = rt.attention(q, k, k, rotation=rotation, window=np.int64(0), **{name: make(x) for name, x in given.items()})
+        assert torch.equal(got, want)
+    at, table = [3, 1, 4, 1, 5], rotation.table(40)
+    want = rt.rotate(q, None, table, torch.tensor(at))[0]
+    module, learned = nn.RotaryEmbedding(rotation, 16), nn.LearnedRotaryEmbedding(16, layout="half")
+    for positions in (at, tuple(at), np.array(at), np.array(at, np.int8)):
+        assert torch.equal(rt.rotate(q, None, table, positions)[0], want)
+        assert torch.equal(rt.rotate(q, None, rotation, positions)[0], want)
+        assert torch.equal(module(q, None, positions)[0], want)
+        assert torch.equal(learned(q, None, positions)[0], learned(q, None, torch.tensor(at))[0])
+        assert torch.equal(rt.pope(q, positions), rt.pope(q, torch.tensor(at)))
+        x = q[:, 0]
+        assert torch.equal(nn.Sinusoidal(16)(x, positions), nn.Sinusoidal(16)(x, torch.tensor(at)))
+    assert torch.equal(rt.rotate(q, None, table, np.int64(3))[0], rt.rotate(q, None, table, 3)[0])
+
+
+def test_a_negated_view_in_place():
+    """As the imaginary part of a conjugate is one."""
+    z, table = torch.complex(random(5, 4, 16), random(5, 4, 16, seed=1)), rw.rotation(16, layout="half").table(40)
+    for k in (None, random(5, 2, 16)):
+        view = z.clone().conj().imag
+        assert view.is_neg()
+        want = rt.rotate(view.clone(), k, table, 3)
+        got = rt.rotate(view, None if k is None else k.clone(), table, 3, inplace=True)
+        assert got[0] is view and torch.equal(view, want[0]) and (k is None or torch.equal(got[1], want[1]))
 
 
 def test_a_complex_bias():

@@ -1,6 +1,7 @@
 """What devices without kernels run, on tensors without data ("meta"): an op that needs a value on the host, or the host to wait
 for the device, raises there."""
 
+import copy
 import functools
 
 import pytest
@@ -98,7 +99,7 @@ def test_tensors_of_two_devices_are_refused():
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_swin_off_the_cpu_has_gradients_of_its_network():
     """FlexAttention has none on a CPU; the table that it reads has."""
-    from ropewalk.torch._flex import _swin
+    from ropewalk.torch._flex_bias import _swin
 
     w1, b1, w2 = (p.requires_grad_() for p in BIASES["swin"][1])
     at = torch.arange(S)[None]
@@ -133,6 +134,20 @@ def test_flex_attention_of_a_gpu_reads_nothing(name, monkeypatch):
         arguments = flex_arguments(inv_freq=like(6, dtype=torch.float64), remap=MAPS["rerope"][0])
         flex_attention(*inputs, *arguments)
         assert len(seen) == 3
+
+
+def test_attention_of_tensors_without_data():
+    """Which FlexAttention and autocast do not know."""
+    q, k, v = like(2, 5, 4, 16, grad=True), like(2, 9, 2, 16), like(2, 9, 2, 24, grad=True)
+    biases = [nn.Alibi(4), nn.T5Bias(4), nn.Kerple(4), nn.Sandwich(4), nn.Shaw(4, 16, left=2, values=False)]
+    biases += [nn.TransformerXL(4, 16, 12), nn.Tupe(4, 16, 12, 9), nn.SwinBias(4, height=3, width=3)]
+    for bias in biases:
+        assert bias.to("meta")(q, k, v, window=4).shape == (2, 5, 4, 24)
+    rotation = rw.rotation(16, layout="half")
+    for settings in ({}, {"causal": False}, {"remap": rw.ReRoPE(3), "sinks": like(4)}, {"key_positions": like(9, dtype=torch.int64)}):
+        out, lse = rt.attention(q, k, v, rotation=rotation, return_lse=True, **settings)
+        assert out.is_meta and lse.shape == (2, 5, 4) and lse.dtype == torch.float32 and not lse.requires_grad
+        assert [g.shape for g in torch.autograd.grad(out.sum(), (q, v))] == [q.shape, v.shape]
 
 
 REFUSED = {
@@ -191,7 +206,7 @@ COMPILED = {
     "t5": (lambda n: nn.T5Bias(4), {"soft_cap": 5.0, "temperatures": True}),
     "sandwich": (lambda n: nn.Sandwich(4), {}),
     "shaw": (lambda n: nn.Shaw(4, 16, left=16, values=False), {"temperatures": True}),
-    "transformer-xl": (lambda n: nn.TransformerXL(4, 16, 32), {"scale": 0.3}),
+    "transformer-xl": (lambda n: nn.TransformerXL(4, 16, 32), {"scale": 0.3, "soft_cap": 5.0}),
     "deberta": (lambda n: nn.DebertaBias(4, 16, 32, buckets=32, max_position=n), {"causal": False}),
     "tupe": (lambda n: nn.Tupe(4, 16, 32, n, relative=True), {"causal": False}),
     "swin": (lambda n: nn.SwinBias(4, height=10, width=n // 10), {"causal": False}),
@@ -316,6 +331,26 @@ def test_modules_made_without_data_keep_their_tables():
         rt.table(like(8), 4)
 
 
+@pytest.mark.parametrize("name", ["Alibi", "Shaw", "T5Bias", "DebertaBias"])
+def test_constants_of_a_module_made_without_data(name):
+    """As large models are made: on "meta", then emptied on the device, then loaded."""
+    arguments = {"Shaw": (4, 16), "DebertaBias": (4, 16, 12)}.get(name, (4,))
+    settings = {"Shaw": {"left": 5, "right": 3}, "DebertaBias": {"buckets": 8, "max_position": 32}}.get(name, {})
+    want = getattr(nn, name)(*arguments, **settings)
+    with torch.device("meta"):
+        module = torch.nn.Sequential(getattr(nn, name)(*arguments, **settings))
+    module.to_empty(device="cpu")
+    module[0].load_state_dict(want.state_dict())
+    assert set(want.state_dict()) == {n for n, _ in want.named_parameters()}
+    q, k = random(1, 20, 4, 16), random(1, 30, 2, 16, seed=1)
+    assert torch.equal(module[0](q, k, k), want(q, k, k))
+    (constant,) = (n for n, _ in want.named_buffers())
+    kept = getattr(want, constant).clone()
+    for made in (copy.deepcopy(want).half(), want.to(torch.float64), want.to("meta").to_empty(device="cpu")):
+        assert torch.equal(getattr(made, constant), kept) and getattr(made, constant).dtype == kept.dtype
+    assert getattr(want.to("meta"), constant).is_meta
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention_without_anything_to_add_is_that_of_pytorch(causal, monkeypatch):
     q, k, v = (random(B, T, heads, 16) for heads in (4, 2, 2))
@@ -333,7 +368,6 @@ def test_attention_without_anything_to_add_is_that_of_pytorch(causal, monkeypatc
         raise AssertionError("FlexAttention was called")
 
     monkeypatch.setattr("ropewalk.torch._attention.flex_attention", refuse)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)  # which does not know "meta"
     given = [like(*x.shape, grad=True) for x in (q, k, v)]
     out = rt.attention(*given, causal=causal)
     assert out.is_meta and out.shape == q.shape

@@ -137,6 +137,40 @@ def test_vmap_in_place_is_refused():
     assert error.value.code == "unsupported"
 
 
+def second_derivatives():
+    q, k, f = random(5, H, 16), random(9, 2, 16), inverse_frequencies(16)
+    cell, path, rotary = nn.RecurrentRows(8), nn.Floater(8, hidden=3, substeps=2), nn.LearnedRotaryEmbedding(16, layout="half")
+    slopes, sinks = torch.ones(H) * 0.1, random(H, seed=11)
+    yield "attention", q, lambda q: rt.attention(q, k, k)
+    yield "attention", k, lambda v: rt.attention(q, k, v, remap=rw.ReRoPE(3), rotation=rt.Frequencies(f))
+    yield "attention", slopes, lambda s: rt.attention(q, k, k, bias=rt.Slopes(s))
+    yield "attention", sinks, lambda s: rt.attention(q, k, k, sinks=s, return_entropy=True)[0]
+    yield "rotate_frequencies", f, lambda f: rt.rotate_frequencies(q, None, f, 3, layout="half")[0][..., 1]
+    yield "rotate_frequencies", q, lambda q: rotary(q)[0][..., 1]
+    own = {"weight": cell.weight, "input_bias": cell.input_bias, "hidden_bias": cell.hidden_bias}
+    yield "recurrent_rows", cell.start, lambda s: rt.recurrent_rows(s, 4, **own)
+    yield "floater_rows", path.start, lambda s: rt.floater_rows(s, 4, w=path.w, u=path.u, b=path.b, v=path.v, c=path.c)
+
+
+@pytest.mark.parametrize("case", range(8))
+def test_second_derivatives_are_refused_by_name(case):
+    torch.manual_seed(3)
+    name, x, call = list(second_derivatives())[case]
+    x = x.detach().requires_grad_()
+    (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+    with pytest.raises(rw.Error, match=f"{name}: second derivatives are not computed") as error:
+        torch.autograd.grad(first.square().sum(), x)
+    assert error.value.code == "unsupported"
+
+
+def test_second_derivatives_of_float64_are_right():
+    torch.manual_seed(3)
+    q, f, cell = random(3, 2, 8, dtype=torch.float64), inverse_frequencies(8).requires_grad_(), nn.RecurrentRows(4).double()
+    torch.autograd.gradgradcheck(lambda f: rt.rotate_frequencies(q, None, f, 3, layout="half")[0], (f,))
+    own = {"input_bias": cell.input_bias, "hidden_bias": cell.hidden_bias}
+    torch.autograd.gradgradcheck(lambda s, w: rt.recurrent_rows(s, 3, weight=w, **own), (cell.start, cell.weight))
+
+
 # Whole models ----------------------------------------------------------------------------------------------------------
 
 

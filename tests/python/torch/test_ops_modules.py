@@ -108,6 +108,14 @@ def test_modules_compile_once_over_lengths(name, counter):
         torch.compiler.set_stance("fail_on_recompile")
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_take_no_tokens(name):
+    module = next(m for n, m, *_ in modules() if n == name)
+    q, k = random(1, 0, H, D), random(1, 0, H, D)
+    assert module(q, k, k).shape == (1, 0, H, D)
+    assert module(q, k, k).sum() == 0
+
+
 def test_forgetting_gate():
     torch.manual_seed(3)
     gate, x = nn.ForgettingGate(H, 12), random(B, S, 12)
@@ -342,12 +350,23 @@ def test_maps_as_modules():
         assert_close(module(q, k, v)[0], torch.from_numpy(want), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("remap", [rw.ReRoPE(9), rw.DPE(12)], ids=repr)
+def test_maps_as_modules_compile_once(remap, counter):
+    module = nn.RemappedAttention(rw.rotation(D, layout="half"), remap)
+    run = torch.compile(module, backend=counter, fullgraph=True, dynamic=True)
+    for tokens in (5, 9, 33):
+        x = [random(B, tokens, H, D, seed=i) for i in range(3)]
+        assert torch.equal(run(*x), module(*x))
+        torch.compiler.set_stance("fail_on_recompile")
+
+
 @pytest.mark.parametrize("kind, settings", [("log-n", {"period": 8}), ("step-log", {"period": 8, "offset": 2, "beta": 0.3})])
 def test_temperatures_as_modules(kind, settings):
-    module, p = nn.QueryTemperature(kind, **settings), torch.tensor([0, 1, 7, 8, 63, 131071])
+    module, p = nn.QueryTemperature(kind, **settings), torch.tensor([-20, -10, -9, -2, -1, 0, 1, 7, 8, 63, 131071])
     want = torch.from_numpy(rw.Temperature(kind, **settings)(p.numpy()))
+    assert (want[:4] == 1).all()  # before position 0, and before -offset
     assert_close(module.factors(p).double(), want, rtol=1e-6, atol=1e-6)
-    q = random(6, H, D)
+    q = random(len(p), H, D)
     assert_close(module(q, p).double(), q * want[:, None, None], rtol=1e-5, atol=1e-5)
     if kind == "step-log":
         learned = nn.QueryTemperature(kind, **settings, learned=True)

@@ -50,7 +50,6 @@ NOT_BUILT = (
     else {
         "nemotron": "its code ignores rope_scaling",
         "dbrx": "its code ignores rope_scaling",
-        "olmo3": "layers with a window do not take rope_scaling; a method scales all",
     }
 )
 

@@ -342,6 +342,158 @@ def test_two_threads_with_two_models():
         assert all(torch.equal(a, b) for a, b in zip(alone[name], together[name]))
 
 
+def test_two_threads_with_one_model():
+    """A forward pass of another thread, between the rotary module and the layers of this one. Attention of these families
+    is not told positions."""
+    for name, method in (("persimmon", "log-n:8"), ("llama4_text", "dual-chunk:chunk=12,limit=20")):
+        model = build_unscaled(name)
+        rotary = [m for n, m in model.named_modules() if n.endswith("rotary_emb")]
+        first, second = torch.arange(60)[None] + 40, torch.arange(50)[None] + 7
+        with rt.applied(model, method, 4):
+            alone = [logits(model, position_ids=first), logits(model, IDS[:, :50], position_ids=second)]
+            found, own = [], threading.get_ident()
+
+            def other(model=model, second=second, found=found):
+                found.append(logits(model, IDS[:, :50], position_ids=second))
+
+            def between(*_, own=own, other=other, found=found):
+                if threading.get_ident() == own and not found:
+                    thread = threading.Thread(target=other)
+                    thread.start()
+                    thread.join()
+
+            hooks = [module.register_forward_hook(between) for module in rotary]
+            assert torch.equal(logits(model, position_ids=first), alone[0]), name
+            for hook in hooks:
+                hook.remove()
+            assert torch.equal(found[0], alone[1]), name
+
+
+def test_threads_in_which_no_rotary_module_runs():
+    """Autograd computes layers again from checkpoints in threads of its own, with the positions of the forward pass."""
+    model = build_unscaled("persimmon")
+    positions = torch.arange(60)[None] + 40
+    with rt.applied(model, "log-n:8", 4):
+        layer = model.model.layers[0]
+        kept, found = [], []
+        hook = layer.register_forward_pre_hook(lambda _, *given: kept.append(given), with_kwargs=True)
+        logits(model, position_ids=positions)
+        hook.remove()
+
+        def again():
+            with torch.no_grad():
+                found.append(layer(*kept[0][0], **kept[0][1]))
+
+        again()
+        thread = threading.Thread(target=again)
+        thread.start()
+        thread.join()
+    a, b = (x[0] if isinstance(x, tuple) else x for x in found)
+    assert torch.equal(a, b)
+
+
+def test_a_compiled_rotary_module_says_its_positions():
+    """Layers that are not compiled follow it, not the pass that ran before."""
+    model = build_unscaled("persimmon")
+    first, second = torch.arange(60)[None] + 40, torch.arange(60)[None] + 7
+    with rt.applied(model, "log-n:8", 4):
+        expected = logits(model, position_ids=first), logits(model, position_ids=second)
+        torch._dynamo.reset()
+        for name, module in model.named_modules():
+            if name.endswith("rotary_emb"):
+                module.compile(backend="aot_eager")
+        for positions, known in zip((first, second, first), (*expected, expected[0])):
+            assert close(logits(model, position_ids=positions), known, known.abs().max())
+
+
+WAYS = {"kernel": {}, "formula": {"output_attentions": True}}
+
+
+@pytest.mark.parametrize("way", [*WAYS, "compiled"])
+@pytest.mark.parametrize("method", [f"rerope:{WINDOW}", f"leaky-rerope:{WINDOW}", "log-n:8", "log-n:1000000"])
+def test_positions_below_zero(method, way):
+    """Rotation is by distances; a temperature before the first position is the first position's."""
+    model, below = build("llama"), torch.arange(-5, 55)[None]
+    ones = torch.ones(1, 60, dtype=torch.long)
+    with rt.applied(model, method, 4):
+        expected = logits(model, position_ids=below)
+        if method != "log-n:8":  # no temperature in so few tokens
+            whole = logits(model)
+            assert close(expected, whole, whole.abs().max())
+        torch._dynamo.reset()
+        run = torch.compile(model, fullgraph=True, backend="aot_eager") if way == "compiled" else model
+        given = {"attention_mask": ones, "position_ids": below, **WAYS.get(way, {})}
+        assert close(logits(run, **given), expected, expected.abs().max())
+        if way == "compiled":
+            return
+        # In two parts: cached keys have positions below zero as well.
+        cache = transformers.DynamicCache(config=model.config)
+        parts = []
+        for some in (slice(0, 3), slice(3, 60)):
+            given = {"position_ids": below[:, some], "past_key_values": cache, "use_cache": True, **WAYS[way]}
+            with torch.no_grad():
+                parts.append(model(IDS[:, some], **given).logits)
+        assert close(torch.cat(parts, 1), expected, expected.abs().max())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "yarn"] + [SINKS])
+@pytest.mark.parametrize("pad", [-1, -7])
+def test_padding_at_positions_below_zero(method, pad, way):
+    model, short = build("llama"), IDS[:, :33]
+    ids = torch.cat((torch.zeros(1, 27, dtype=torch.long), short), 1)
+    mask = (torch.arange(60) >= 27).long()[None]
+    positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, pad)
+    with rt.applied(model, method, 4):
+        alone = logits(model, short)
+        padded = logits(model, ids, attention_mask=mask, position_ids=positions, **WAYS[way])
+        assert close(padded[:, 27:], alone, alone.abs().max())
+
+
+@pytest.mark.parametrize("method", [f"rerope:{WINDOW}", "log-n:8", "yarn", "dynamic+log-n:8"])
+@pytest.mark.parametrize("way", WAYS)
+def test_training_after_inference_mode(method, way):
+    """What inference mode leaves behind has no part in gradients."""
+    model = build("llama")
+
+    def loss():
+        return model(IDS, use_cache=False, labels=IDS, **WAYS[way]).loss
+
+    with rt.applied(model, method, 4):
+        loss().backward()
+        expected = model.model.layers[0].self_attn.q_proj.weight.grad.clone()
+    model.zero_grad()
+    with torch.inference_mode():
+        rt.apply(model, method, 4)
+        loss()
+    loss().backward()
+    assert torch.equal(model.model.layers[0].self_attn.q_proj.weight.grad, expected)
+    rt.restore(model)
+
+
+def test_axes_that_differ_are_refused_under_log_n():
+    """Qwen2-VL: images have rows and columns, of which a temperature knows nothing."""
+    sizes = {k: v for k, v in tiny_models.SIZES.items() if k in ("vocab_size", "hidden_size", "intermediate_size")}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1000.0}
+    old = {"rope_theta": 1000.0, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    config = transformers.Qwen2VLConfig(
+        text_config={**sizes, **(dict(rope_parameters=rope) if V5 else old), "pad_token_id": 0},
+        vision_config=dict(depth=1, embed_dim=32, hidden_size=64, num_heads=2, mlp_ratio=2, patch_size=4),
+    )
+    model = transformers.Qwen2VLForConditionalGeneration(config).eval()
+    text = torch.arange(60).expand(3, 1, 60).clone()
+    image = text.clone()
+    image[1:, :, 20:36] = 20
+    before = logits(model, position_ids=text), logits(model, position_ids=image)
+    with rt.applied(model, "log-n:1000000", 4):
+        assert close(logits(model, position_ids=text), before[0], before[0].abs().max())
+        with pytest.raises(rt._apply.Error, match="axes that are equal"):
+            logits(model, position_ids=image)
+    with rt.applied(model, "dynamic", 4):
+        assert torch.equal(logits(model, position_ids=image), before[1])
+
+
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 @pytest.mark.parametrize("way", ["dispatched", "offloaded"])
 @pytest.mark.parametrize("method", ["yarn", f"rerope:{WINDOW}"])

@@ -1,6 +1,7 @@
 """What a method leaves and gives back, what is verified and refused, and methods that follow the length."""
 
 import copy
+import itertools
 import json
 import math
 import warnings
@@ -173,6 +174,138 @@ def test_keys_that_are_read_over_are_named():
             assert rt.plan_of(model).layers[0].rotation.base == 10000
 
 
+@pytest.mark.parametrize("method", ["yarn", "none", "yarn:4", f"rerope:{WINDOW}"])
+@pytest.mark.parametrize("factor", [float("nan"), math.inf, 0.5, 0, -1])
+def test_a_factor_that_is_none_is_named(method, factor):
+    with pytest.raises(ropewalk.Error, match="factor: expected a finite number of 1 or more"):
+        rt.apply(build("llama"), method, factor)
+
+
+def test_a_factor_beside_a_method_that_has_its_own():
+    model = build("llama")
+    for method in ({"rope_type": "yarn", "factor": 4.0}, ropewalk.plan(model.config, "yarn", 4)):
+        with pytest.raises(ropewalk.Error, match=f"factor: expected none, because a {type(method).__name__}"):
+            rt.apply(model, method, 2)
+
+
+@pytest.mark.parametrize("method", ["yarn", "dynamic", f"rerope:{WINDOW}", "log-n:8"])
+def test_a_default_device_is_not_that_of_the_model(method):
+    model, twin = build("llama"), build("llama")
+    torch.set_default_device("meta")
+    try:
+        rt.apply(model, method, 4)
+    finally:
+        torch.set_default_device(None)
+    with rt.applied(twin, method, 4):
+        assert torch.equal(logits(model), logits(twin))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models that share a configuration, and attention that is changed under a method
+
+
+def shared(name="llama", count=2):
+    model = build(name)
+    others = [type(model)(model.config).eval() for _ in range(count - 1)]
+    for other in others:
+        other.load_state_dict(model.state_dict())
+    return [model, *others]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_models_that_share_a_configuration(order):
+    """Each is right while the others come and go, and the last one leaves the configuration as it was."""
+    models, alone = shared(count=3), build("llama")
+    config, before = models[0].config, logits(alone)
+    said, attention = config.to_dict(), config._attn_implementation
+    methods = [f"rerope:{WINDOW}", "log-n:8", f"rerope:{WINDOW}"]
+    expected = []
+    for method in methods:
+        with rt.applied(alone, method, 4):
+            expected.append(logits(alone))
+    for i, model in enumerate(models):
+        rt.apply(model, methods[i], 4)
+        assert all(torch.equal(logits(m), expected[k]) for k, m in enumerate(models[: i + 1]))
+        # Those without a method compute what they are, by this package's attention.
+        assert all(close(logits(m), before, before.abs().max()) for m in models[i + 1 :])
+    twin = copy.deepcopy(models[order[0]])  # has a configuration of its own
+    left = set(range(3))
+    for i in order:
+        rt.restore(models[i])
+        left.remove(i)
+        assert all(torch.equal(logits(models[k]), expected[k]) and rt.plan_of(models[k]) for k in left)
+        assert close(logits(models[i]), before, before.abs().max())
+    assert config.to_dict() == said and config._attn_implementation == attention
+    assert all(torch.equal(logits(model), before) for model in models)
+    assert torch.equal(logits(twin), expected[order[0]])
+    rt.restore(twin)
+    assert torch.equal(logits(twin), before) and twin.config._attn_implementation == attention
+
+
+def test_a_shared_configuration_says_one_method():
+    first, second = shared()
+    said = first.config.to_dict()
+    rt.apply(first, "yarn", 4)
+    with pytest.raises(ropewalk.Error, match="contradicts the buffers"):
+        rt.apply(second, "linear", 2)
+    rt.restore(first)
+    assert first.config.to_dict() == said
+    # Dynamic frequencies are those of the model up to the trained length, and contradict nothing.
+    for order in ((0, 1), (1, 0)):
+        rt.apply(first, "dynamic", 4)
+        rt.apply(second, "yarn", 4)
+        for i in order:
+            rt.restore((first, second)[i])
+        assert first.config.to_dict() == said
+
+
+def test_a_model_that_is_gone_keeps_nothing():
+    first, second = shared()
+    attention = first.config._attn_implementation
+    rt.apply(first, f"rerope:{WINDOW}", 4)
+    rt.apply(second, f"rerope:{WINDOW}", 4)
+    second.itself = [second]  # until garbage is collected
+    del second
+    rt.restore(first)
+    assert first.config._attn_implementation == attention
+
+
+def test_attention_that_is_changed_under_a_method_is_refused():
+    """Its layers would not rotate."""
+    model = build("llama")
+    before = logits(model)
+    for method in (f"rerope:{WINDOW}", "log-n:8"):
+        rt.apply(model, method, 4)
+        expected = logits(model)
+        model.set_attn_implementation("eager")
+        with pytest.raises(ropewalk.Error, match="set_attn_implementation.*restore"):
+            logits(model)
+        twin = copy.deepcopy(model)
+        with pytest.raises(ropewalk.Error, match="restore"):
+            logits(twin)
+        model.set_attn_implementation(rt._state.ATTENTION)
+        assert torch.equal(logits(model), expected)
+        rt.restore(model)
+        assert torch.equal(logits(model), before)
+    with rt.applied(model, "yarn", 4):  # which any attention has
+        model.set_attn_implementation("eager")
+        logits(model)
+
+
+def test_absent_keys_are_absent_again_in_a_copy():
+    model = build("llama")
+    key = "rope_parameters" if V5 else "rope_scaling"
+    state = rt._state.State(None)
+    saved = model.config.__dict__.pop(key, None)
+    state.set(model.config, key, {"rope_type": "linear", "factor": 2.0})
+    config, twin = copy.deepcopy((model.config, state))
+    rt._state.undo(model, twin)
+    assert key not in config.__dict__ and key in model.config.__dict__
+    rt._state.undo(model, state)
+    assert key not in model.config.__dict__
+    model.config.__dict__[key] = saved
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Methods that depend on the length
 
@@ -279,6 +412,81 @@ def test_what_save_pretrained_keeps(tmp_path):
         rt.apply(model, f"rerope:{WINDOW}", 4)
     assert model.config.to_dict() == before
     rt.restore(model)
+
+
+ONES, LONGER = [1.0] * 8, [2.0 + i for i in range(8)]
+TRAINED = {"original_max_position_embeddings": 128}
+SHORTER = {"original_max_position_embeddings": 32, "short_factor": LONGER, "long_factor": LONGER[::-1]}
+DICTIONARIES = {
+    # Their frequencies at the trained length are those of the model.
+    "dynamic, factor 1": {"rope_type": "dynamic", "factor": 1.0},
+    "longrope, short ones": {"rope_type": "longrope", **TRAINED, "short_factor": ONES, "long_factor": LONGER},
+    # transformers asks for the length that these leave to the model.
+    "yarn": {"rope_type": "yarn", "factor": 4.0},
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "longrope": {"rope_type": "longrope", "factor": 4.0, "short_factor": LONGER, "long_factor": LONGER[::-1]},
+    # 4.57 reads this length at the top of the configuration alone, and takes the factor from it.
+    "longrope, shorter": {"rope_type": "longrope", "factor": 4.0, **SHORTER},
+    "longrope, another factor": {"rope_type": "longrope", "factor": 6.0, **SHORTER},
+    "longrope, no factor": {"rope_type": "longrope", **SHORTER},
+    # The key before 4.43.
+    "type": {"type": "linear", "factor": 2.0},
+    "base": {"rope_theta": 500.0},
+    # transformers does not have these.
+    "su": {"rope_type": "su", "factor": 4.0, **TRAINED, "short_factor": LONGER, "long_factor": LONGER[::-1]},
+    "ntk": {"rope_type": "ntk", "factor": 4.0},
+    "xdrope": {"rope_type": "xdrope", "alpha": 4.0},
+    "deepseek_yarn": {"rope_type": "deepseek_yarn", "factor": 4.0, **TRAINED, "mscale": 1.0, "mscale_all_dim": 1.0},
+    "proportional": {"rope_type": "proportional", "factor": 4.0},
+}
+NOT_SAID = {"su", "ntk", "xdrope", "deepseek_yarn"}
+NOT_SAID |= set() if V5 else {"proportional"}
+
+
+def said_of(config):
+    keys = ("rope_parameters", "rope_scaling", "rope_theta", "original_max_position_embeddings")
+    return copy.deepcopy([config.__dict__.get(key, "absent") for key in keys])
+
+
+def check_reloaded(model, method, factor, folder):
+    """A model that save_pretrained keeps is the same again; otherwise it is told, and the configuration stays."""
+    said = said_of(model.config)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        rt.apply(model, method, factor)
+    kept = not any("config.json cannot say" in str(w.message) for w in told)
+    model.save_pretrained(folder)
+    if kept:
+        loaded = type(model).from_pretrained(folder)
+        for ids in (IDS, LONG):
+            assert torch.allclose(logits(loaded, ids), logits(model, ids), atol=2e-4)
+    else:
+        assert said_of(model.config) == said
+    rt.restore(model)
+    assert said_of(model.config) == said
+    return kept
+
+
+@pytest.mark.parametrize("name", DICTIONARIES)
+def test_dictionaries_are_kept_or_told(name, tmp_path):
+    assert check_reloaded(build("llama"), DICTIONARIES[name], None, tmp_path) == (name not in NOT_SAID)
+
+
+@pytest.mark.parametrize("name", [name for name in DICTIONARIES if name.startswith("longrope")])
+def test_longrope_of_a_family_that_has_an_original_length(name, tmp_path):
+    """Phi-3: its own is at the top of the configuration and goes first. 4.57 refuses dictionaries of more than three keys."""
+    model = build_unscaled("phi3", original_max_position_embeddings=128)
+    assert check_reloaded(model, DICTIONARIES[name], None, tmp_path) == V5
+
+
+def test_a_factor_of_one_is_kept(tmp_path):
+    assert check_reloaded(build("llama"), "dynamic", 1, tmp_path)
+
+
+@pytest.mark.parametrize("method", ["yarn", "linear", "llama3", "dynamic", "ntk", "none"])
+def test_a_family_that_takes_few_types(method, tmp_path):
+    """Phi-3's configuration refuses all but LongRoPE."""
+    assert check_reloaded(build_unscaled("phi3"), method, 4, tmp_path) == (method in ("ntk", "none"))
 
 
 def test_a_config_with_an_infinity(tmp_path):

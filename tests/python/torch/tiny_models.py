@@ -258,7 +258,7 @@ def rope_of(config):
 
 def with_rope(config, rope):
     """The configuration with another rope dictionary for the layers that a context extension is for: all but those of a
-    window with another base (Gemma 3)."""
+    window with another base (Gemma 3) or whose family never scales them (OLMo 3)."""
     config = copy.deepcopy(config)
     named = hasattr(config, "original_max_position_embeddings") or (not V5 and rope["rope_type"] == "longrope")
     if "original_max_position_embeddings" in rope and named:
@@ -268,9 +268,10 @@ def with_rope(config, rope):
         return config
     old = rope_of(config)
     full = [d["rope_theta"] for k, d in old.items() if k != "sliding_attention" and d]
+    unscaled = config.model_type == "olmo3"
     new = {
         k: d
-        if d is None or (k == "sliding_attention" and any(theta != d["rope_theta"] for theta in full))
+        if d is None or (k == "sliding_attention" and (unscaled or any(theta != d["rope_theta"] for theta in full)))
         else {**{n: v for n, v in d.items() if n in _KEPT}, **rope}
         for k, d in old.items()
     }

@@ -234,5 +234,42 @@ TEST(Positions, BadInput) {
   EXPECT_EQ(qwen.Build().tokens, 0) << "a refused call adds nothing";
 }
 
+// A call that is refused in its middle leaves the builder as it was.
+TEST(Positions, RefusedCallsAddNothing) {
+  const auto unchanged = [](PositionBuilder& builder, auto call) {
+    const TokenPositions before = builder.Build();
+    EXPECT_THROW(call(), Error);
+    const TokenPositions after = builder.Build();
+    EXPECT_EQ(after.values, before.values);
+    EXPECT_EQ(after.tokens, before.tokens);
+    EXPECT_EQ(after.denominator, before.denominator);
+    EXPECT_EQ(after.next, before.next);
+  };
+  PositionBuilder far({.rule = PositionRule::kQwen25Vl, .tokens_per_second = 1e6});
+  far.Text(2);
+  unchanged(far, [&] { far.Video(5, 2, 2, 1000); });
+  PositionBuilder timed({.rule = PositionRule::kQwen3Vl});
+  timed.Text(2);
+  const int64_t one_bad[] = {3, INT64_MAX}, good[] = {3, 2};
+  unchanged(timed, [&] { timed.TimestampedVideo(one_bad, 2, 2); });
+  unchanged(timed, [&] { timed.TimestampedVideo(good, 3, 2); });
+  PositionBuilder tie({.rule = PositionRule::kRopeTie, .spatial_merge = 1});
+  tie.Text(3);
+  bool refused = false;
+  for (const int64_t n : {2, 4, 6, 10, 12, 16, 18, 22, 28, 30, 36, 40, 42}) {
+    if (refused) break;
+    const TokenPositions before = tie.Build();
+    try {
+      tie.Image(n, n + 1);
+    } catch (const Error&) {
+      refused = true;
+      EXPECT_EQ(tie.Build().values, before.values);
+      EXPECT_EQ(tie.Build().denominator, before.denominator);
+      EXPECT_EQ(tie.Build().next, before.next);
+    }
+  }
+  EXPECT_TRUE(refused);
+}
+
 }  // namespace positions_positions_test
 }  // namespace ropewalk
