@@ -92,7 +92,10 @@ float Exp(FloatPair d) {
 
 }  // namespace
 
-float VectorPow(float x, float y) { return Exp(Multiply(Log(x), y)); }
+float VectorPow(float x, float y) {
+  if (!(x > 0 && std::isfinite(x))) return std::pow(x, y);  // has no exponent
+  return Exp(Multiply(Log(x), y));
+}
 
 std::vector<float> TorchPowers(float base, int64_t pairs) {
   return TorchPowers(base, pairs, 2 * pairs);
