@@ -93,7 +93,7 @@ float Exp(FloatPair d) {
 }  // namespace
 
 float VectorPow(float x, float y) {
-  if (!(x > 0 && std::isfinite(x))) return std::pow(x, y);  // has no exponent
+  if (!(x > 0 && std::isfinite(x * (1.0f / 0.75f)))) return std::pow(x, y);  // Log has no exponent
   return Exp(Multiply(Log(x), y));
 }
 
