@@ -15,10 +15,11 @@ from transformers import PreTrainedModel
 import ropewalk
 from ropewalk import Error, _core
 from ropewalk._arrays import number
-from ropewalk.transformers._attention import Attention, Hook, Shared
+from ropewalk.transformers import _attention  # noqa: F401 - registers itself
 from ropewalk.transformers._config import set_config
 from ropewalk.transformers._follow import Follower
 from ropewalk.transformers._frequencies import Frequencies, decoder_of, find_frequencies, refuse, text_config
+from ropewalk.transformers._pass import Attention, Hook, Shared
 from ropewalk.transformers._probe import probe_layouts, unsupported
 from ropewalk.transformers._reading import Reading, read, shown
 from ropewalk.transformers._state import ATTENTION, STATE, State, switch_attention, undo

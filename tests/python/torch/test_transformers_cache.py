@@ -12,7 +12,7 @@ import transformers
 from tiny_models import IDS, V5, build, build_unscaled, close, logits
 
 import ropewalk.transformers as rt
-from ropewalk.transformers import _attention
+from ropewalk.transformers import _dense, _kernel
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -212,7 +212,7 @@ class Count:
 
     def __init__(self, monkeypatch):
         self.kernel = self.dense = 0
-        kernel, dense = _attention._kernel, _attention._dense
+        kernel, dense = _kernel.attend, _dense.attend
 
         def count_kernel(*args):
             self.kernel += 1
@@ -222,8 +222,8 @@ class Count:
             self.dense += 1
             return dense(*args)
 
-        monkeypatch.setattr(_attention, "_kernel", count_kernel)
-        monkeypatch.setattr(_attention, "_dense", count_dense)
+        monkeypatch.setattr(_kernel, "attend", count_kernel)
+        monkeypatch.setattr(_dense, "attend", count_dense)
 
 
 def in_two_parts(model, ids, mask=None, positions=None, first=40):
@@ -271,7 +271,7 @@ def test_the_kernel_equals_the_formula(name, method, monkeypatch):
     counted = Count(monkeypatch)
     ours = outputs()
     assert counted.kernel > 0 and counted.dense == 0
-    monkeypatch.setattr(_attention, "_fits_kernel", lambda *_: False)
+    monkeypatch.setattr(_kernel, "fits", lambda *_: False)
     counted.kernel = 0
     for a, b in zip(ours, outputs()):
         assert close(a, b, b.abs().max())
@@ -285,7 +285,7 @@ def test_small_types_round_no_more_than_the_formula(dtype, monkeypatch):
     with rt.applied(model, f"rerope:{WINDOW}", 4), rt.applied(exact, f"rerope:{WINDOW}", 4):
         expected = logits(exact)
         ours = (logits(model).float() - expected).abs().max()
-        monkeypatch.setattr(_attention, "_fits_kernel", lambda *_: False)
+        monkeypatch.setattr(_kernel, "fits", lambda *_: False)
         assert ours <= 2 * (logits(model).float() - expected).abs().max()
 
 

@@ -14,7 +14,7 @@ from tiny_models import IDS, build_unscaled, close, logits
 
 import ropewalk as rw
 import ropewalk.transformers as rt
-from ropewalk.transformers import _attention, _parts
+from ropewalk.transformers import _attention, _parts, _views
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -163,9 +163,9 @@ def test_layers_share_what_positions_say(monkeypatch):
     """One computation of cosines for each view and side of a pass, not for each layer; and a new one for the next."""
     model = build_unscaled("llama")
     calls = []
-    make = _attention._mapped_cos_sin
+    make = _views.mapped_cos_sin
     monkeypatch.setattr(_attention, "works", lambda *args: True)
-    monkeypatch.setattr(_attention, "_mapped_cos_sin", lambda *args: calls.append(args) or make(*args))
+    monkeypatch.setattr(_views, "mapped_cos_sin", lambda *args: calls.append(args) or make(*args))
     with rt.applied(model, "rerope:12", 4), torch.no_grad():
         for passes in (1, 2):
             model(IDS)
