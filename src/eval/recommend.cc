@@ -51,9 +51,8 @@ TaskUse UseOf(const std::string& task, const std::vector<Cell>& cells, const Yar
     const TaskResult& r = *FindTask(*fails, task);
     use.reason = fmt::format(
         "Task {} is not considered: already at {} tokens the model without scaling scores only "
-        "{:.2f} "
-        "({} answers), so it does not measure the effect of length.",
-        task, fails->length, ScoreOf(r), r.answers.size());
+        "{:.2f} ({} answer{}), so it does not measure the effect of length.",
+        task, fails->length, ScoreOf(r), r.answers.size(), r.answers.size() == 1 ? "" : "s");
   } else if (own == nullptr) {
     use.reason = fmt::format("Task {} is not considered: {} without scaling at the trained length.",
                              task, y.broken ? "the loss is not finite" : "it was not measured");

@@ -17,8 +17,10 @@ struct Range {
     low = std::min(low, n);
     high = std::max(high, n);
   }
-  std::string Text() const {
-    return low == high ? std::to_string(low) : fmt::format("{} to {}", low, high);
+  std::string Text(const char* what) const {
+    const std::string numbers =
+        low == high ? std::to_string(low) : fmt::format("{} to {}", low, high);
+    return fmt::format("{} {}{}", numbers, what, high == 1 ? "" : "s");
   }
 };
 
@@ -73,11 +75,11 @@ std::string RulesText(const std::vector<Cell>& all) {
       internal::kUsablePerplexity, PerplexityText(own), internal::kUsablePerplexity,
       PerplexityText(own * internal::kUsablePerplexity),
       std::ranges::any_of(cells, other_windows) ? ", over the windows that both have" : "");
-  std::vector<std::string> tasks, answers;
+  std::vector<std::string> tasks, tests, answers;
   for (const TaskUse& use : y.tasks) {
     if (!use.counts) continue;
     tasks.push_back(fmt::format("{} {:.2f}", use.task, use.own_score));
-    answers.push_back(fmt::format("{} answers of {}", AnswersOf(cells, use.task).Text(), use.task));
+    answers.push_back(fmt::format("{} of {}", AnswersOf(cells, use.task).Text("answer"), use.task));
   }
   if (!tasks.empty()) {
     rule += fmt::format(
@@ -88,12 +90,16 @@ std::string RulesText(const std::vector<Cell>& all) {
         kNolimaShare, internal::ListOf(tasks));
   }
   const Range windows = WindowsOfTests(cells, *y.baseline);
-  rule += fmt::format(
-      ". \"Significant\" is the 5 % level after Holm's correction for the methods{} of a length, "
-      "by paired t tests over {} window{}",
-      tasks.empty() ? "" : " and tasks", windows.Text(), windows.high == 1 ? "" : "s");
-  if (!answers.empty())
-    rule += fmt::format(" and exact sign tests over {}", internal::ListOf(answers));
+  const bool one_window = windows.high == 1;  // which has no variance
+  if (!one_window) tests.push_back("paired t tests over " + windows.Text("window"));
+  if (!answers.empty()) tests.push_back("exact sign tests over " + internal::ListOf(answers));
+  rule += tests.empty()
+              ? ". One window gives no test of significance"
+              : fmt::format(
+                    ". \"Significant\" is the 5 % level after Holm's correction for the methods{} "
+                    "of a length, by {}{}",
+                    tasks.empty() ? "" : " and tasks", internal::ListOf(tests),
+                    one_window ? "; one window gives no test of losses" : "");
   rule += ".";
   if (std::ranges::any_of(
           cells, [](const Cell& c) { return internal::FindTask(c, kKeyTokensTask) != nullptr; })) {

@@ -69,7 +69,15 @@ TEST(RecommendWindows, RulesSayHowManyOfAllTests) {
   }
   EXPECT_THAT(RulesText(cells),
               HasSubstr("over 8 to 16 windows and exact sign tests over 20 to 40 answers of kv"));
-  EXPECT_THAT(RulesText({MakeCell({"none", 1, 256, 20, -1, 0, 1})}), HasSubstr("over 1 window."));
+}
+
+TEST(RecommendWindows, RulesKnowNoTestOfOneWindow) {
+  const Cell one = MakeCell({"none", 1, 256, 20, -1, 0, 1});
+  EXPECT_THAT(RulesText({one}), HasSubstr(". One window gives no test of significance."));
+  EXPECT_THAT(RulesText({WithTask(one, 1, "kv", 1)}),
+              HasSubstr("of a length, by exact sign tests over 1 answer of kv; one window gives no "
+                        "test of losses."));
+  EXPECT_THAT(RulesText({WithTask(one, 0, "kv", 1)}), HasSubstr("scores only 0.00 (1 answer), so"));
 }
 
 TEST(RecommendWindows, ABaselineThatIsNotFiniteJudgesNothing) {
