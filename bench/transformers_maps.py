@@ -11,7 +11,10 @@ import time
 import torch
 
 import ropewalk as rw
-from ropewalk.transformers import _attention, _probe
+from ropewalk.transformers import _kernel, _probe
+from ropewalk.transformers._attention import attention
+from ropewalk.transformers._pass import Attention, Shared
+from ropewalk.transformers._state import STATE
 
 HEADS, KV_HEADS, DIM = 8, 2, 64
 
@@ -33,7 +36,7 @@ def main():
     torch.set_num_threads(options.threads)
     rotation = rw.rotation(DIM, layout="half")
     module = torch.nn.Module()
-    fits = _attention._fits_kernel
+    fits = _kernel.fits
     for tokens in options.tokens:
         q, k, v = (torch.randn(1, heads, tokens, DIM) for heads in (HEADS, KV_HEADS, KV_HEADS))
         window = tokens // 4
@@ -47,17 +50,15 @@ def main():
         print(f"{tokens} sdpa {sdpa:.1f}")
         for name, (position_map, temperature) in cases.items():
             layout = _probe.Layout(False, 0, DIM // 2)
-            module.__dict__[_attention.STATE] = _attention.Attention(
-                _attention.Shared(), layout, rotation, position_map, temperature, 1.0
-            )
+            module.__dict__[STATE] = Attention(Shared(), layout, rotation, position_map, temperature, 1.0)
 
             def call():
-                return _attention.attention(module, q, k, v)[0]
+                return attention(module, q, k, v)[0]
 
             kernel, ours = call(), best(call)
-            _attention._fits_kernel = lambda *_: False
+            _kernel.fits = lambda *_: False
             formula, theirs = call(), best(call)
-            _attention._fits_kernel = fits
+            _kernel.fits = fits
             assert (kernel - formula).abs().max() < 1e-4
             print(f"{tokens} {name} kernel {ours:.1f} formula {theirs:.1f}")
 
